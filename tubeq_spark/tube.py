@@ -228,9 +228,8 @@ class Tube:
         some dozens also compacts small segments, in a commit of its own. That commit conflicts with
         takes of these segments, and takes win.
 
-        With a key the commit is a MERGE that makes one of 16 sequences greater, none if the key is
-        there. It conflicts with puts of keys with the same hash modulo 16, and never with puts
-        without a key, takes and acks. A task that has the key and whose ttl has ended is written
+        With a key the commit is a MERGE that makes a sequence greater, none if the key is there. It
+        conflicts with other puts of keys, and never with puts without a key, takes and acks. A task that has the key and whose ttl has ended is written
         down first, by one more commit. The put reads the column of keys, but not of the files
         whose statistics exclude the key. The first key of a tube adds columns, as `alter` says.
         """
@@ -257,7 +256,7 @@ class Tube:
             TypeError: An unknown option, or `items` is a string or a mapping.
 
         Commits: 1 (none for no items, and if all keys are there), an insert-only MERGE; with keys
-        one that makes the sequences of these greater. Conflicts as `put`. On the native engine it
+        one that makes the sequence of these greater. Conflicts as `put`. On the native engine it
         also compacts sometimes, as `put` does.
         """
         call = arguments.put_call(items, options, self._ctx.driver)

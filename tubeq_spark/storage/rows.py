@@ -290,22 +290,17 @@ class CapacityState:
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """The sequences of some keys, from before the tasks were read that have keys.
+    """The sequence of keys, from before the tasks were read that have keys.
 
     Attributes:
-        sequences: By their places; 0 is one that no put has raised.
+        sequence: Of the last put of keys; 0 before the first.
         dropped: Whether the tube has a tombstone.
         version: The highest version that was put under a name; `None`: there was none.
     """
 
-    sequences: Mapping[int, int]
+    sequence: int
     dropped: bool
     version: int | None
-
-    @property
-    def unused(self) -> int:
-        """How many of them no put has raised."""
-        return sum(not number for number in self.sequences.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
     """
     now_us = ctx.queue.now_us()
     wanted = {new.unique for r in requests for new in r.news if new.unique is not None}
-    # Before the count and the tasks: what was put since then has changed one of the sequences.
-    keys = ctx.unique_keys.look(wanted) if wanted else None
+    # Before the tasks: what was put with a key since then has changed the sequence.
+    keys = ctx.unique_keys.look() if wanted else None
     room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us)
     if (keys is not None and keys.dropped) or (room is not None and room.dropped):
         raise dropped(ctx)
@@ -318,7 +318,7 @@ class NewRows:
     Attributes:
         buckets: How many there are by the bucket of their sub-queue.
         rows: Makes the rows (columns of `TubeTable.inserted`).
-        keys: The sequences of their keys, from before the tasks were read that have keys.
+        keys: The sequence, if they have keys, from before the tasks were read that have these.
         payload_bytes: How large the payloads are together; 0: nobody knows.
     """
 
@@ -464,7 +464,7 @@ def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> 
         if put.unique is None:
             return _of_table(ctx, put, None)
         wanted = pc.unique(put.unique).drop_null().to_pylist()
-        keys = ctx.unique_keys.look(wanted, identity)
+        keys = ctx.unique_keys.look(identity)
         there = ctx.unique_keys.among(wanted, ctx.queue.now_us())
         if there.column("state").null_count:
             return None
@@ -475,7 +475,7 @@ def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> 
 
 
 def _of_table(ctx: TubeContext, put: PutTable, keys: KeyState | None) -> NewRows:
-    """The rows of a table, with the sequences of their keys."""
+    """The rows of a table, with the sequence if they have keys."""
     buckets = Buckets.from_column(put.utubes if ctx.driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:

@@ -249,7 +249,7 @@ def put_frame(
     def choose() -> NewRows | None:
         if not frame.has_keys:
             return _counted_rows(ctx, frame, None)
-        keys = ctx.unique_keys.look(None, identity)
+        keys = ctx.unique_keys.look(identity)
         if identity is not None and identity.repeats(keys.version):
             return _counted_rows(ctx, replace(frame, counted=Counted()), keys)
         if ctx.unique_keys.has_ended(ctx.queue.now_us()):
@@ -266,7 +266,7 @@ def put_frame(
 
 
 def _counted_rows(ctx: TubeContext, frame: CountedFrame, keys: KeyState | None) -> NewRows:
-    """The rows of a DataFrame, with the sequences of their keys."""
+    """The rows of a DataFrame, with the sequence if they have keys."""
 
     def rows(numbering: Numbering) -> DataFrame:
         return frame_rows(ctx, frame.df, frame.payload, frame.counted, numbering)

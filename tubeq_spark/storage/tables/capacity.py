@@ -33,9 +33,9 @@ from tubeq_spark.storage.query import Select, count_if, greatest
 from tubeq_spark.storage.rows import CapacityState, stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
 from tubeq_spark.storage.tables.tube_writer import partitions_of
-from tubeq_spark.storage.tables.unique_keys import as_read, segments_of, sequence_rows
+from tubeq_spark.storage.tables.unique_keys import as_read, sequence_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,7 +120,7 @@ class CapacityGate:
             now_us: The moment of the put.
             identity: What it is known by.
             forget_us: Names that were last used before this moment are forgotten.
-            keys: The sequences of the keys that the rows have.
+            keys: The sequence, if rows have keys.
 
         Returns:
             The statement, and how many rows it inserts besides.
@@ -149,8 +149,8 @@ class CapacityGate:
             clauses.append(Clause({"task_id": _S.task_id}, expected))
         own = [SEGMENT_0]
         if keys is not None:
-            own += segments_of(keys)
-            beside += sequence_rows(keys, tube)
+            own.append(KEY_SEGMENT)
+            beside.append(sequence_row(keys, tube))
             clauses.append(Clause({"task_id": _S.task_id}, as_read(keys)))
         statement = Statement(
             self._table.name,
@@ -181,7 +181,8 @@ class CapacityGate:
         )
         looked = room or keys
         named = identity is not None and (looked is None or looked.version is None)
-        return statement, (sequence == 0) + named + (0 if keys is None else keys.unused)
+        first = keys is not None and keys.sequence == 0
+        return statement, (sequence == 0) + named + first
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> dict[str, Literal]:
         return {

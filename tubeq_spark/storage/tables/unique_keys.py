@@ -1,28 +1,27 @@
-"""The keys of tasks: which are there, and the sequences by which puts of one key contend.
+"""The keys of tasks: which are there, and the sequence by which puts of keys contend.
 
 The key of a task is a column of its row. So it is free as soon as the row has gone, and no verb but a put
-knows of it. A put reads the sequences of its keys, then the tasks that have them. Its statement makes
-each of these sequences one greater, and fails if one has changed: another put of one of the keys may have
-come between. Takes and acks only free keys, and never read a sequence.
+knows of it. A put reads the sequence, then the tasks that have its keys. Its statement makes the sequence
+one greater, and fails if it has changed: another put of the keys may have come between. Takes and acks only
+free keys, and never read the sequence.
 
-There are 16 sequences, by the hash of the key, each in a segment of its own: two puts conflict if they
-share one. All other puts read segment 0 only, so they never conflict with puts of keys.
+The sequence has a segment of its own. All other puts read segment 0 only, so they never conflict with puts
+of keys.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.segments import hash_of
 from tubeq_spark.storage.expression import Literal, Type, all_of, row
 from tubeq_spark.storage.query import Among, Select, count, named
 from tubeq_spark.storage.rows import KeyState
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import KEY_SEGMENTS, SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, OWN_SEGMENTS, TubeTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     import pyarrow as pa
 
@@ -32,35 +31,27 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import PutIdentity
     from tubeq_spark.storage.tables.tube_reader import TubeReader
 
-_ROW, _T, _S = row(), row("t"), row("s")
-#: What the rows of sequences have in the column for owners begins so; identities of puts never do.
-_NAME = "unique "
+_ROW, _T = row(), row("t")
+#: What the row of the sequence has in the column for owners; no identity of a put is this.
+_NAME = "unique"
 
 
-def segments_of(keys: KeyState) -> list[int]:
-    """The segments of some sequences."""
-    return [KEY_SEGMENTS[place] for place in keys.sequences]
+def sequence_row(keys: KeyState, tube: int) -> dict[str, Literal]:
+    """The source row of a statement that makes the sequence greater.
 
-
-def sequence_rows(keys: KeyState, tube: int) -> list[dict[str, Literal]]:
-    """Source rows of a statement that makes each of some sequences greater.
-
-    They have no moment, by which identities are forgotten.
+    It has no moment, by which identities are forgotten.
     """
-    return [
-        {
-            "segment": Literal(KEY_SEGMENTS[place], Type.BIGINT),
-            "task_id": Literal(number + 1, Type.BIGINT),
-            "tube": Literal(-tube, Type.BIGINT),
-            "owner": Literal(f"{_NAME}{place}", Type.STRING),
-        }
-        for place, number in keys.sequences.items()
-    ]
+    return {
+        "segment": Literal(KEY_SEGMENT, Type.BIGINT),
+        "task_id": Literal(keys.sequence + 1, Type.BIGINT),
+        "tube": Literal(-tube, Type.BIGINT),
+        "owner": Literal(_NAME, Type.STRING),
+    }
 
 
 def as_read(keys: KeyState) -> Expression:
-    """Whether a row `t` is the sequence of its source row, and as it was read."""
-    return _T.segment.is_in(segments_of(keys)) & (_T.task_id == _S.task_id - 1)
+    """Whether a row `t` is the sequence, and as it was read."""
+    return (_T.segment == KEY_SEGMENT) & (_T.task_id == keys.sequence)
 
 
 class UniqueKeys:
@@ -72,25 +63,21 @@ class UniqueKeys:
         self._table = table
         self._reader = reader
 
-    def look(self, keys: Iterable[str] | None, identity: PutIdentity | None = None) -> KeyState:
-        """Read the sequences of some keys; `None`: of all keys there may be."""
-        places = list(range(len(KEY_SEGMENTS)))
-        if keys is not None:
-            places = sorted({hash_of(key) % len(KEY_SEGMENTS) for key in keys})
-        tube = self._table.id
-        names = [f"{_NAME}{place}" for place in places]
-        names += [] if identity is None else [identity.name]
-        ours = (_ROW.tube == -tube) & _ROW.owner.is_in(names)
+    def look(self, identity: PutIdentity | None = None) -> KeyState:
+        """Read the sequence."""
+        tube, names = self._table.id, [_NAME]
+        if identity is not None:
+            names.append(identity.name)
         where = all_of(
-            _ROW.segment.is_in([SEGMENT_0, *(KEY_SEGMENTS[place] for place in places)]),
-            ours | self._table.mine(),
+            _ROW.segment.is_in(OWN_SEGMENTS),
+            ((_ROW.tube == -tube) & _ROW.owner.is_in(names)) | self._table.mine(),
         )
         found = self._engine.rows(
             Select(self._table.name, named("tube", "owner", "task_id"), where)
         )
         numbers = {each["owner"]: each["task_id"] for each in found if each["tube"] == -tube}
         return KeyState(
-            {place: numbers.get(f"{_NAME}{place}", 0) for place in places},
+            numbers.get(_NAME, 0),
             any(each["tube"] == tube for each in found),
             None if identity is None else numbers.get(identity.name),
         )
