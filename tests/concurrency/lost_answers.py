@@ -143,6 +143,17 @@ def created_anew(bench: Bench, _: object) -> str:
     return letters([tube.take(0), tube.take(0)])
 
 
+def altered(bench: Bench, _: object) -> tuple[object, ...]:
+    """Give a tube an option that needs columns, and pause it."""
+    tube = bench.queue.create_tube(f"old_{next(_numbers)}")
+    tube.put("a")
+    tube.alter(most_taken=5)
+    tube.pause()
+    paused = tube.paused, letters([tube.take(0)])
+    tube.resume()
+    return (*paused, tube.options["most_taken"], letters([tube.take(0)]))
+
+
 def dropped(bench: Bench, _: object) -> bool:
     """Drop a tube."""
     tube = bench.queue.create_tube(f"old_{next(_numbers)}")
@@ -301,6 +312,7 @@ CASES = (
     Case("create_tube", lambda _: None, created, "a.", ""),
     Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),
     Case("drop", lambda _: None, dropped, False, ""),
+    Case("alter", lambda _: None, altered, (True, ".", 5, "a"), ""),
     Case("open", lambda _: None, opened, ("a.", 1), ""),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,7 @@ from tests.unit.golden.recording import recorded
 from tests.unit.golden.sample_values import LATER, NAMES, NOW
 from tests.unit.golden.system_texts import HOLDER, PATH, TICK, system_cases
 from tests.unit.golden.tube_texts import tube_cases
+from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import LAST_US, US
 from tubeq_spark.storage.arrow.arrays import nested
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
@@ -280,12 +282,14 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
             "created": chance.choice((NOW, None, 0)),
             "format_version": 1,
         }
-    for status in ("live", "creating", "dropping", "dropped"):
+    temporary = TubeOptions(temporary=True).to_json()
+    texts = (TubeOptions().to_json(), temporary.replace("true", '"session/1"'))
+    for status, text in itertools.product(("live", "creating", "dropping", "dropped"), texts):
         yield {
             "name": "x",
             "id": TUBE,
             "type": "fifo",
-            "options": '{"temporary": "session/1"}',
+            "options": text,
             "status": status,
             "format_version": 1,
         }

@@ -29,19 +29,34 @@ def registered(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> Registered:
     """The registry's part of a tube."""
-
-    def find() -> TubeRecord | None:
-        found = registry.find(record.name)
-        return found if found is not None and found.id == record.id else None
-
     change = functools.partial(_change, queue, opened, registry)
     return Registered(
-        find=find,
+        find=_Finder(registry, record).find,
         alter=lambda ctx, given: change(ctx, functools.partial(_with_options, ctx, given)),
         pause=lambda ctx, paused: change(ctx, lambda current: replace(current, paused=paused)),
         upgrade=lambda ctx: change(ctx, _of_newest_format),
         context=tubes.context_after,
     )
+
+
+class _Finder:
+    """Reads the record of a tube, if the registry has changed since."""
+
+    def __init__(self, registry: Registry, record: TubeRecord) -> None:
+        self._registry = registry
+        self._name, self._id = record.name, record.id
+        self._found: TubeRecord | None = record
+        self._version = -1
+
+    def find(self) -> TubeRecord | None:
+        """The record; `None` if the tube was dropped."""
+        # Before the read: what is committed meanwhile is of a later version.
+        version = self._registry.version(self._version)
+        if version is None or version != self._version:
+            found = self._registry.find(self._name)
+            self._found = found if found is not None and found.id == self._id else None
+            self._version = -1 if version is None else version
+        return self._found
 
 
 def _of_newest_format(record: TubeRecord) -> TubeRecord:

@@ -96,9 +96,11 @@ class SyncedLog:
 
     def newest_from(self, mark: Mark | None) -> int:
         """The newest version of the log, beginning at its mark; -1 if the log is empty."""
-        if mark is not None and self._has(mark.version):
-            return self.newest(mark.version)
-        return max(self._versions(), default=-1)
+        return self.newest_since(-1 if mark is None else mark.version)
+
+    def newest_since(self, known: int) -> int:
+        """The newest version of the log, beginning at a version that may have left it; -1 if the log is empty."""
+        return self.newest(known) if self._has(known) else max(self._versions(), default=-1)
 
     # -- before a commit is there ------------------------------------------------------------------
 

@@ -123,6 +123,17 @@ class Registry(SystemTable):
         folded = name.lower()
         return next((r for r in self.records() if r.name.lower() == folded), None)
 
+    def version(self, known: int) -> int | None:
+        """The newest version of the registry, if it is cheap to get; else `None`.
+
+        Args:
+            known: A version that it had; -1: unknown.
+        """
+        synced = self._table_lock.synced
+        if synced is not None:
+            return synced.newest_since(known)
+        return self._engine.tables.version(self._table)
+
     def live(self, name: str) -> TubeRecord:
         """The tube of exactly this name.
 
