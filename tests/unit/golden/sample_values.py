@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.golden.recording import Frame
@@ -12,15 +13,18 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema
+from tubeq_spark.storage.tables.schema import OPTIONAL_COLUMNS
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = [
     "DATA_FRAME",
     "HEADROOM",
+    "KEYED",
     "LATER",
     "LEASE",
     "MANY",
     "NAMES",
+    "NEW_KEYED_ROWS",
     "NEW_ROWS",
     "NOW",
     "OWNERS",
@@ -69,7 +73,10 @@ TUBES = {
     "by task_id": table_of("task_id"),
     "by pri, with a change feed": table_of("pri", "task_id", change_feed=True),
 }
+#: A tube whose tasks have keys.
+KEYED = replace(table_of("task_id"), optional=tuple(OPTIONAL_COLUMNS))
 NEW_ROWS = empty(insert_schema(None))
+NEW_KEYED_ROWS = empty(insert_schema(None, KEYED.optional))
 DATA_FRAME = Frame(tuple(INSERTED))
 
 
