@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "a bury readies the task",
         "verbs/settle.py",
-        "GiveBack(dest, TaskState.BURIED, event=event)",
-        "GiveBack(dest, TaskState.READY, event=event)",
+        "GiveBack(dest, TaskState.BURIED, event=event, error=error)",
+        "GiveBack(dest, TaskState.READY, event=event, error=error)",
     ),
     Fault(
         "a kick takes the newest tasks",
@@ -111,8 +111,14 @@ FAULTS = (
     Fault(
         "a sub-queue has two holders",
         "storage/tables/subqueue_reader.py",
-        "where = self._ready(now_us, max_attempts) & _none_of(busy)",
-        "where = self._ready(now_us, max_attempts)",
+        "which = _none_of(busy) if free is None",
+        "which = TRUE if free is None",
+    ),
+    Fault(
+        "a take that names sub-queues takes from others",
+        "verbs/take_subqueues.py",
+        "busy, self._most, self._among)",
+        "busy, self._most)",
     ),
     Fault(
         "tasks of dead sessions stay taken",

@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import product
 
 from tubeq_spark.model.changes import (
-    FOREVER_US,
     Become,
     Buried,
     Change,
     Delay,
     Due,
+    Event,
     Every,
     GiveBack,
     InSegments,
@@ -29,24 +29,39 @@ from tubeq_spark.model.changes import (
     Touch,
     Which,
 )
+from tubeq_spark.model.failures import LEASE_ENDED, Backoff
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import after_giving_back, due, expired
 from tubeq_spark.model.stored_task import StoredTask
-from tubeq_spark.model.times import US, plus
+from tubeq_spark.model.times import FOREVER_US, US, plus
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
-__all__ = ["CHANGES", "GRID", "HELD", "NOW", "SELECTIONS", "TABLE", "row_after", "selects"]
+__all__ = [
+    "AFTER_LEASES",
+    "BACKOFF",
+    "CHANGES",
+    "GRID",
+    "HELD",
+    "NOW",
+    "PLAIN",
+    "SELECTIONS",
+    "TABLE",
+    "row_after",
+    "selects",
+]
 
 
-def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PLR0911  (one of each)
-    """The row after a change; `None`: it is removed."""
+def row_after(  # noqa: PLR0911  (one of each)
+    change: Change, row: StoredTask, backoff: Backoff | None = None
+) -> StoredTask | None:
+    """The row after a change; `None`: it is removed. The backoff is that of the tube."""
     match change:
         case Remove():
             return None
         case GiveBack():
-            return _given_back(change, row)
+            return _given_back(change, row, backoff)
         case Delay():
             return _delayed(change, row)
         case Touch(moves, increment_us):
@@ -67,13 +82,13 @@ def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PL
             data = after.data if change.data else row.data
             of_row = {
                 name: getattr(row, name)
-                for name in ("task_id", "utube", "created", "ttr", "taken_at")
+                for name in ("task_id", "utube", "created", "ttr", "taken_at", "error")
             }
             return replace(after, **of_row, segment=dest, data=data, owner=None, take_id=None)
         case Take(lease_segments, lease):
             position = (row.pri, row.task_id)
             segment = next(
-                (s for last, s in lease_segments if position <= (last.pri, last.task_id)),
+                (s for last, s in lease_segments if position <= (last.key, last.task_id)),
                 lease_segments[-1][1],
             )
             return replace(
@@ -88,25 +103,59 @@ def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PL
             )
 
 
-def _given_back(change: GiveBack, row: StoredTask) -> StoredTask:
+def _given_back(change: GiveBack, row: StoredTask, backoff: Backoff | None) -> StoredTask:
     state = change.state
+    time_us = None if change.event is None else change.event.time_us
+    if backoff is not None and time_us is not None and row.state is TaskState.TAKEN:
+        assert change.event is not None
+        if due(row.next_event, time_us):
+            failed = _after_lease(row, change.event.max_attempts, backoff)
+            if state is None:
+                return replace(_failed(failed, change), segment=change.dest)
+            row = failed
     if state is None:
         held = row.state is TaskState.TAKEN
         state = after_giving_back(row.attempts, change.max_attempts if held else None)
     attempts = row.attempts - change.untaken if change.attempts is None else change.attempts
+    row = _failed(row, change)
     return replace(row.given_back(state), segment=change.dest, attempts=attempts)
 
 
+def _after_lease(row: StoredTask, max_attempts: int | None, backoff: Backoff) -> StoredTask:
+    """What the end of a lease makes of a row in a tube with a backoff."""
+    row = replace(row, error=LEASE_ENDED)
+    if after_giving_back(row.attempts, max_attempts) is TaskState.BURIED:
+        return row.given_back(TaskState.BURIED)
+    pause_us = backoff.delay_us(row.attempts, row.task_id)
+    ttl = _longer(row.ttl, pause_us)
+    end = None if ttl is None else plus(row.expires_at, pause_us)
+    back = replace(row, ttl=ttl, expires_at=end).given_back(TaskState.DELAYED)
+    return replace(back, next_event=plus(row.next_event, pause_us))
+
+
+def _failed(row: StoredTask, change: GiveBack | Delay) -> StoredTask:
+    match change.error:
+        case None:
+            return row
+        case str():
+            return replace(row, error=change.error)
+        case _:
+            return replace(row, error=change.error[row.task_id])
+
+
 def _delayed(change: Delay, row: StoredTask) -> StoredTask:
-    row = replace(row, segment=change.dest)
+    row = _failed(replace(row, segment=change.dest), change)
+    delay_us = change.delay_us
+    if isinstance(delay_us, Backoff):
+        delay_us = delay_us.delay_us(row.attempts, row.task_id)
     if after_giving_back(row.attempts, change.max_attempts) is TaskState.BURIED:
         return row.given_back(TaskState.BURIED)
-    ttl = _longer(row.ttl, change.delay_us)
+    ttl = _longer(row.ttl, delay_us)
     return replace(
         row.given_back(TaskState.DELAYED),
-        next_event=plus(change.now_us, change.delay_us),
+        next_event=plus(change.now_us, delay_us),
         ttl=ttl,
-        expires_at=None if ttl is None else plus(row.expires_at, change.delay_us),
+        expires_at=None if ttl is None else plus(row.expires_at, delay_us),
     )
 
 
@@ -125,19 +174,19 @@ def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of ea
             return True
         case InSegments(segments):
             return row.segment in segments
-        case Due(now_us, over, kept):
+        case Due(now_us, over, kept, _):
             is_due = due(row.next_event if held else row.expires_at, now_us)
             is_one = is_due and (row.state is TaskState.DONE) is kept
             return is_one and (expired(row.expires_at, now_us) or not over)
         case Lapsed(now_us):
             return due(row.next_event, now_us) and expired(row.expires_at, now_us)
         case Takeable(last, now_us):
-            is_ready = row.effective(now_us, None) is TaskState.READY
-            is_near = position <= (last.pri, last.task_id)
+            is_ready = row.effective(now_us, None, None) is TaskState.READY
+            is_near = position <= (last.key, last.task_id)
             return is_ready and is_near and row.state is not TaskState.TAKEN
         case Buried(last, now_us):
-            is_buried = row.effective(now_us, None) is TaskState.BURIED
-            return is_buried and position <= (last.pri, last.task_id)
+            is_buried = row.effective(now_us, None, None) is TaskState.BURIED
+            return is_buried and position <= (last.key, last.task_id)
         case Older(last_id, taken):
             return row.task_id <= last_id and (row.state is TaskState.TAKEN or not taken)
 
@@ -145,6 +194,10 @@ def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of ea
 NOW = 1_767_225_600_123_456
 TABLE = TubeTable("t", 1, ("pri", "task_id"))
 LEASE = NewLease("session/1", NOW, 3 * US)
+#: With jitter, and without; a life that grows by the last one is without end.
+BACKOFF = Backoff(first=1.5, factor=3, most=60, jitter=0.25)
+PLAIN = Backoff(first=2, factor=1, most=2, jitter=0)
+LONG = Backoff(first=1e9, factor=2, most=1e12)
 #: Fresh segments of the two segments of the grid.
 MOVES = {1: 101, 2: 102}
 DURATIONS = (None, 0, 20 * US, FOREVER_US - US)
@@ -167,6 +220,7 @@ GRID = [
         owner="session/1" if state is TaskState.TAKEN else None,
         attempts=attempts,
         take_id=7 if state is TaskState.TAKEN else None,
+        error=None if place % 3 else "before",
     )
     for place, (state, ttl, next_event, expires_at, attempts) in enumerate(
         product(
@@ -188,6 +242,16 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "delayed": (Delay(9, 7 * US, NOW, None), HELD),
     "delayed_or_buried": (Delay(9, 7 * US, NOW, 2), HELD),
     "delayed_for_ever": (Delay(9, None, NOW, None), HELD),
+    "failed": (GiveBack(9, max_attempts=2, error="it's ${bad}\n…"), HELD),
+    "failed_each": (GiveBack(9, error={row.task_id: f"at {row.task_id}" for row in GRID}), GRID),
+    "buried_with_an_error": (GiveBack(9, TaskState.BURIED, error="why"), GRID),
+    "failed_and_delayed": (Delay(9, 7 * US, NOW, 2, error="why"), HELD),
+    "failed_and_delayed_by_backoff": (Delay(9, BACKOFF, NOW, None, error="why"), HELD),
+    "failed_each_and_delayed_by_backoff": (
+        Delay(9, BACKOFF, NOW, 2, error={row.task_id: f"at {row.task_id}" for row in GRID}),
+        HELD,
+    ),
+    "failed_and_delayed_for_long": (Delay(9, LONG, NOW, None, error="why"), HELD),
     "touched": (Touch(MOVES, 2 * US), HELD),
     "touched_for_longer_than_all_measure": (Touch(MOVES, FOREVER_US - 30 * US), HELD),
     "renewed": (Renew(MOVES, LEASE), HELD),
@@ -201,6 +265,18 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
         GRID,
     ),
     "become_without_data": (Become(9, replace(GRID[0], pri=5, data="[]", owner="x")), GRID),
+}
+
+#: Changes of tubes with a backoff, which write down what the end of a lease has made of a row.
+AFTER_LEASES: dict[str, tuple[Change, list[StoredTask]]] = {
+    "written_down": (GiveBack(9, max_attempts=2, event=Event("", NOW, 2)), GRID),
+    "written_down_without_limit": (GiveBack(9, event=Event("", NOW)), GRID),
+    "buried": (GiveBack(9, TaskState.BURIED, event=Event("bury", NOW, 2)), GRID),
+    "buried_with_an_error": (
+        GiveBack(9, TaskState.BURIED, event=Event("bury", NOW, None), error="why"),
+        GRID,
+    ),
+    "kicked": (GiveBack(9, TaskState.READY, attempts=0, event=Event("kick", NOW, 2)), GRID),
 }
 
 #: Conditions for rows of the grid.

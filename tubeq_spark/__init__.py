@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import (
         CheckReport,
+        CopyReport,
         Damage,
         QueueMetrics,
         SessionInfo,
         SweepReport,
         TubeMetrics,
         TubeSweep,
+        UtubeCounts,
     )
     from tubeq_spark.model.states import QueueState
     from tubeq_spark.model.tube_types import Driver
@@ -66,12 +68,14 @@ _MODULES = {
     "queue": ("Queue",),
     "model.reports": (
         "CheckReport",
+        "CopyReport",
         "Damage",
         "QueueMetrics",
         "SessionInfo",
         "SweepReport",
         "TubeMetrics",
         "TubeSweep",
+        "UtubeCounts",
     ),
     "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
     "model.states": ("QueueState",),
@@ -91,6 +95,7 @@ __all__ = [
     "Clock",
     "CommitUnknownError",
     "ConflictError",
+    "CopyReport",
     "Damage",
     "Driver",
     "FailedTasks",
@@ -122,6 +127,7 @@ __all__ = [
     "TubeNotFoundError",
     "TubeSweep",
     "TubeqError",
+    "UtubeCounts",
     "WorkReport",
     "__version__",
     "delta_package",

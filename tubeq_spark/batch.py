@@ -7,20 +7,26 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.markup import fields
-from tubeq_spark.model import validation
+from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
-from tubeq_spark.model.times import FOREVER_S, from_us, us_from_seconds
-from tubeq_spark.payloads.shown_table import named_ids, not_in_batch
+from tubeq_spark.model.failures import error_text
+from tubeq_spark.model.times import FOREVER_S, from_us
+from tubeq_spark.payloads.shown_table import named_tasks, not_in_batch
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.changes import Change
+    from tubeq_spark.model.failures import ErrorTexts, GivenError
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.runtime.taken import LeasedBatch
     from tubeq_spark.verbs.settlement import MakeChange
@@ -28,10 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Batch"]
 
 
+@short_tracebacks
 class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
-    Leaving the block acks the remaining tasks; an exception releases them. If no task was ready,
+    Leaving the block acks the remaining tasks; an exception releases them with the exception as their
+    error. If no task was ready,
     the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and its methods do
     nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
     method releases the other tasks and raises `NotTakenError`.
@@ -41,11 +49,14 @@ class Batch:
     """
 
     def __init__(
-        self, ctx: TubeContext, leased: LeasedBatch | None, acks: GroupCommit[HeldBatch, int]
+        self,
+        current: CurrentTube,
+        leased: LeasedBatch | None,
+        acks: GroupCommit[HeldBatch, int],
     ) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
-        self._ctx = ctx
-        self._held = HeldBatch(ctx, leased)
+        self._current = current
+        self._held = HeldBatch(current, leased)
         self._acks = acks
         self.count = self._held.count
 
@@ -62,15 +73,23 @@ class Batch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, *_: object
+    ) -> None:
         if not self._held.is_left:
             return
         if error_type is None:
             self.ack()
         else:
+            # An interrupt of the program is no failure of a task.
+            failed = error if isinstance(error, Exception) else None
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
-                self.release()
+                self.release(error=failed)
+
+    @property
+    def _ctx(self) -> TubeContext:
+        return self._current.ctx
 
     @property
     def _lease(self) -> str:
@@ -131,43 +150,55 @@ class Batch:
         """
         return self._settle("ack", df, None)
 
-    def release(self, df: DataFrame | Ids | None = None, delay: float = 0) -> int:
+    def release(
+        self,
+        df: DataFrame | Ids | None = None,
+        delay: float | None = None,
+        *,
+        error: GivenError = None,
+    ) -> int:
         """Give tasks of the batch back to the tube.
 
         Args:
             df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
-                ids; all that is left by default.
-            delay: Seconds before they are ready again, >= 0; needs a type with ttl.
+                ids; all that is left by default. Where it has a column `error` (strings), each task
+                has its own error; NULL in all rows is none.
+            delay: Seconds before they are ready again, >= 0; needs a type with ttl. `None`: the
+                tube's backoff where they have failed and it has one, else 0.
+            error: Why they have failed, as for `Tube.release`: one for all, in place of the column.
 
         Returns:
             The number of tasks, including those that `max_attempts` buries.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
-            InvalidOptionError: `delay` is bad, or the type has no delays; or `df` has no ids.
+            InvalidOptionError: `delay` or `error` is bad, or the type has no delays; or `df` has no
+                ids, or an error for some of its tasks only. Nothing was written.
 
         Commits: 1. Conflicts only with commits that end one of these leases. On the native engine
-        it sometimes compacts, as `Tube.put`.
+        it sometimes compacts, as `Tube.put`. The first error in a tube adds columns, as `Tube.alter` does.
         """
-        seconds = validation.seconds("delay", delay)
-        if seconds and not self._ctx.driver.timed:
-            validation.refuse("delay", delay, f"0 in a {self._ctx.driver.name}")
-        delay_us = us_from_seconds(seconds)
-        now_us = self._ctx.queue.now_us()
-        return self._settle(
-            "release", df, lambda dest, _: released(dest, delay_us, now_us, self._ctx.max_attempts)
-        )
+        now_us, text = self._ctx.queue.now_us(), error_text(error)
+        arguments.release(delay, text, self._ctx.driver)
 
-    def bury(self, df: DataFrame | Ids | None = None) -> int:
+        def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
+            ctx = self._ctx
+            how = arguments.release(delay, errors, ctx.driver).delay(ctx.backoff)
+            return lambda dest, _: released(dest, how, now_us, ctx.max_attempts, errors)
+
+        return self._settle("release", df, make_change, text)
+
+    def bury(self, df: DataFrame | Ids | None = None, *, error: GivenError = None) -> int:
         """Set tasks of the batch aside until they are kicked.
 
         Arguments, result, errors and commits are those of `release`, without a delay.
         """
-        return self._settle(
-            "bury",
-            df,
-            lambda dest, _: GiveBack(dest, TaskState.BURIED, event=Event("bury")),
-        )
+
+        def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
+            bury = Event("bury")
+            return lambda dest, _: GiveBack(dest, TaskState.BURIED, event=bury, error=errors)
+
+        return self._settle("bury", df, make_change, error_text(error))
 
     def touch(self, increment: float | None) -> int:
         """Give all remaining tasks more time, as `Tube.touch` does.
@@ -192,43 +223,57 @@ class Batch:
             msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
-        touched = self._settle("touch", None, lambda _, moves: Touch(moves, amount_us))
+        touched = self._settle("touch", None, lambda _: lambda _, moves: Touch(moves, amount_us))
         self._held.longer(amount_us)
         return touched
 
     # -- inside -------------------------------------------------------------------------------
 
     def _settle(
-        self, event: str, df: DataFrame | Ids | None, make_change: MakeChange[Change] | None
+        self,
+        event: str,
+        df: DataFrame | Ids | None,
+        make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
+        error: str | None = None,
     ) -> int:
+        """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
         is_frame = hasattr(df, "sparkSession")
         return self._ctx.queue.uninterrupted(
-            lambda: self._settled(event, df, make_change), on_spark=is_frame
+            lambda: self._settled(event, df, make_change, error), on_spark=is_frame
         )
 
     def _settled(
-        self, event: str, df: DataFrame | Ids | None, make_change: MakeChange[Change] | None
+        self,
+        event: str,
+        df: DataFrame | Ids | None,
+        make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
+        error: str | None,
     ) -> int:
         self._ctx.queue.require_running()
-        named = None if df is None else self._named(df)
+        named, errors = (None, None) if df is None else self._named(df)
         if not self._held.is_left:
             if named:
                 raise not_in_batch(named)
             return 0
         if make_change is None and named is None:
             return self._acks.submit(self._held)
-        return self._held.settle(event, named, make_change)
+        if make_change is None:
+            return self._held.settle(event, named)
+        texts = error if errors is None or error is not None else errors
+        if texts is not None:
+            self._current.upgrade()
+        return self._held.settle(event, named, make_change(texts))
 
-    def _named(self, df: Any) -> set[int]:
-        """The ids that a program passes, in a DataFrame, a table or an iterable."""
-        return self._ids_of(df) if hasattr(df, "sparkSession") else named_ids(df)
+    def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
+        """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
+        return named_tasks(self._table_of(df) if hasattr(df, "sparkSession") else df)
 
-    def _ids_of(self, df: DataFrame) -> set[int]:
+    def _table_of(self, df: DataFrame) -> pa.Table:
         """Evaluate a DataFrame of ids once; collect at most one id more than the batch has."""
         kind = df.schema["task_id"].dataType if "task_id" in df.columns else None
         if kind is None or kind.typeName() not in ("long", "integer"):
             validation.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
         # Mostly it is derived from the property `df`, and may not be evaluated yet.
         self._ctx.frames.engine.prepare(self._ctx.table.name)
-        ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
-        return set(ids.column("task_id").to_pylist())
+        names = [name for name in ("task_id", "error") if name in df.columns]
+        return df.select(names).dropDuplicates(["task_id"]).limit(self.count + 1).toArrow()

@@ -28,6 +28,9 @@ class QueueConfig:
         backoff_most: Longest wait after any conflict, in seconds.
         segment_rows: Most rows in a segment of a large put, >= 1. `put_many` and `put_arrow` also
             begin a new segment after about 16 MB of payloads.
+        largest_payload: Most bytes of one payload, >= 1; a put of a larger one is refused. A JSON
+            payload has the bytes of its text; a typed one has those of its texts and binary values,
+            and 8 for each other value in it.
         poll_first: First wait of a blocking take before it polls the tube again, in seconds. On
             local files it polls at once after a commit that may have made a task ready.
         poll_most: Longest such wait, in seconds.
@@ -70,6 +73,7 @@ class QueueConfig:
     backoff_first: float = 0.05
     backoff_most: float = 2.0
     segment_rows: int = 50_000
+    largest_payload: int = 16 << 20
     poll_first: float = 0.1
     poll_most: float = 2.0
     session_check: float = 5.0
@@ -91,7 +95,7 @@ class QueueConfig:
         Raises:
             InvalidOptionError: A value is out of range.
         """
-        for name in ("attempts", "segment_rows", "retention_hours", "key_days"):
+        for name in ("attempts", "segment_rows", "largest_payload", "retention_hours", "key_days"):
             validation.count(name, getattr(self, name), least=1)
         for name in ("fold_segments", "fold_rows", "fold_heartbeats"):
             validation.count(name, getattr(self, name))

@@ -7,13 +7,14 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from tubeq_spark.admin import altering, check, closing, opening, sweeper, tubes
+from tubeq_spark.admin import altering, check, closing, copying, opening, sweeper, tubes
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     SessionError,
+    StoreError,
     TubeNotFoundError,
 )
 from tubeq_spark.model import refusals, validation
@@ -25,6 +26,7 @@ from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
@@ -41,7 +43,13 @@ if TYPE_CHECKING:
     from tubeq_spark.markup import Html
     from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.limits import Rate
-    from tubeq_spark.model.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
+    from tubeq_spark.model.reports import (
+        CheckReport,
+        CopyReport,
+        QueueMetrics,
+        SessionInfo,
+        SweepReport,
+    )
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
@@ -85,6 +93,7 @@ def _uninterrupted(method: Method) -> Method:
     return cast("Method", run)
 
 
+@short_tracebacks
 class Queue:
     """Task tubes under one location; a context manager, safe to use from many threads.
 
@@ -138,8 +147,7 @@ class Queue:
                 created.
             InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or not by this engine, or it has a newer
-                format; or the clock shows a time after September 2093, for which task ids do not
+            StoreError: The location cannot be used, or not by this engine; or the clock shows a time after September 2093, for which task ids do not
                 exist.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
@@ -195,7 +203,7 @@ class Queue:
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
         if not self._opened.is_new:
-            self._registry.records()  # raises if a newer version wrote it, before anything is done
+            self._registry.records()  # raises if the queue was removed, before anything is done
         if other is not None:
             session = self._context.session
             if_interrupted(session.stop)
@@ -295,8 +303,9 @@ class Queue:
             order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
                 `"fair"`: the one that was served longest ago (utube types).
             most_taken: How many tasks of the tube may be taken at a time, >= 1.
-            aging: Seconds of waiting after which a task comes before newer ones of one priority higher, > 0
-                (types with ttl; not with `"fair"`).
+            aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
+                order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
+                with `"fair"`).
             unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0.
 
         Returns:
@@ -306,7 +315,8 @@ class Queue:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
             TubeExistsError: A tube has this name (with `if_not_exists`: a tube of another type).
             StoreError: Another table or file is in the place of its table, or it needs Spark and
-                the queue has no session; no tube was created.
+                the queue has no session, or a newer version of this package has made the tube; no tube
+                was created.
 
         Commits: the creation of the table, then 1 to the registry. If a dropped tube had the name,
         2 to the registry, and in between 1 to the table of the earlier tube, or 2 if its change
@@ -367,6 +377,8 @@ class Queue:
 
         Raises:
             TubeNotFoundError: No tube has exactly this name.
+            StoreError: A newer version of this package has written it, and this one does not know its
+                format.
 
         Commits: none, but if the creation of the tube was interrupted, the commits that were
         missing.
@@ -388,9 +400,28 @@ class Queue:
 
     @_uninterrupted
     def tubes(self) -> list[str]:
-        """Return the names of all tubes, sorted. Commits: none."""
+        """Return the names of all tubes, sorted; also of those that this queue object cannot use. Commits: none."""
         self._context.require_running()
         return sorted(r.name for r in self._registry.records() if tubes.is_live(r))
+
+    def upgrade(self) -> list[str]:
+        """Give all tubes the newest format, as `Tube.upgrade` does; a repetition does nothing.
+
+        It leaves out tubes of unknown types and tubes that cannot be read, and logs their names.
+
+        Returns:
+            The names of the tubes that had an earlier format.
+
+        Raises:
+            StoreError: A tube has a feed of changes, and there is no Spark session. The tubes before it
+                are upgraded.
+
+        Commits: for each tube as `Tube.upgrade`.
+        """
+        self._context.require_running()
+        with self._lock:
+            found = [self._wrap(ctx.record) for ctx in self._contexts()]
+        return [tube.name for tube in found if tube.upgrade()]
 
     def _wrap(self, record: TubeRecord) -> Tube:
         with self._lock:
@@ -673,8 +704,8 @@ class Queue:
         `tubeq check`.
 
         Args:
-            repair: Whether to make the repairs that lose no task, under the lock of the table.
-                Damaged files of a log are moved to `_delta_log/_lost-<time>` of the table.
+            repair: Whether to make the repairs that lose no task, under the lock of the table; not in
+                tubes that a newer version of this package has written. Damaged files of a log are moved to `_delta_log/_lost-<time>` of the table.
             accept_loss: With `repair`: whether to make the other repairs, too. They set a table
                 back to its last readable version, and remove damaged data files from it by a
                 commit. The report names the lost tasks. Other processes should not have the queue
@@ -689,6 +720,54 @@ class Queue:
         """
         self._context.require_running()
         return check.check(self._opened, repair=repair, accept_loss=accept_loss)
+
+    def copy_to(
+        self, target: str | Path, *, storage_options: Mapping[str, str] | None = None
+    ) -> CopyReport:
+        """Copy the queue to a new place, on any storage that the native engine reaches.
+
+        Tasks keep their ids, moments, attempts and errors, and tubes their types, options, keys of
+        puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
+        its tubes and stop those that put. Use only one of the two places after that.
+
+        If the call is interrupted, nobody can open the target, and the same call goes on.
+
+        Args:
+            target: A path or URI where nothing is.
+            storage_options: Options of deltalake with which the native engine reaches it.
+
+        Returns:
+            The number of tasks in each tube.
+
+        Raises:
+            InvalidOptionError: `target` is no location, or not apart from this one.
+            TubeBusyError: Tasks are taken; or another queue object may take some of a tube that is
+                not paused; or a tube was changed while it was copied.
+            StoreError: There is something at the target; the queue is not run by the native engine;
+                a tube is of an unknown type, or its table cannot be copied.
+
+        Commits: here those of a sweep. At the target the creation of the tables, up to 1 to each
+        tube, and 2 to the sessions.
+        """
+        self._context.require_running()
+        if self.engine != "native":
+            msg = "copy_to needs the native engine: open the queue with engine='native'"
+            raise StoreError(msg)
+        swept = self.sweep()
+        failed = {name: tube.error for name, tube in swept.tubes.items() if tube.error}
+        contexts = self._contexts()
+        known = {ctx.record.name for ctx in contexts}
+        failed |= {
+            record.name: f"it cannot be read, or its type {record.type} is unknown"
+            for record in self._registry.records()
+            if record.name not in known
+        }
+        for name, why in failed.items():
+            msg = f"nothing was copied, because of tube {name!r}: {why}"
+            raise StoreError(msg)
+        return copying.copy(
+            self._context, self._opened, contexts, target, self._storage_options, storage_options
+        )
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add your own tube type to this queue object.
@@ -746,9 +825,16 @@ class Queue:
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return all tubes, or one, with their types and statistics, from one read."""
+    """Return all tubes, or one, with their types, whether they are paused, and statistics, from one read."""
     found = queue._statistics(name)  # noqa: SLF001  (kept from programs, not from the package)
-    return {of.ctx.record.name: {"type": of.ctx.record.type, **of.as_dict()} for of in found}
+    return {
+        of.ctx.record.name: {
+            "type": of.ctx.record.type,
+            "paused": of.ctx.record.paused,
+            **of.as_dict(),
+        }
+        for of in found
+    }
 
 
 # What follows is kept from programs, not from the package.

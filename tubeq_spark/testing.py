@@ -14,6 +14,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.memory.engine import MemoryEngine, open_location
 from tubeq_spark.storage.memory.store import MemoryStore
 from tubeq_spark.tube import Tube
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import uuid
 
     from tubeq_spark.batch import Batch
+    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.observe.health import Health
 
 __all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
@@ -44,11 +46,19 @@ class InMemoryTube(Tube):
         """There is none: this raises `StoreError`."""
         raise _needs_spark("a tube's table")
 
-    def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+    def take_df(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> Batch:
         """Raises `StoreError`."""
         raise _needs_spark("take_df")
 
 
+@short_tracebacks
 class InMemoryQueue(Queue):
     """A queue without Spark and without files, for tests of programs that use a `Queue`.
 

@@ -17,17 +17,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
-from tubeq_spark.model import arguments, validation
+from tubeq_spark.model import arguments, reasons, refusals, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
+from tubeq_spark.model.changes import Release
+from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.observe import notebook
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import exchange, expire, maintain, put, read, settle
+from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 
@@ -40,7 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tubeq_spark.model.arguments import Utubes
+    from tubeq_spark.model.failures import ErrorTexts, GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.model.reports import UtubeCounts
     from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
@@ -50,12 +56,13 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.handlers import Handler
     from tubeq_spark.workers.loop import WorkReport
 
-__all__ = ["Tube", "first_tasks"]
+__all__ = ["Tube", "first_tasks", "largest_subqueues"]
 
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
 
 
+@short_tracebacks
 class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
@@ -161,7 +168,7 @@ class Tube:
 
         Commits: 1 to the registry, none if nothing changes. The first use of `pause`, `error=`, `unique=` or of
         an option from `backoff` on adds columns to the tube's table, by 2 commits before. These conflict
-        with all commits to the table, which are repeated. Earlier versions of this package refuse a
+        with all commits to the table, which are repeated. The version before refuses a
         location with such a tube.
         """
         self._verb(lambda: self._current.alter(options))
@@ -182,6 +189,28 @@ class Tube:
     def resume(self) -> None:
         """End a pause; takes of other programs find tasks from at most five seconds later on. As `pause`."""
         self._verb(lambda: self._current.pause(paused=False))
+
+    def upgrade(self) -> bool:
+        """Give the tube the newest format now, before one of its features is first used.
+
+        Afterwards programs of the version before cannot open the location. A repetition does nothing.
+
+        Returns:
+            Whether it had an earlier format.
+
+        Raises:
+            TubeNotFoundError: The tube was dropped.
+            StoreError: It has a feed of changes, and there is no Spark session.
+
+        Commits: 2 to the tube's table, which conflict with all commits to it, and 1 to the registry; none
+        if it has the newest format.
+        """
+
+        def verb() -> bool:
+            before = self._ctx.record.format_version
+            return self._current.upgrade().record.format_version != before
+
+        return self._verb(verb)
 
     # -- putting ------------------------------------------------------------------------------
 
@@ -412,19 +441,22 @@ class Tube:
 
     # -- taking -------------------------------------------------------------------------------
 
-    def take(self, timeout: float | None = None) -> Task | None:
+    def take(self, timeout: float | None = None, *, utube: Utubes | None = None) -> Task | None:
         """Take the next task.
 
         Args:
             timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait. The call
                 also waits while an object store fails for a moment.
+            utube: Take only from this sub-queue, or from these (a list, tuple or set of names, in
+                which `None` stands for the tasks that were put without `utube`). `None` takes from
+                all. In types with sub-queues only.
 
         Returns:
             The task, which this session holds until `next_event`, for most of its ttr; `None` if
             none was ready.
 
         Raises:
-            InvalidOptionError: A bad timeout.
+            InvalidOptionError: A bad timeout or sub-queue, or the type has no sub-queues.
             QueueStateError: The queue was closed while the call waited.
             ConflictError: The take lost conflicts until its retries were used up.
             StoreError: The storage failed, also at the last attempt.
@@ -438,18 +470,27 @@ class Tube:
         of the session's lease. One more, which renews the leases, if the commit took more than a
         quarter of a ttr. If takes stay so slow, leases are made longer by the time that takes need,
         five minutes at most. Conflicts only with takes (and compactions) of tasks in the same
-        segment; never with a put.
+        segment; never with a put. With `utube` it locks only sub-queues that it names; takes that
+        name sub-queues share commits with each other, not with takes from all.
         """
-        tasks = self.take_many(1, timeout=timeout)
+        tasks = self.take_many(1, timeout=timeout, utube=utube)
         return tasks[0] if tasks else None
 
-    def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
+    def take_many(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> list[Task]:
         """Take up to `n` tasks, in order.
 
         Args:
             n: Tasks at most, >= 0.
             timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: Tasks of one sub-queue at most, >= 1; 1 in types without sub-queues.
+            utube: As for `take`.
 
         Returns:
             The tasks; an empty list if none was ready.
@@ -460,7 +501,7 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
         return self._verb(lambda: self._take(request, limit))
 
@@ -485,13 +526,21 @@ class Tube:
             return None
         return taken
 
-    def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+    def take_df(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> Batch:
         """Take up to `n` tasks as one batch for the executors, without collecting payloads.
 
         Args:
             n: Tasks at most, >= 0.
             timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: As for `take_many`.
+            utube: As for `take`.
 
         Returns:
             A context manager: leaving the block acks the remaining tasks, an exception releases
@@ -503,33 +552,48 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        return self._take_batch(n, timeout, per_utube)
+        return self._take_batch(n, timeout, per_utube, utube)
 
-    def take_arrow(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+    def take_arrow(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> Batch:
         """Take up to `n` tasks as one batch, as an Arrow table in this process.
 
         The batch is that of `take_df`, but needs no Spark: `batch.table` has the tasks, and `ack`,
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        return self._take_batch(n, timeout, per_utube)
+        return self._take_batch(n, timeout, per_utube, utube)
 
-    def _take_batch(self, n: int, timeout: float | None, per_utube: int) -> Batch:
-        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
+    def _take_batch(
+        self, n: int, timeout: float | None, per_utube: int, utube: Utubes | None
+    ) -> Batch:
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
             if not request.count:
-                return Batch(self._ctx, None, self._batch_acks)
+                return Batch(self._current, None, self._batch_acks)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
             leased = taking.wait_for(self._ctx, limit, lambda: self._unless_paused(take))
             taking.undo_if_interrupted(self._ctx, leased)
-            return Batch(self._ctx, leased, self._batch_acks)
+            return Batch(self._current, leased, self._batch_acks)
 
         return self._verb(verb)
 
     def exchange(
-        self, *, ack: Sequence[int], take: int, timeout: float | None = 0, per_utube: int = 1
+        self,
+        *,
+        ack: Sequence[int],
+        take: int,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
     ) -> list[Task]:
         """Ack tasks and take the next ones, in one commit if possible.
 
@@ -538,6 +602,7 @@ class Tube:
             take: Tasks to take at most, >= 0.
             timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: As for `take_many`.
+            utube: As for `take`, of the tasks to take.
 
         Returns:
             The taken tasks.
@@ -550,7 +615,7 @@ class Tube:
         leases that have ended, as in `take`. Otherwise, and for tasks of a batch in types with
         sub-queues, the commits of `ack_many` and `take_many`. Conflicts as these.
         """
-        request = arguments.take_request("take", take, per_utube, self._ctx.driver)
+        request = arguments.take_request("take", take, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
         ids = arguments.task_ids(ack)
 
@@ -623,13 +688,14 @@ class Tube:
 
         return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
-    def work(
+    def work(  # noqa: PLR0913  (the contract)
         self,
         handler: Handler,
         *,
         threads: int = 1,
         batch: int = 1,
         per_utube: int = 1,
+        utube: Utubes | None = None,
         idle: float | None = None,
         stop: threading.Event | None = None,
         on_error: str = "release",
@@ -638,8 +704,8 @@ class Tube:
         """Work the tube off: take tasks, call a handler for each, ack those that it returns from.
 
         A task is acked when its call returns, whatever that is. When the call raises, the task is released
-        with a delay that grows with its attempts (`Backoff()`); at `max_attempts` it is buried. `raise
-        Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
+        with its error and a delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at
+        `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
 
         Tasks are taken ahead, as many as the calls need not to wait, and settled together. While a handler
         runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
@@ -654,6 +720,7 @@ class Tube:
             threads: Calls at a time, >= 1: threads, or coroutines.
             batch: Tasks of a call at most, >= 1.
             per_utube: As for `take_many`.
+            utube: As for `take`: tasks of other sub-queues are left to others.
             idle: Seconds without a task after which it ends, >= 0; `None` waits for ever.
             stop: Ends it when it is set, after the calls in hand.
             on_error: "release", or "bury": every task that a handler fails at is buried.
@@ -671,8 +738,8 @@ class Tube:
             TubeNotFoundError: The tube was dropped.
             StoreError: The storage failed in a way that does not pass.
 
-        Commits: those of `exchange` for as many tasks as have ended meanwhile; 1 for failed tasks of one
-        delay; 1 for a renewal. Conflicts as theirs.
+        Commits: those of `exchange` for as many tasks as have ended meanwhile; 1 for failed tasks; 1
+        for a renewal. Conflicts as theirs.
         """
         from tubeq_spark.workers.start import work  # noqa: PLC0415  few programs need it
 
@@ -682,6 +749,7 @@ class Tube:
             threads=threads,
             batch=batch,
             per_utube=per_utube,
+            utube=utube,
             idle=idle,
             stop=stop,
             on_error=on_error,
@@ -691,6 +759,13 @@ class Tube:
     def _renew(self, task_ids: list[int]) -> list[Task]:
         """Renew the leases of held tasks, for the loop of `work`. Commits: 1; as `touch`."""
         return self._verb(lambda: settle.renew(self._ctx, task_ids))
+
+    def _retry(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
+        """Release failed tasks for the loop of `work`: by a backoff, also where the tube has none. As `release`."""
+        texts = error_texts(error, task_ids)
+        delay = Backoff() if self._ctx.driver.timed else 0
+        how = Release(delay, texts, by_backoff=True)
+        return self._verb(lambda: settle.release(self._with(texts), task_ids, how))
 
     def _give_back(self, task_ids: list[int]) -> list[Task]:
         """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
@@ -732,43 +807,54 @@ class Tube:
         """
         return self._many(task_ids, self._acks.submit)
 
-    def release(self, task_id: int, *, delay: float = 0) -> Task:
+    def release(
+        self, task_id: int, *, delay: float | None = None, error: GivenError = None
+    ) -> Task:
         """Give a task back: it returns to its old place in the order.
 
         Args:
             task_id: A task held by this session.
             delay: Seconds before it is ready again, >= 0; added to its ttl. Needs a type with ttl.
+                `None`: the backoff of the tube if there is an error and the tube has one, else 0.
+            error: Why it has failed: a text, or an exception, which becomes `Type: message` and the end
+                of its traceback. It is kept (`Task.error`), at most 4,000 characters of it, until there is
+                another one: without an error the last one stays.
 
         Returns:
             The task: ready, delayed, or buried if it has reached `max_attempts`.
 
         Raises:
             NotTakenError: This session does not hold it, or its ttr has passed.
-            InvalidOptionError: `delay` is bad, or the type has no delays.
+            InvalidOptionError: `delay` or `error` is bad, or the type has no delays; nothing was written.
 
         Commits: 1. Conflicts only with commits that end this lease. On the native engine it
-        sometimes compacts, as `put`.
+        sometimes compacts, as `put`. The first `error` in a tube adds columns, as `alter` does.
         """
-        return self.release_many([task_id], delay=delay)[0]
+        return self.release_many([task_id], delay=delay, error=error)[0]
 
-    def release_many(self, task_ids: Sequence[int], *, delay: float = 0) -> list[Task]:
+    def release_many(
+        self, task_ids: Sequence[int], *, delay: float | None = None, error: GivenErrors = None
+    ) -> list[Task]:
         """Give tasks back, all of them or none.
 
         Args:
             task_ids: Tasks held by this session, none twice.
             delay: As for `release`, for all of them.
+            error: As for `release`, for all of them; or a dict with the error of each by its id.
 
         Returns:
             The tasks in the order given.
 
         Raises:
             NotTakenError: This session does not hold one of them, or its ttr has passed.
-            InvalidOptionError: An id is not a number or is given twice, or `delay` is bad.
+            InvalidOptionError: An id is not a number or is given twice, `delay` or `error` is bad, or a
+                task has none in a dict of errors; nothing was written.
 
         Commits: 1, none for no ids; as `release`.
         """
-        delay_us = arguments.delay(delay, self._ctx.driver)
-        return self._many(task_ids, lambda ids: settle.release(self._ctx, ids, delay_us))
+        ids = arguments.task_ids(task_ids)
+        how = arguments.release(delay, error_texts(error, ids), self._ctx.driver)
+        return self._many(ids, lambda ids: settle.release(self._with(how.error), ids, how))
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
@@ -792,39 +878,46 @@ class Tube:
         number = validation.task_id(task_id)
         return self._verb(lambda: settle.touch(self._ctx, number, amount_us))
 
-    def bury(self, task_id: int) -> Task:
+    def bury(self, task_id: int, *, error: GivenError = None) -> Task:
         """Set a task aside until it is kicked; in any state, by any session.
 
         Args:
             task_id: Any task of the tube.
+            error: Why, as for `release`. A task that is already buried does not change, and keeps its own.
 
         Returns:
             The task, buried.
 
         Raises:
             TaskNotFoundError: No task has this id.
+            InvalidOptionError: `error` is bad; nothing was written.
 
         Commits: 1, none if it is already buried. Conflicts with other commits that change tasks of
-        the same segment. On the native engine it sometimes compacts, as `put`.
+        the same segment. On the native engine it sometimes compacts, as `put`. The first `error` in a tube
+        adds columns, as `alter` does.
         """
-        return self.bury_many([task_id])[0]
+        return self.bury_many([task_id], error=error)[0]
 
-    def bury_many(self, task_ids: Sequence[int]) -> list[Task]:
+    def bury_many(self, task_ids: Sequence[int], *, error: GivenErrors = None) -> list[Task]:
         """Set tasks aside, all of them or none; as `bury`.
 
         Args:
             task_ids: Any tasks of the tube, none twice.
+            error: As for `bury`, for all of them; or a dict with the error of each by its id.
 
         Returns:
             The tasks in the order given.
 
         Raises:
             TaskNotFoundError: One of them does not exist.
-            InvalidOptionError: An id is not a number, or is given twice.
+            InvalidOptionError: An id is not a number or is given twice, `error` is bad, or a task has none
+                in a dict of errors; nothing was written.
 
         Commits: 1, none when there is nothing to bury; as `bury`.
         """
-        return self._many(task_ids, lambda ids: settle.bury(self._ctx, ids))
+        ids = arguments.task_ids(task_ids)
+        texts = error_texts(error, ids)
+        return self._many(ids, lambda ids: settle.bury(self._with(texts), ids, texts))
 
     def delete(self, task_id: int) -> Task:
         """Remove a task; in any state, by any session.
@@ -930,6 +1023,50 @@ class Tube:
         wanted = arguments.task_state(state)
         return self._verb(lambda: read.tasks_by_state(self._ctx, wanted))
 
+    def utubes(self, limit: int | None = None) -> list[UtubeCounts]:
+        """Count the tasks of each sub-queue, by effective state.
+
+        Sub-queues without stored tasks are not listed. Tasks that are done, and tasks whose ttl has
+        ended, do not count.
+
+        Args:
+            limit: Sub-queues at most, >= 0; `None`: all.
+
+        Returns:
+            One item for each sub-queue: the one with the most tasks first; of those with equally
+            many the one with the oldest task, then by name.
+
+        Raises:
+            InvalidOptionError: `limit` is bad, or the type has no sub-queues.
+
+        Commits: none; one query of the tube.
+        """
+        if not self._ctx.driver.subqueues:
+            raise refusals.no_subqueues("utubes", self.type)
+        most = None if limit is None else validation.count("limit", limit)
+        return self._verb(lambda: [] if most == 0 else read.utubes(self._ctx, most))
+
+    def why(self, task_id: int) -> str:
+        """Tell in one sentence why a task is not being handed out.
+
+        It is delayed, taken or buried; its tube is paused; its sub-queue is busy with another task,
+        or locked; other tasks come before it; it is done, or its life has ended; or it is next. The
+        text is for people and may change.
+
+        Args:
+            task_id: Any task of the tube.
+
+        Returns:
+            The sentence, such as "Task 7 is delayed until 2026-01-02 03:04:05 UTC."
+
+        Raises:
+            TaskNotFoundError: No task has this id.
+
+        Commits: none; some small queries, of which one counts the tasks before it.
+        """
+        number = validation.task_id(task_id)
+        return self._verb(lambda: reasons.sentence(explain.facts(self._ctx, number)))
+
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
         """Return the tube as a DataFrame.
 
@@ -939,7 +1076,7 @@ class Tube:
 
         Returns:
             Columns `task_id, state, pri, utube, data, created, ttl, ttr, next_event, attempts,
-            owner, taken_at`; durations in seconds, times as UTC timestamps.
+            owner, taken_at, error`; durations in seconds, times as UTC timestamps.
 
         Commits: none.
         """
@@ -1059,6 +1196,10 @@ class Tube:
 
     # -- inside -------------------------------------------------------------------------------
 
+    def _with(self, errors: ErrorTexts | None) -> TubeContext:
+        """The context of a verb with errors, whose table has a column for them."""
+        return self._ctx if errors is None else self._current.upgrade()
+
     def _many(self, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]) -> list[Task]:
         ids = arguments.task_ids(task_ids)
         return self._verb(lambda: verb(ids) if ids else [])
@@ -1069,6 +1210,11 @@ class Tube:
             return verb()
 
         return perform(self._ctx, by_newest_record, on_spark=on_spark)
+
+
+def largest_subqueues(tube: Tube, count: int) -> list[UtubeCounts] | None:
+    """The sub-queues with the most tasks; `None`: the type has none. Commits: none."""
+    return tube.utubes(count) if tube._ctx.driver.subqueues else None  # noqa: SLF001  (as below)
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:

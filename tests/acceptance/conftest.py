@@ -31,17 +31,24 @@ _numbers = itertools.count(1)
 #: Which tests run on more than Spark, by how the names of their files begin.
 ON = {
     "test_case_": ENGINES,
+    "test_addressed": ENGINES,
     "test_arrow": ENGINES,
     "test_bad_input": ENGINES[:2],
+    "test_large": ENGINES,
     "test_leases": ENGINES[:2],
     "test_looking": ENGINES[:2],
     "test_metrics": ENGINES[:2],
     "test_neighbours": ENGINES[:2],
+    "test_aging": ENGINES,
     "test_alter": ENGINES,
+    "test_versions": ENGINES,
+    "test_failures": ENGINES,
     "test_tarantool15": ENGINES[:2],
     "test_typed": ENGINES,
     "test_unique": ENGINES,
     "test_unreadable": ENGINES[:2],
+    "test_utubes": ENGINES,
+    "test_why": ENGINES,
     "test_work": ENGINES,
 }
 

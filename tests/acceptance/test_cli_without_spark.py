@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from tests.acceptance.support import Native, calls, counts, data_of, put_and_take, take
 from tests.programs import environment
-from tubeq_spark import Queue, TaskState
+from tubeq_spark import Backoff, Queue, Rate, TaskState
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.model.ids import tick_at, ticks
@@ -361,6 +361,46 @@ def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted_but_not_ack
     assert counts(queue, tube) == {"done": 2}
 
 
+def test_errors_when_given_are_kept_and_shown(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl")
+    backoff = {"first": 9.0, "factor": 2.0, "most": 3600.0, "jitter": 0.0}
+    tube.alter(backoff=Backoff(**backoff))
+    first, second = put_and_take(tube, "a"), put_and_take(tube, "b")
+    session = ("--session", str(queue.identify()))
+
+    why = "it is\x1b[31m broken\nfor ever"
+    tubeq("release", tube.name, str(first.task_id), *session, "--error", why)
+    tubeq("bury", tube.name, str(second.task_id), "--error", "it is hopeless")
+
+    assert tube.peek(first.task_id).error == why
+    [delayed] = results(tubeq("tasks", tube.name, "--state", "delayed", "--json"))
+    assert delayed["error"] == why
+    assert tube.peek(first.task_id).next_event == clock.now() + dt.timedelta(seconds=9)
+    table = tubeq("tasks", tube.name).stdout
+    assert "it is hopeless" in table
+    assert "broken" in table
+    assert "for ever" not in table
+    assert "\x1b" not in table
+    [shown] = results(tubeq("show", tube.name, "--json"))
+    assert shown["options"]["backoff"] == backoff
+    assert "backoff: " in tubeq("show", tube.name).stdout
+
+
+def test_take_with_exec_when_the_command_fails_keeps_its_exit_code(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo")
+    task = tube.put("a")
+    assert task is not None
+
+    tubeq("take", tube.name, "--exec", "false")
+    clock.advance(5)
+
+    assert tube.peek(task.task_id).error == "the command ended with 1"
+
+
 def test_sweep_tells_what_time_has_changed(
     tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -536,6 +576,7 @@ def test_stats_when_nothing_was_called_has_the_same_columns(
     assert before[0].split() == [
         *("tube", "type", "ready", "taken", "delayed", "buried", "done", "total"),
         *("put", "take", "ack", "release", "bury", "kick", "delete"),
+        "paused",
     ]
 
 
@@ -592,6 +633,73 @@ def test_sessions_tells_who_holds_what(tubeq: Tubeq, new_tube: NewTube) -> None:
     assert (info["holds"], info["tubes"], info["pid"]) == (2, {tube.name: 2}, os.getpid())
     assert listed[first["session"]]["host"] == info["host"] == socket.gethostname()
     tube.release_all()
+
+
+def test_take_of_named_subqueues_takes_from_no_other(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("utube")
+    for utube in ("a", "b", "7", "c"):
+        tube.put(utube, utube=utube)
+
+    named = ["--utube", "7", "--utube=b"]
+    taken = results(tubeq("take", tube.name, "-n9", *named, "--keep=100", "--json"))
+
+    assert [task["utube"] for task in taken] == ["b", "7"]
+    assert tubeq("take", tube.name, *named).exit_code == 1
+    done = results(tubeq("take", tube.name, "-n9", "--utube=c", "--exec=true", "--json"))
+    assert (done[0]["done"], data_of(tube.tasks_by_state("r"))) == (1, ["a"])
+    other = new_tube("fifo")
+    refused = tubeq("take", other.name, "--utube=a")
+    assert (refused.exit_code, "has no sub-queues" in refused.stderr) == (2, True)
+    tube.release_all()
+
+
+def test_utubes_tells_the_tasks_of_each_subqueue(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl")
+    begin = clock.now()
+    tube.put_many(["a", "b"], utube="long")
+    tube.put("c", utube="")
+    tube.put("d", delay=1_000)
+    clock.advance(240)
+
+    told = results(tubeq("utubes", tube.name, "--json"))
+    listed = rows(tubeq("utubes", tube.name))
+
+    assert [row["utube"] for row in told] == ["long", None, ""]
+    assert told[0] == {
+        "utube": "long",
+        "ready": 2,
+        "taken": 0,
+        "delayed": 0,
+        "buried": 0,
+        "oldest": begin.isoformat(),
+    }
+    assert listed[0] == {
+        "utube": "long",
+        "ready": "2",
+        "taken": "0",
+        "delayed": "0",
+        "buried": "0",
+        "oldest": "4m",
+    }
+    assert results(tubeq("utubes", tube.name, "--limit=1", "--json")) == told[:1]
+    refused = tubeq("utubes", new_tube("fifo").name)
+    assert (refused.exit_code, "has no sub-queues" in refused.stderr) == (2, True)
+
+
+def test_why_tells_in_one_sentence_why_a_task_waits(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    first, second = (task.task_id for task in tube.put_many(["a", "b"]))
+
+    said = tubeq("why", tube.name, str(second))
+
+    assert (said.exit_code, said.stdout) == (0, f"Task {second} waits: 1 task comes before it.\n")
+    assert results(tubeq("why", tube.name, str(first), "--json")) == [
+        {"tube": tube.name, "task_id": str(first), "why": tube.why(first)}
+    ]
+    unknown = tubeq("why", tube.name, "1")
+    assert (unknown.exit_code, "1 not found" in unknown.stderr) == (2, True)
 
 
 def test_metrics_tells_depth_and_ages_and_prometheus_text(
@@ -853,6 +961,10 @@ def test_text_of_others_when_it_controls_a_terminal_is_shown_escaped(
         tubeq("sessions"),
         tubeq("sessions", "--json"),
         tubeq("history", tube.name),
+        tubeq("utubes", tube.name),
+        tubeq("utubes", tube.name, "--json"),
+        tubeq("why", tube.name, number),
+        tubeq("why", tube.name, number, "--json"),
         tubeq("peek", EVIL, "1"),
         tubeq("peek", EVIL, "1", "--json"),
         tubeq("peek", EVIL, "1", "--verbose"),
@@ -984,3 +1096,126 @@ def test_values_that_command_a_terminal_are_printed_as_escapes(
     assert json.loads(shown.rstrip("\n").split("\t")[2]) == data
     assert refused.exit_code == 2
     assert refused.stderr.rstrip("\n").isprintable()
+
+
+# -- options, pause and format ----------------------------------------------------------------------
+
+
+def test_create_when_options_are_given_sets_them(tubeq: Tubeq, queue: Queue) -> None:
+    options = (
+        "--backoff=first=2,most=60",
+        "--parallel=3",
+        "--rate=5/1",
+        "--order=fair",
+        "--most-taken=100",
+        "--unique-for=60",
+    )
+
+    [made] = results(tubeq("--json", "create", "limited", "utubettl", *options))
+
+    assert made["options"]["rate"] == {"tasks": 5, "seconds": 1.0}
+    assert made["options"]["backoff"]["most"] == 60
+    found = queue["limited"].options
+    assert (found.parallel, found.rate, found.order) == (3, Rate(5, 1), "fair")
+    assert (found.most_taken, found.unique_for, found.backoff) == (100, 60, Backoff(2, most=60))
+    results(tubeq("--json", "create", "aged", "fifottl", "--aging=60"))
+    assert queue["aged"].options.aging == 60
+
+
+def test_alter_when_options_are_given_changes_these_and_resets_others(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("utubettl", ttr=9, ttl=8)
+
+    altered = tubeq("alter", tube.name, "--ttr", "5", "--rate", "10/0.5", "--parallel", "2")
+    [shown] = results(
+        tubeq("--json", "alter", tube.name, "--reset=rate", "--reset=most-taken", "--reset", "ttl")
+    )
+
+    assert altered.stdout == f"altered ttr, parallel, rate of {tube.name}\n"
+    assert shown["tube"] == tube.name
+    options = shown["options"]
+    assert (options["ttr"], options["parallel"], options["rate"], options["ttl"]) == (
+        5,
+        2,
+        None,
+        None,
+    )
+    assert tubeq("show", tube.name).stdout.count("parallel: 2") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "nothing to alter"),
+        (("--rate=5/0",), "seconds=0.0"),
+        (("--rate=five",), "'five' must be tasks and seconds"),
+        (("--backoff=first=x",), "must be of first, factor, most and jitter"),
+        (("--backoff=last=1",), "must be of first, factor, most and jitter"),
+        (("--backoff=first=-1",), "first=-1.0"),
+        (("--order=random",), "order='random'"),
+        (("--reset=schema",), "'schema' must be one of aging, backoff"),
+        (("--ttr=5", "--reset=ttr"), "ttr cannot be set and reset at once"),
+        (("--capacity=5",), "capacity=5"),
+        (("--parallel=0",), "parallel=0"),
+    ],
+)
+def test_alter_when_an_option_is_bad_ends_with_2_and_changes_nothing(
+    tubeq: Tubeq, new_tube: NewTube, arguments: tuple[str, ...], message: str
+) -> None:
+    tube = new_tube("utubettl", ttr=9)
+    before = dict(tube.options)
+
+    found = tubeq("--json", "alter", tube.name, *arguments)
+
+    assert found.exit_code == 2
+    assert message in json.loads(found.stderr)["message"]
+    assert dict(tube.options) == before
+    assert tubeq("alter", "nothing", "--ttr=5").exit_code == 2
+
+
+def test_pause_when_a_tube_is_paused_is_told_everywhere_until_it_resumes(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put(1)
+
+    assert tubeq("pause", tube.name).stdout == f"paused {tube.name}\n"
+    assert results(tubeq("--json", "pause", tube.name)) == [{"tube": tube.name, "paused": True}]
+
+    assert tubeq("take", tube.name).exit_code == 1
+    for command in (("stats",), ("top", "--once"), ("metrics",)):
+        [line] = [
+            each for each in tubeq(*command).stdout.splitlines() if each.startswith(f"{tube.name} ")
+        ]
+        assert line.endswith("paused"), command
+        [told] = [each for each in results(tubeq("--json", *command)) if each["tube"] == tube.name]
+        assert told["paused"] is True
+    assert "paused: true" in tubeq("show", tube.name).stdout
+    assert f"paused: {tube.name}: is paused, and 1 tasks are ready" in tubeq("health").stdout
+    if importlib.util.find_spec("prometheus_client") is not None:
+        assert f'tubeq_paused{{tube="{tube.name}"}} 1.0' in tubeq("metrics", "--prometheus").stdout
+
+    assert tubeq("resume", tube.name).stdout == f"resumed {tube.name}\n"
+    assert results(tubeq("--json", "resume", tube.name)) == [{"tube": tube.name, "paused": False}]
+    assert tubeq("take", tube.name).exit_code == 0
+    assert f"paused: {tube.name}" not in tubeq("health").stdout
+    assert tubeq("pause", "nothing").exit_code == tubeq("resume", "nothing").exit_code == 2
+
+
+def test_upgrade_when_tubes_have_the_format_before_names_them_once(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    first, second, paused = (new_tube("fifo") for _ in range(3))
+    paused.pause()
+
+    assert tubeq("upgrade", first.name, paused.name).stdout == (
+        f"upgraded {first.name}\nnothing to do for {paused.name}\n"
+    )
+    found = results(tubeq("--json", "upgrade"))
+    assert {"tube": second.name, "upgraded": True} in found
+    assert first.name not in {each["tube"] for each in found}
+    again = tubeq("upgrade")
+    assert (again.exit_code, again.stdout) == (0, "")
+    assert "all tubes have the newest format" in again.stderr
+    assert tubeq("upgrade", "nothing").exit_code == 2

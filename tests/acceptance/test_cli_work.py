@@ -13,7 +13,8 @@ import pytest
 
 from tests.programs import environment
 from tests.waiting import until
-from tubeq_spark import Queue
+from tubeq_spark import Backoff, PutItem, Queue
+from tubeq_spark.model.failures import LEASE_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,11 +64,11 @@ def queue(place: Path) -> Iterator[Queue]:
         yield opened
 
 
-def started(place: Path, *arguments: str) -> subprocess.Popen[str]:
+def started(place: Path, *arguments: str, tube: str = "jobs") -> subprocess.Popen[str]:
     """A call of `tubeq work` that runs."""
     command = [sys.executable, "-m", "tubeq_spark.cli", "--json", "--location", "q"]
     return subprocess.Popen(
-        [*command, "work", "jobs", *arguments],
+        [*command, "work", tube, *arguments],
         cwd=place,
         env=environment(TUBEQ_ENGINE="native"),
         stdout=subprocess.PIPE,
@@ -96,6 +97,17 @@ def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
 
     assert (code, result["done"], result["failed"]) == (0, 30, 0)
     assert len(seen(place)) == 30
+
+
+def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queue) -> None:
+    hosts = queue.create_tube("hosts", "utube")
+    hosts.put_many([PutItem(name, utube=name) for name in "abcd"])
+
+    named = ("--utube", "b", "--utube=d")
+    code, result = ended(started(place, "job:note", *named, "--idle", "0", tube="hosts"))
+
+    assert (code, result["done"]) == (0, 2)
+    assert [task.data for task in hosts.tasks_by_state("r")] == ["a", "c"]
 
 
 def test_work_when_there_is_nothing_ends_with_1(place: Path, queue: Queue) -> None:
@@ -169,6 +181,24 @@ def test_work_when_terminated_finishes_what_is_in_hand(
     assert (code, tasks["taken"]) == (0, 0)
     assert result["done"] == 20 - tasks["ready"] >= int(processes)
     assert {task.attempts for task in queue["jobs"].tasks_by_state("r")} <= {0}
+
+
+def test_work_when_its_process_is_killed_its_task_comes_back_with_an_error(
+    place: Path, queue: Queue
+) -> None:
+    queue["jobs"].alter(backoff=Backoff(first=0.5))
+    task = queue["jobs"].put("killed", ttr=2)
+    assert task is not None
+    process = started(place, "job:waits")
+    until(lambda: bool(seen(place)))
+
+    process.kill()
+    process.communicate(timeout=WAIT)
+
+    until(lambda: queue["jobs"].peek(task.task_id).state == "r")
+    back = queue["jobs"].take(timeout=WAIT)
+    assert back is not None
+    assert (back.task_id, back.attempts, back.error) == (task.task_id, 2, LEASE_ENDED)
 
 
 def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:

@@ -60,6 +60,11 @@ class Site:
         given = {"Origin": f"http://127.0.0.1:{self.port}"} | headers
         return self.ask("POST", f"/tube/{name}/kick", body, given)
 
+    def switch(self, name: str, does: str, token: str = TOKEN) -> tuple[int, str]:
+        """Send the form that pauses a tube, or the other one."""
+        given = {"Origin": f"http://127.0.0.1:{self.port}"}
+        return self.ask("POST", f"/tube/{name}/{does}", urlencode({"token": token}), given)
+
     def ask(
         self, method: str, path: str, body: str | None, headers: dict[str, str]
     ) -> tuple[int, str]:
@@ -154,6 +159,9 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
     assert "<td>2 of held</td>" in page
     assert "<b>32 s</b><span>oldest ready</span>" in tube
     assert '<td>bury</td><td class="n">3</td>' in tube
+    assert "The 2 with the most tasks." in tube
+    assert '<td>tasks without one</td><td class="n">4</td><td class="n">0</td>' in tube
+    assert "Sub-queues" not in site.get("/tube/held")[1]
     assert f'<td>put</td><td class="n">4</td><td class="n">0</td><td>{queue.session_uuid}' in tube
     assert "Kick" not in tube
 
@@ -186,13 +194,29 @@ def test_payloads_when_not_asked_for_are_not_there_and_else_are_text(
     assert status == 200
     assert not any("evil" in page for page in pages)
     assert "Show the payloads" in pages[2]
-    assert pages[2].count(SHOWN) == 3  # the sub-queue of each task
+    assert pages[2].count(SHOWN) == 4  # the sub-queue, of each task and in the list of these
     assert asked.count("evil") == 3
-    assert asked.count(SHOWN) == 6
+    assert asked.count(SHOWN) == 7
     assert asked.count("… (10,") == 3
     for page in (*pages, asked):
         assert "<script" not in page
         assert "\x1b" not in page
+
+
+def test_errors_when_payloads_are_asked_for_are_text(queue: Queue, site: Site) -> None:
+    buried(queue)
+    failed = queue["mail"].put("x")
+    assert failed is not None
+    queue["mail"].bury(failed.task_id, error=f"it is {SCRIPT} and \x1b[31m red")
+
+    plain = site.get("/tube/mail?state=buried")[1]
+    asked = site.get("/tube/mail?state=buried&payloads=1")[1]
+
+    assert " red" not in plain
+    assert asked.count("it is ") == 1
+    assert " red" in asked
+    assert "<script" not in asked
+    assert "\x1b" not in asked
 
 
 def test_page_of_what_is_not_there_says_so_as_text(queue: Queue, site: Site) -> None:
@@ -272,6 +296,44 @@ def test_kick_without_token_origin_or_number_changes_nothing(
         assert "kicked" not in page
 
     assert commits(location) == before
+
+
+def test_pause_with_the_token_from_an_own_page_is_shown_until_the_tube_resumes(
+    queue: Queue, writing: Site
+) -> None:
+    tube = queue.create_tube("mail")
+    tube.put(1)
+    assert "Pause</button>" in writing.get("/tube/mail")[1]
+
+    status, _ = writing.switch("mail", "pause")
+    assert (status, writing.headers["location"]) == (303, "/tube/mail?changed=1")
+    page = writing.ask("GET", "/tube/mail?changed=1", None, {})[1]
+    assert "paused</strong>" in page
+    assert "Resume</button>" in page
+    assert "paused</strong>" in writing.get()[1]
+    assert queue["mail"].paused
+    assert writing.switch("mail", "resume")[0] == 303
+    assert not queue["mail"].paused
+    assert "paused</strong>" not in writing.get("/tube/mail?changed=1")[1]
+    assert writing.switch("nothing", "pause")[0] == 404
+
+
+def test_pause_without_the_token_changes_nothing(
+    queue: Queue, writing: Site, location: str
+) -> None:
+    queue.create_tube("mail")
+    before = commits(location)
+
+    assert writing.switch("mail", "pause", "")[0] == 403
+    assert writing.switch("mail", "resume", f"{TOKEN}x")[0] == 403
+    assert commits(location) == before
+
+
+def test_pause_when_only_reading_is_not_there(queue: Queue, site: Site) -> None:
+    queue.create_tube("mail")
+
+    assert site.switch("mail", "pause")[0] == 404
+    assert "<form" not in site.get("/tube/mail")[1]
 
 
 def test_answers_when_sent_allow_no_scripts_frames_or_copies(site: Site) -> None:

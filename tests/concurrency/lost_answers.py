@@ -304,6 +304,14 @@ CASES = (
         "utubettl",
     ),
     Case(
+        "take_of_named_subqueues",
+        lambda b: b.put("abcd", "uuvw"),
+        lambda b, _: letters(b.tube.take_many(9, utube=["w", "u"])),
+        "ad",
+        "at br cr dt",
+        "utubettl",
+    ),
+    Case(
         "ack_of_subqueues",
         lambda b: (b.put("ab", "uu"), [t.task_id for t in b.tube.take_many(1)])[1],
         ack_and_next,

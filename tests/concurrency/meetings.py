@@ -126,9 +126,14 @@ DROP: dict[str, Callable[[Side], object]] = {
 OF_SUBQUEUES: dict[str, Callable[[Side], object]] = {
     "take": lambda s: names(s.tube.take_many(1)),
     "take_all": lambda s: names(s.tube.take_many(s.most, per_utube=2)),
+    # The rival's own, which may be free by then, and one of two that are.
+    "take_named": lambda s: names(s.tube.take_many(s.most, per_utube=2, utube=["2", 4])),
     "ack": lambda s: names([s.tube.ack(s.ids[s.held[0]])]),
     "release": lambda s: names([s.tube.release(s.ids[s.held[0]])]),
     "exchange": lambda s: names(s.tube.exchange(ack=s.of(s.held[:1]), take=1)),
+    "exchange_named": lambda s: names(
+        s.tube.exchange(ack=s.of(s.held[:1]), take=min(2, s.most), utube=["1", "3"])
+    ),
     "bury_held_by_other": VERBS["bury_held_by_other"],
     "put": lambda s: names(s.tube.put_many([s.new], utube="3")),
 }

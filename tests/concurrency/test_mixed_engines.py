@@ -143,6 +143,8 @@ MEETINGS_OF_SUBQUEUES = {
     "take_all": "take",
     "exchange": "take",
     "ack": "bury_held_by_other",
+    "take_named": "take_all",
+    "exchange_named": "take_named",
 }
 
 

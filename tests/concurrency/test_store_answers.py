@@ -272,7 +272,10 @@ def heartbeat(queue: Queue) -> None:
     [
         "take",
         "take_of_subqueues",
-        *thorough("take_many", "take_arrow", "exchange", "exchange_of_subqueues"),
+        *thorough(
+            *("take_many", "take_arrow", "take_of_named_subqueues"),
+            *("exchange", "exchange_of_subqueues"),
+        ),
     ],
 )
 def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart(

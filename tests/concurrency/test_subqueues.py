@@ -636,3 +636,149 @@ def test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks
         hosts.rival.truncate()
     assert hosts.probe.events[-1] == ("committed", "free")
     assert commits > 3
+
+
+# A take that names its sub-queues locks these only.
+
+
+def test_take_of_named_subqueues_locks_these_only_by_one_commit_each_way(hosts: Subqueues) -> None:
+    hosts.put("ab", "one")
+    hosts.put("x", "two")
+    hosts.put("y", "three")
+    first = len(hosts.probe.events)
+
+    assert names(hosts.tube.take_many(9, per_utube=2, utube=["three", "one"])) == "aby"
+
+    commits = [operation for step, operation in hosts.probe.events[first:] if step == "committed"]
+    assert commits == ["claim", "take"]
+    assert {lock.utube for lock in hosts.rival._ctx.utube_locks.all()} == {"one", "three"}
+    assert names(hosts.rival.take_many(9)) == "x"
+
+
+@pytest.mark.without_spark
+def test_take_of_a_named_subqueue_when_another_has_an_orphaned_lock_leaves_that_alone(
+    hosts: Subqueues,
+) -> None:
+    hosts.put("a", "one")
+    hosts.put("x", "two")
+    assert hosts.probe.stopped_after(1, lambda: hosts.tube.take(0, utube="one"))
+    assert hosts.locks() == 1
+
+    assert names(hosts.rival.take_many(9, utube="two")) == "x"
+
+    # It is neither fenced nor freed; the take that names it takes it over.
+    assert hosts.locks() == 2
+    assert stored(hosts.rival) == "ar xt"
+    assert names(hosts.rival.take_many(9, utube=["one"])) == "a"
+    assert hosts.locks() == 2
+
+
+@pytest.mark.without_spark
+def test_take_of_a_named_subqueue_when_a_rival_locks_it_first_takes_nothing_else(
+    hosts: Subqueues,
+) -> None:
+    hosts.put("ab", "one")
+    hosts.put("x", "two")
+
+    with hosts.probe.interrupted("decided", "claim", lambda: hosts.rival.take(0, utube="one")):
+        assert hosts.tube.take(0, utube="one") is None
+
+    assert stored(hosts.tube) == "at br xr"
+    assert hosts.locks() == 1
+
+
+@pytest.mark.without_spark
+def test_take_of_two_named_subqueues_when_a_rival_locks_one_of_them_first_takes_the_other(
+    hosts: Subqueues,
+) -> None:
+    hosts.put("a", "one")
+    hosts.put("x", "two")
+    hosts.put("y", "three")
+
+    with hosts.probe.interrupted("decided", "claim", lambda: hosts.rival.take(0, utube="three")):
+        assert names(hosts.tube.take_many(9, utube=["one", "three"])) == "a"
+
+    assert stored(hosts.tube) == "at xr yt"
+    assert hosts.locks() == 2
+
+
+@pytest.mark.without_spark
+def test_take_of_a_named_subqueue_when_its_lock_was_taken_over_while_it_paused_takes_nothing(
+    hosts: Subqueues,
+) -> None:
+    hosts.put("ab", "one")
+    hosts.put("x", "two")
+    taken: list[str] = []
+
+    def take_over() -> None:
+        taken.append(names(hosts.rival.take_many(9, utube="one")))
+
+    with hosts.probe.interrupted("committed", "claim", take_over):
+        assert hosts.tube.take_arrow(9, per_utube=9, utube="one").count == 0
+
+    assert taken == ["a"]
+    assert stored(hosts.tube) == "at br xr"
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("form", ["many", "arrow"])
+def test_take_of_a_named_subqueue_when_it_stops_between_any_two_commits_leaves_it_to_the_next(
+    hosts: Subqueues, form: str
+) -> None:
+    verb = hosts.tube.take_many if form == "many" else hosts.tube.take_arrow
+    for commits in range(MOST_STOPS):
+        hosts.put("x", "other")
+        hosts.put("ab")
+        if not hosts.probe.stopped_after(commits, lambda: verb(1, utube="u")):
+            break
+
+        is_taken = stored(hosts.tube) == "xr at br"
+        assert names(hosts.rival.take_many(9, utube="u")) == ("" if is_taken else "a")
+        assert stored(hosts.rival) == "xr at br"
+        assert names(hosts.rival.take_many(9)) == "x"
+        hosts.rival.truncate()
+    assert commits >= 2
+
+
+@pytest.mark.without_spark
+def test_exchange_for_a_named_subqueue_when_it_stops_between_any_two_commits_blocks_none(
+    hosts: Subqueues,
+) -> None:
+    for commits in range(MOST_STOPS):
+        hosts.put("ab")
+        hosts.put("xy", "other")
+        held = ids_of(hosts.tube.take_many(1))
+        if not hosts.probe.stopped_after(
+            commits, lambda held=held: hosts.tube.exchange(ack=held, take=1, utube="other")
+        ):
+            break
+
+        is_done = stored(hosts.tube) == "br xt yr"
+        assert is_done or stored(hosts.tube) == "at br xr yr"
+        hosts.clock.advance(PAST_TTR)
+        assert names(hosts.rival.take_many(9)) == ("bx" if is_done else "ax")
+        hosts.rival.truncate()
+    assert stored(hosts.tube) == "br xt yr"
+    assert hosts.locks() == 1
+    assert commits >= 3
+
+
+@pytest.mark.without_spark
+def test_why_when_a_take_has_stopped_after_its_lock_says_that_the_subqueue_is_locked(
+    hosts: Subqueues, open_queue: OpenQueue
+) -> None:
+    looker = on_another_host(open_queue(claim_grace=10))[hosts.tube.name]
+    first, second = hosts.put("ab")
+    (other,) = hosts.put("x", "other")
+    assert hosts.probe.stopped_after(1, lambda: hosts.tube.take(0, utube="u"))
+
+    locked = "waits: its sub-queue 'u' is locked by a take that has not taken a task yet."
+    assert [looker.why(task_id) for task_id in (first, second)] == [
+        f"Task {first} {locked}",
+        f"Task {second} {locked}",
+    ]
+    # What is in a locked sub-queue does not come before others.
+    assert looker.why(other) == f"Task {other} is next: the next take gets it."
+    hosts.clock.advance(10)
+    assert looker.why(first) == f"Task {first} is next: the next take gets it."
+    assert names(looker.take_many(1)) == "a"

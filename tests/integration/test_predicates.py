@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import TIMERS, after_giving_back, due, effective
 from tubeq_spark.model.times import LAST_US, plus
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 NOW = 1_767_225_600_123_456
 MOMENTS = (None, NOW - 10_000_000, NOW - 1, NOW, NOW + 1, NOW + 10_000_000)
 MAX_ATTEMPTS = 2
+T = row("t")
 
 
 class Stored(NamedTuple):
@@ -36,8 +38,10 @@ class Stored(NamedTuple):
     next_event: int | None
     expires_at: int | None
     attempts: int
+    task_id: int
 
-    def effective(self, max_attempts: int | None) -> TaskState | None:
+    def effective(self, max_attempts: int | None, backoff: Backoff | None) -> TaskState | None:
+        pause_us = None if backoff is None else backoff.delay_us(self.attempts, self.task_id)
         return effective(
             self.state,
             self.next_event,
@@ -45,10 +49,21 @@ class Stored(NamedTuple):
             NOW,
             attempts=self.attempts,
             max_attempts=max_attempts,
+            pause_us=pause_us,
         )
 
 
-GRID = [Stored(*values) for values in product(TIMERS, MOMENTS, MOMENTS, range(4))]
+GRID = [
+    Stored(*values, task_id)
+    for task_id, values in enumerate(product(TIMERS, MOMENTS, MOMENTS, range(4)))
+]
+#: None; one whose delays end between the moments of the grid, one whose end at them, and none at all.
+BACKOFFS = [
+    None,
+    Backoff(first=4, factor=2, most=9, jitter=0.5),
+    Backoff(first=0.000001, factor=1e7, most=10, jitter=0),
+    Backoff(first=0, jitter=0),
+]
 
 
 def is_due(row: Stored) -> bool:
@@ -57,10 +72,17 @@ def is_due(row: Stored) -> bool:
     return due(row.next_event if timer.event is not None else row.expires_at, NOW)
 
 
-def expected(row: Stored, max_attempts: int | None) -> dict[str, Any]:
+def is_over(row: Stored, max_attempts: int | None, backoff: Backoff | None) -> bool:
+    """Whether the life of a row is over, perhaps in a lease or a delay that lasts."""
+    lives = row.effective(max_attempts, backoff) is not None
+    # What a lease or a delay that lasts holds is there, and may have no life left.
+    held = row.state in {TaskState.TAKEN, TaskState.DELAYED} and not due(row.next_event, NOW)
+    return due(row.expires_at, NOW) and (held or not lives)
+
+
+def expected(row: Stored, max_attempts: int | None, backoff: Backoff | None) -> dict[str, Any]:
     """What each condition must say of a row."""
-    state = row.effective(max_attempts)
-    is_over = due(row.expires_at, NOW)
+    state = row.effective(max_attempts, backoff)
     return {
         "effective_state": state,
         "is_ready": state is TaskState.READY,
@@ -69,7 +91,7 @@ def expected(row: Stored, max_attempts: int | None) -> dict[str, Any]:
         # A worn out task whose lease has ended is buried too, once that is written down.
         "is_buried": state is TaskState.BURIED and row.state is TaskState.BURIED,
         "is_due": is_due(row),
-        "is_over": is_over,
+        "is_over": is_over(row, max_attempts, backoff),
         "readied_state": after_giving_back(row.attempts, max_attempts),
     }
 
@@ -98,21 +120,24 @@ def by_arrow(rows: pa.Table, expressions: Mapping[str, Expression]) -> list[dict
     return found
 
 
-def conditions(max_attempts: int | None) -> dict[str, Expression]:
+def conditions(max_attempts: int | None, backoff: Backoff | None) -> dict[str, Expression]:
     return {
-        "effective_state": predicates.effective_state(NOW, max_attempts, row("t")),
-        "is_ready": predicates.is_ready(NOW, max_attempts, row("t")),
+        "effective_state": predicates.effective_state(NOW, max_attempts, T, backoff=backoff),
+        "is_ready": predicates.is_ready(NOW, max_attempts, T, backoff),
         "is_takeable": predicates.is_takeable(NOW, row("t")),
         "is_buried": predicates.is_buried(NOW, row("t")),
         "is_due": predicates.is_due(NOW, row("t")),
-        "is_over": predicates.is_over(NOW, row("t")),
+        "is_over": predicates.is_over(NOW, T, max_attempts, backoff),
         "readied_state": predicates.readied_state(max_attempts, row("t")),
     }
 
 
+@pytest.mark.parametrize("backoff", BACKOFFS)
 @pytest.mark.parametrize("max_attempts", [None, MAX_ATTEMPTS])
 def test_conditions_when_evaluated_are_what_lifecycle_says(
-    evaluated: Callable[..., list[dict[str, Any]]], max_attempts: int | None
+    evaluated: Callable[..., list[dict[str, Any]]],
+    max_attempts: int | None,
+    backoff: Backoff | None,
 ) -> None:
     rows = pa.table(
         {
@@ -121,10 +146,11 @@ def test_conditions_when_evaluated_are_what_lifecycle_says(
             "next_event": pa.array([each.next_event for each in GRID], pa.timestamp("us", "UTC")),
             "expires_at": pa.array([each.expires_at for each in GRID], pa.timestamp("us", "UTC")),
             "attempts": pa.array([each.attempts for each in GRID], pa.int32()),
+            "task_id": [each.task_id for each in GRID],
         }
     )
 
-    found = evaluated(rows, {"n": row().n, **conditions(max_attempts)})
+    found = evaluated(rows, {"n": row().n, **conditions(max_attempts, backoff)})
 
     seen = {
         GRID[each["n"]]: {
@@ -135,7 +161,7 @@ def test_conditions_when_evaluated_are_what_lifecycle_says(
         }
         for each in found
     }
-    assert seen == {each: expected(each, max_attempts) for each in GRID}
+    assert seen == {each: expected(each, max_attempts, backoff) for each in GRID}
 
 
 def test_moments_when_moved_are_what_plus_says(

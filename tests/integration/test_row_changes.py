@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from tests.row_oracle import CHANGES, GRID, TABLE, row_after
-from tubeq_spark.model.changes import Change, Every
+from tests.row_oracle import AFTER_LEASES, BACKOFF, CHANGES, GRID, PLAIN, TABLE, row_after
+from tubeq_spark.model.changes import Change, Every, errors_of
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import from_us
 from tubeq_spark.storage.expression import Column
-from tubeq_spark.storage.rows import COLUMNS, stored_tasks
+from tubeq_spark.storage.rows import columns_of, stored_tasks
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.tables.row_clauses import clause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tubeq_spark.model.failures import Backoff
 
 
 def as_table(rows: list[StoredTask]) -> pa.Table:
@@ -31,31 +33,47 @@ def as_table(rows: list[StoredTask]) -> pa.Table:
         values[name] = [from_us(moment) for moment in values[name]]
     moment = pa.timestamp("us", "UTC")
     kinds = {"pri": pa.int32(), "attempts": pa.int32()}
-    kinds |= dict.fromkeys(("utube", "data", "state", "owner"), pa.string())
+    kinds |= dict.fromkeys(("utube", "data", "state", "owner", "error", "unique"), pa.string())
     kinds |= dict.fromkeys(("created", "next_event", "expires_at"), moment)
     return pa.table({n: pa.array(v, kinds.get(n, pa.int64())) for n, v in values.items()})
 
 
-def changed(spark: SparkSession, change: Change, rows: list[StoredTask]) -> list[StoredTask]:
+def changed(
+    spark: SparkSession, change: Change, rows: list[StoredTask], backoff: Backoff | None = None
+) -> list[StoredTask]:
     """The rows after a change, as Spark makes it."""
-    sets = clause_of(TABLE, Every(), change).sets
+    sets = clause_of(replace(TABLE, backoff=backoff), Every(), change).sets
     assert sets is not None
     columns = set(as_table(GRID[:1]).column_names) | {"taken_at"}
     assert set(sets) <= columns, "no column that is not compared"
     names = as_table(GRID[:1]).column_names
     after = [f"{text_of(sets.get(name, Column(name, 't')))} AS {name}" for name in names]
     spark.createDataFrame(as_table(rows)).createOrReplaceTempView("tubeq_grid")
-    read = ", ".join(f"{text_of(value)} AS {name}" for name, value in COLUMNS.items())
+    columns = columns_of(("error", "unique", "rank"))
+    read = ", ".join(f"{text_of(value)} AS {name}" for name, value in columns.items())
     found = spark.sql(
         f"SELECT {read} FROM (SELECT {', '.join(after)} FROM tubeq_grid t) ORDER BY task_id"
     )
     return stored_tasks(found.toArrow())
 
 
-@pytest.mark.parametrize("name", [name for name in CHANGES if name != "removed"])
+@pytest.mark.parametrize(
+    "name",
+    [name for name, (change, _) in CHANGES.items() if name != "removed" and not errors_of(change)],
+)
 def test_row_after_a_change_in_spark_is_the_row_that_is_written_by_hand(
     spark: SparkSession, name: str
 ) -> None:
     change, rows = CHANGES[name]
     assert rows
     assert changed(spark, change, rows) == [row_after(change, row) for row in rows]
+
+
+@pytest.mark.parametrize("backoff", [BACKOFF, PLAIN])
+@pytest.mark.parametrize("name", AFTER_LEASES)
+def test_row_after_a_change_when_leases_have_ended_in_spark_is_the_row_that_is_written_by_hand(
+    spark: SparkSession, name: str, backoff: Backoff
+) -> None:
+    change, rows = AFTER_LEASES[name]
+    expected = [row_after(change, row, backoff) for row in rows]
+    assert changed(spark, change, rows, backoff) == expected

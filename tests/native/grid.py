@@ -70,6 +70,9 @@ SCHEMAS = {
             "taken_at": _MOMENT,
             "claim": _LONG,
             "change": _TEXT,
+            "error": _TEXT,
+            "unique": _TEXT,
+            "rank": _LONG,
         }
     ),
     "registered": pa.schema(
@@ -262,6 +265,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
             "taken_at": chance.choice((None, NOW)),
             "claim": chance.choice((None, -5, -6, -21, -19, segment, -_LAST - 1)),
             "change": chance.choice((None, "take")),
+            "error": None if number % 3 else f"error {number}",
         }
         if is_task and number % 10 == 0:
             row |= {"state": "t", "claim": -5, "owner": HOLDERS[number // 10 % 2]}
@@ -353,6 +357,6 @@ def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 def place_of(root: Path) -> Place:
     """A place with all these rows, which has to read what was written."""
-    writing = Place(root, -1, local=True).create()
+    writing = Place(root, -1, local=True).create(optional=True)
     fill(writing)
     return Place(root, -1_000, local=True)

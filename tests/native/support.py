@@ -150,11 +150,15 @@ class Place:
         self.slots = Slots(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
         self.notes = VacuumNotes(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
 
-    def create(self, *, payload: str | None = None, change_feed: bool = False) -> Place:
-        """Create all tables."""
+    def create(
+        self, *, payload: str | None = None, change_feed: bool = False, optional: bool = False
+    ) -> Place:
+        """Create all tables; `optional`: with the optional columns."""
         config = QueueConfig()
         for new in (
-            schema.new_tube_table(self.tube, config, payload, change_feed=change_feed),
+            schema.new_tube_table(
+                self.tube, config, payload, change_feed=change_feed, optional=optional
+            ),
             schema.new_registry(self.registered, config),
             schema.new_sessions(self.sessions_table, config),
             schema.new_taken_utubes(self.locked, config),

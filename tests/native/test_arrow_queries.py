@@ -11,6 +11,7 @@ import pytest
 
 from tests.native import grid
 from tests.unit.golden.sample_values import LATER, NOW
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import Read, answer_by_parts
 from tubeq_spark.storage.arrow.select import answer
@@ -276,6 +277,9 @@ VALUES: dict[str, Expression] = {
     "a branch of NULL": case((R.state == "t", null(Type.STRING)), other=R.utube),
     "difference": R.pri - 2 - 1,
     "quotient": Quotient(R.ttr, 8),
+    "product": R.attempts * 2 - Quotient(R.segment, 1000) * (R.attempts + 1) * 2,
+    "backoff": predicates.backoff_us(Backoff(2, 3, 90, 0.5)),
+    "effective with a backoff": predicates.effective_state(NOW, 2, backoff=Backoff()),
     "one more": R.attempts + integer(1),
     "NULL of a number": null(Type.BIGINT),
     "NULL of a count": integer(None),

@@ -15,7 +15,6 @@ from tubeq_spark.storage.native import engine, small_files
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.query import Select, count, count_if, least
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,7 +202,7 @@ def test_groups_when_there_are_many_files_are_merged(
     place = Place(tmp_path, -1, local=True).create()
     for segment in SEGMENTS:
         place.put(segment, [segment * 10, segment * 10 + 1], utube=f"{segment % 3}")
-    columns = {"utube": R.utube, "n": count(), "first": least(position())}
+    columns = {"utube": R.utube, "n": count(), "first": least(place.table.position)}
     query = Select(place.tube, columns, READY, ["utube"], R.n > 3, order=["utube"])
     assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
     assert without(place, counted(place.tube, R.task_id > 50)).to_pylist() == [{"n": 13}]

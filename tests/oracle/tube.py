@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from tests.oracle.verbs import Verbs
     from tubeq_spark import Task, TaskState
+    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.runtime.events import Callback
 
 __all__ = ["OracleTube"]
@@ -49,16 +50,18 @@ class OracleTube:
     def put(self, data: Any, **options: Any) -> Task | None:
         return next(iter(self.put_many([data], **options)), None)
 
-    def take_many(self, n: int, *, per_utube: int = 1) -> list[Task]:
-        request = arguments.take_request("n", n, per_utube, self.verbs.driver)
+    def take_many(self, n: int, *, per_utube: int = 1, utube: Utubes | None = None) -> list[Task]:
+        request = arguments.take_request("n", n, per_utube, self.verbs.driver, utube)
         return self._do(lambda: self.verbs.take(request) if request.count else [])
 
     def take(self, timeout: float = 0) -> Task | None:
         assert timeout == 0
         return next(iter(self.take_many(1)), None)
 
-    def exchange(self, *, ack: Sequence[int], take: int, per_utube: int = 1) -> list[Task]:
-        request = arguments.take_request("take", take, per_utube, self.verbs.driver)
+    def exchange(
+        self, *, ack: Sequence[int], take: int, per_utube: int = 1, utube: Utubes | None = None
+    ) -> list[Task]:
+        request = arguments.take_request("take", take, per_utube, self.verbs.driver, utube)
         ids = arguments.task_ids(ack)
 
         def exchange() -> list[Task]:

@@ -89,13 +89,13 @@ class Verbs:
         """A row as it is by now; `None`: its life is over."""
         if row.state is TaskState.TAKEN and row.owner in over:
             row = replace(row, next_event=now_us)
-        return row.seen_at(now_us, self.max_attempts)
+        return row.seen_at(now_us, self.max_attempts, None)
 
     def _taken(self) -> list[StoredTask]:
         """What is held in leases that last, by sessions that are over, too; in the tube's order."""
         now_us = self.queue.now_us()
         taken = [row for row in self.tube.rows.values() if row.state is TaskState.TAKEN]
-        lasting = [row for row in taken if row.seen_at(now_us, self.max_attempts) is row]
+        lasting = [row for row in taken if row.seen_at(now_us, self.max_attempts, None) is row]
         return sorted(lasting, key=self._place)
 
     def in_state(self, state: TaskState) -> list[StoredTask]:
@@ -154,7 +154,8 @@ class Verbs:
             busy = {row.utube for row in self.in_state(TaskState.TAKEN)}
             free: dict[str | None, list[StoredTask]] = {}
             for row in ready:
-                if row.utube not in busy:
+                is_named = request.utubes is None or row.utube in request.utubes
+                if is_named and row.utube not in busy:
                     free.setdefault(row.utube, []).append(row)
             ready = [row for rows in free.values() for row in rows[: request.per_utube]]
         return ready[: request.count]
@@ -293,7 +294,7 @@ class Verbs:
     def _write_down(self, row: StoredTask, now_us: int) -> list[str]:
         events = self.events.written_down(row, now_us, self.max_attempts)
         if events:
-            after = row.seen_at(now_us, self.max_attempts)
+            after = row.seen_at(now_us, self.max_attempts, None)
             if after is None:
                 del self.tube.rows[row.task_id]
             else:

@@ -172,7 +172,7 @@ class Model:
         return self._truncated + [
             (event, row.task_id)
             for row in self.rows.values()
-            for event, _ in time_events(row, now_us, self._max_attempts)
+            for event, _ in time_events(row, now_us, self._max_attempts, None)
         ]
 
     def _noting(self, who: str) -> Callable[[Task, str], None]:

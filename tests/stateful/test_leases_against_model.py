@@ -73,6 +73,8 @@ ITEMS = st.lists(
     max_size=4,
 )
 #: Two tasks that one take can take, and whose leases differ.
+#: Sub-queues that a take names; more often it names none.
+NAMED = st.sampled_from([None, None, None, "a", "b", ["b", "a"]])
 MIXED: list[dict[str, Any]] = [{"ttr": 2.0, "utube": "a"}, {"ttr": 20.0, "utube": "a"}]
 HELD_VERBS = ("ack", "ack", "release", "delay")
 ANY_VERBS = ("delete", "bury")
@@ -173,11 +175,12 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         who=st.sampled_from(["main", "main", "main", "rival"]),
         count=st.integers(2, 5),
         per_utube=st.integers(1, 3),
+        utube=NAMED,
     )
-    def take(self, who: str, count: int, per_utube: int) -> None:
+    def take(self, who: str, count: int, per_utube: int, utube: Any = None) -> None:
         """Several tasks at once: neighbours."""
-        per_utube = self._per_utube(per_utube)
-        self._both(who, lambda tube: tube.take_many(count, per_utube=per_utube))
+        asked = self._asked(per_utube, utube)
+        self._both(who, lambda tube: tube.take_many(count, **asked))
 
     @rule(seconds=st.sampled_from([1.0, 2.0, 3.5, 6.0]))
     def advance(self, seconds: float) -> None:
@@ -235,12 +238,14 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         for task_id in self._draw(data, 1):
             self._both(who, lambda tube, task_id=task_id: [tube.touch(task_id, increment)])
 
-    @rule(who=CALLERS, data=st.data(), count=st.integers(1, 3), lost=st.booleans())
-    def exchange(self, who: str, data: st.DataObject, count: int, *, lost: bool) -> None:
+    @rule(who=CALLERS, data=st.data(), count=st.integers(1, 3), utube=NAMED, lost=st.booleans())
+    def exchange(
+        self, who: str, data: st.DataObject, count: int, utube: Any, *, lost: bool
+    ) -> None:
         """Some for others."""
-        ids, per_utube = self._draw(data, 2), self._per_utube(2)
+        ids, asked = self._draw(data, 2), self._asked(2, utube)
         with self.place.answers.next_of(who, lost=lost):
-            self._both(who, lambda tube: tube.exchange(ack=ids, take=count, per_utube=per_utube))
+            self._both(who, lambda tube: tube.exchange(ack=ids, take=count, **asked))
 
     @rule(what=st.sampled_from(["kick", "sweep", "release_all"]))
     def others(self, what: str) -> None:
@@ -257,12 +262,12 @@ class LeasesAgainstModel(RuleBasedStateMachine):
     # -- batches ---------------------------------------------------------------------------------
 
     @precondition(lambda self: self.open is None and self.place.engine.spark is not None)
-    @rule(count=st.integers(1, 4), per_utube=st.integers(1, 3))
-    def take_batch(self, count: int, per_utube: int) -> None:
+    @rule(count=st.integers(1, 4), per_utube=st.integers(1, 3), utube=NAMED)
+    def take_batch(self, count: int, per_utube: int, utube: Any) -> None:
         """Tasks whose ids nobody remembers."""
-        per_utube = self._per_utube(per_utube)
-        batch = self.tubes["main"].take_df(count, per_utube=per_utube)
-        taken = self.model.tubes["main"].take_many(count, per_utube=per_utube)
+        asked = self._asked(per_utube, utube)
+        batch = self.tubes["main"].take_df(count, **asked)
+        taken = self.model.tubes["main"].take_many(count, **asked)
         assert batch.count == len(taken)
         ends = [task.next_event for task in taken if task.next_event is not None]
         if taken:
@@ -325,8 +330,9 @@ class LeasesAgainstModel(RuleBasedStateMachine):
     def _has_utubes(self) -> bool:
         return self.place.type == "utubettl"
 
-    def _per_utube(self, number: int) -> int:
-        return number if self._has_utubes else 1
+    def _asked(self, per_utube: int, utube: Any) -> dict[str, Any]:
+        """What a take asks for of sub-queues, where there are any."""
+        return {"per_utube": per_utube, "utube": utube} if self._has_utubes else {}
 
     def _draw(self, data: st.DataObject, most: int) -> list[int]:
         """Tasks: of one take of `main`, all or some of it, or of any takes, or in any state."""

@@ -57,6 +57,8 @@ PROFILES = {
 sessions = st.integers(0, SESSIONS - 1)
 #: Steps of a take: it stops, or another comes in between, before or after any of its commits.
 points = st.integers(0, 9)
+#: The sub-queue that a take names.
+named = st.sampled_from([None, None, "a", "b"])
 
 
 class Hosts:
@@ -108,9 +110,9 @@ class FourSessions(RuleBasedStateMachine):
         if task is not None:
             self.held[session].append(task.task_id)
 
-    def _take(self, session: int) -> None:
+    def _take(self, session: int, utube: str | None = None) -> None:
         try:
-            self._took(session, self.hosts.tubes[session].take(0))
+            self._took(session, self.hosts.tubes[session].take(0, utube=utube))
         except ConflictError:
             # Others came first each time: nothing was taken.
             return
@@ -139,10 +141,10 @@ class FourSessions(RuleBasedStateMachine):
             # Others came first each time; the ack may have been a commit of its own.
             return
 
-    @rule(session=sessions)
-    def take(self, session: int) -> None:
+    @rule(session=sessions, utube=named)
+    def take(self, session: int, utube: str | None) -> None:
         """The plain verb."""
-        self._take(session)
+        self._take(session, utube)
 
     @rule(session=sessions, verb=st.sampled_from(["ack", "release", "exchange"]))
     def end(self, session: int, verb: str) -> None:
@@ -155,12 +157,23 @@ class FourSessions(RuleBasedStateMachine):
         other=sessions,
         point=points,
         verb=st.sampled_from(["take", "ack", "exchange"]),
+        utubes=st.tuples(named, named),
     )
     def take_while_another_comes_in_between(
-        self, session: int, mine: str, other: int, point: int, verb: str
+        self,
+        session: int,
+        mine: str,
+        other: int,
+        point: int,
+        verb: str,
+        utubes: tuple[str | None, str | None],
     ) -> None:
         """An interleaving."""
-        act = partial(self._take, other) if verb == "take" else partial(self._end, other, verb)
+        act = (
+            partial(self._take, other, utubes[1])
+            if verb == "take"
+            else partial(self._end, other, verb)
+        )
         probe, seen = self.hosts.probes[session], itertools.count()
 
         def interrupt(_step: str, _operation: str) -> None:
@@ -169,7 +182,7 @@ class FourSessions(RuleBasedStateMachine):
 
         with probe._hooked(interrupt):
             if mine == "take":
-                self._take(session)
+                self._take(session, utubes[0])
             else:
                 self._end(session, mine)
 

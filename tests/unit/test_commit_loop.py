@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,9 @@ class FakeEngine:
 
     def mend(self, table: str, held: object) -> None:
         """Its log is read as it is."""
+
+    def operating(self, _operation: str, _table: str | None) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def committer(self) -> Committer:
         return JVM

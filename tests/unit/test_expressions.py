@@ -41,6 +41,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
     Type,
     all_of,
@@ -191,6 +192,7 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
     ),
     "sum of NULL": (R.m + null(Type.BIGINT), [None] * 9),
     "difference": (R.m - 2 - 1, [-2, -1, 0, None, -1, -1, -3, LAST - 3, -3]),
+    "product": (R.i * 2 + 1, [3, 5, None, 2**32 - 1, 1 - 2**32, 1, 7, None, 9]),
     "quotient": (Quotient(R.n, 2), [0, 0, None, None, -3, 3, 0, LAST // 2, LEAST // 2]),
     "quotient by less than 0": (
         Quotient(R.m, -2), [0, -1, -1, None, -1, -1, 0, -(LAST // 2), 0],
@@ -329,6 +331,7 @@ NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
     Moment: (Moment(A), {"a"}),
     Not: (~A, {"a"}),
     Or: (Or((A, B)), {"a", "b"}),
+    Product: (A * B, {"a", "b"}),
     Quotient: (Quotient(A, 2), {"a"}),
     Struct: (Struct({"x": A, "y": B}), {"a", "b"}),
 }

@@ -11,9 +11,18 @@ from uuid import UUID
 
 import pytest
 
-from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics
+from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics, UtubeCounts
 from tubeq_spark.markup import joined
-from tubeq_spark.observe.pages import age, document, overview, policy, size, tube_details, tube_now
+from tubeq_spark.observe.pages import (
+    age,
+    document,
+    overview,
+    policy,
+    size,
+    subqueues,
+    tube_details,
+    tube_now,
+)
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot, flows
 from tubeq_spark.storage.outcome import Commit
 
@@ -100,7 +109,8 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
     found = replace(snapshot(problem, location=HOSTILE, x=evil), sessions=[info])
 
     commit = Commit(1, 0, HOSTILE, HOSTILE, 1, 0, None, None)
-    both = joined([tube_now(evil), tube_details(evil, [commit])])
+    counts = UtubeCounts(HOSTILE, 1, 2, 3, 4, AT)
+    both = joined([tube_now(evil), subqueues([counts], AT), tube_details(evil, [commit])])
     reported = overview(found, commits={HOSTILE: [commit]})
     for body in (reported, overview(found, lambda name: name), both):
         made = document(HOSTILE, body, refresh=5)
@@ -135,6 +145,17 @@ def test_sessions_when_listed_have_where_they_are_what_they_hold_and_how_long() 
     for shown in ("1,000 of mail, 2 of web", "30 s left", "ended 60 s ago", "without end", "4321"):
         assert shown in text
     assert "No session" in overview(snapshot())
+
+
+def test_subqueues_when_listed_have_their_tasks_and_the_age_of_the_oldest() -> None:
+    counts = [UtubeCounts("a", 1_000, 1, 2, 3, AT), UtubeCounts(None, 0, 0, 0, 1, AT)]
+
+    made = subqueues(counts, AT + dt.timedelta(seconds=90))
+    text = " ".join(Texts(made).texts)
+
+    assert "The 2 with the most tasks. sub-queue ready taken" in text
+    assert "a 1,000 1 2 3 90 s tasks without one 0 0 0 1 90 s" in text
+    assert "None of them has tasks." in subqueues([], AT)
 
 
 def test_conflicts_when_reported_are_those_of_the_commits_that_were_read() -> None:

@@ -19,7 +19,7 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.arrow_values import places, unreadable
 from tubeq_spark.payloads.put_columns import FIRST_US, LAST_US
 from tubeq_spark.payloads.put_table import checked
-from tubeq_spark.payloads.shown_table import named_ids, shown_table
+from tubeq_spark.payloads.shown_table import named_tasks, shown_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
 from tubeq_spark.verbs.put import Buckets, Numbering, segments_of, task_ids
 
@@ -256,7 +256,7 @@ def test_readable_values_are_none_that_are_not() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_named_ids_are_found_in_what_holds_them(given_ids: Any) -> None:
-    assert named_ids(given_ids) == {1, 2}
+    assert named_tasks(given_ids) == ({1, 2}, None)
 
 
 @pytest.mark.parametrize(
@@ -264,4 +264,22 @@ def test_named_ids_are_found_in_what_holds_them(given_ids: Any) -> None:
 )
 def test_named_ids_of_what_holds_none_is_refused(bad: Any) -> None:
     with pytest.raises(InvalidOptionError):
-        named_ids(bad)
+        named_tasks(bad)
+
+
+def test_named_tasks_when_a_table_has_errors_have_them() -> None:
+    table = pa.table({"task_id": [1, 2], "error": ["a", "b\0"]})
+
+    assert named_tasks(table) == ({1, 2}, {1: "a", 2: "b\\x00"})
+
+
+def test_named_tasks_when_all_errors_are_null_have_none() -> None:
+    table = pa.table({"task_id": [1, 2], "error": pa.nulls(2, pa.string())})
+
+    assert named_tasks(table) == ({1, 2}, None)
+
+
+@pytest.mark.parametrize("errors", [["a", None], [1, 2]])
+def test_named_tasks_when_errors_are_bad_are_refused(errors: list[Any]) -> None:
+    with pytest.raises(InvalidOptionError, match="error"):
+        named_tasks(pa.table({"task_id": [1, 2], "error": errors}))

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.row_oracle import CHANGES, GRID, NOW, SELECTIONS, TABLE, row_after, selects
-from tubeq_spark.model.changes import Event, Every, Lapsed, Move, Named, Remove, Take
+from tests.row_oracle import (
+    AFTER_LEASES,
+    BACKOFF,
+    CHANGES,
+    GRID,
+    NOW,
+    PLAIN,
+    SELECTIONS,
+    TABLE,
+    row_after,
+    selects,
+)
+from tubeq_spark.model.changes import Event, Every, Lapsed, Move, Named, Remove, Take, errors_of
 from tubeq_spark.storage.expression import FAIL, literal, row
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from tubeq_spark.model.failures import Backoff
 
 #: The same rows, kept as done.
 KEPT = [replace(row, state=TaskState.DONE) for row in GRID]
@@ -25,8 +40,20 @@ def test_row_after_a_change_is_the_row_that_is_written_by_hand(name: str, feed: 
     clause = clause_of(replace(TABLE, change_feed=feed), Every(), change)
     expected = [after for row in rows if (after := row_after(change, row)) is not None]
 
-    assert rows_after([clause], rows) == expected
-    assert [after for row in rows for after in rows_after([clause], [row])] == expected
+    source = {"error": lambda row: (errors_of(change) or {})[row.task_id]}
+    assert rows_after([clause], rows, source) == expected
+    assert [after for row in rows for after in rows_after([clause], [row], source)] == expected
+
+
+@pytest.mark.parametrize("backoff", [BACKOFF, PLAIN])
+@pytest.mark.parametrize("name", AFTER_LEASES)
+def test_row_after_a_change_when_leases_have_ended_with_a_backoff_is_the_row_that_is_written_by_hand(
+    name: str, backoff: Backoff
+) -> None:
+    change, rows = AFTER_LEASES[name]
+    clause = clause_of(replace(TABLE, backoff=backoff), Every(), change)
+
+    assert rows_after([clause], rows) == [row_after(change, row, backoff) for row in rows]
 
 
 @pytest.mark.parametrize("name", SELECTIONS)

@@ -60,6 +60,8 @@ MAKERS = (
 #: Public methods that make no SQL.
 WITHOUT_SQL = {
     "Registry.as_live",
+    # By `find`.
+    "Registry.current",
     "Registry.version",
     "Sessions.extent",
     "Sessions.files",

@@ -60,7 +60,7 @@ def row(
 def test_time_events_are_what_has_come_in_its_order(
     stored: StoredTask, expected: list[tuple[str, TaskState]]
 ) -> None:
-    events = time_events(stored, NOW, 2)
+    events = time_events(stored, NOW, 2, None)
 
     assert [(event, after.state) for event, after in events] == expected
 
@@ -76,8 +76,8 @@ def test_time_events_follow_the_arrows_and_end_in_the_effective_state(
     most: int | None,
 ) -> None:
     stored = row(state, next_event, expires_at, attempts=attempts)
-    events = time_events(stored, NOW, most)
-    seen = stored.seen_at(NOW, most)
+    events = time_events(stored, NOW, most, None)
+    seen = stored.seen_at(NOW, most, None)
 
     last = events[-1][1].state if events else state
     assert last == (

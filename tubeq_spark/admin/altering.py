@@ -89,7 +89,8 @@ def _change(
     Raises:
         InvalidOptionError: The change is refused; nothing was written.
         TubeNotFoundError: It was dropped.
-        StoreError: It has a feed of changes, and there is no Spark session.
+        StoreError: It has a feed of changes, and there is no Spark session; or a newer version of this
+            package has changed it.
     """
     engines.require_writable(queue, ctx.record.name, ctx.record.options)
 
@@ -98,7 +99,9 @@ def _change(
         needs = new.paused or new.options.need_second_format
         return _of_newest_format(new) if needs else new
 
-    new = changed(ctx.record)
-    if new.format_version != ctx.record.format_version:
+    # What this queue object has seen last may be some seconds old.
+    current = registry.current(ctx.record)
+    new = changed(current)
+    if new.format_version != current.format_version:
         new_table.fit_columns(queue, opened, new)
     return registry.alter(ctx.record, changed)

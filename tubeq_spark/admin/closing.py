@@ -19,6 +19,7 @@ from tubeq_spark.admin import tubes
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
+from tubeq_spark.runtime.context import left_out
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
@@ -205,9 +206,14 @@ def end(queue: QueueContext, engines: Engines) -> None:
 
 
 def known_tubes(queue: QueueContext, registry: Registry) -> list[TubeRecord]:
-    """All tubes of known types, sorted by name."""
-    records = sorted(registry.records(), key=lambda record: record.name)
-    return [r for r in records if tubes.is_live(r) and r.type in queue.drivers]
+    """All tubes of known types and formats, sorted by name; the log names those of newer formats."""
+    known = []
+    for record in sorted(registry.records(), key=lambda record: record.name):
+        with left_out(queue, record.name):
+            record.require_known_format()
+            if tubes.is_live(record) and record.type in queue.drivers:
+                known.append(record)
+    return known
 
 
 def close_when_forgotten(closing: Closing, engines: Engines) -> None:

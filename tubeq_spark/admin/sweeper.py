@@ -124,7 +124,10 @@ def sweep(
         try:
             report.tubes[record.name] = _sweep(context_of(record), one_pass, report)
         except Exception as error:
-            log.exception("sweep of tube %s failed", record.name)
+            if record.has_known_format:
+                log.exception("sweep of tube %s failed", record.name)
+            else:
+                log.warning("tube %s is not swept: %s", record.name, reason_of(error))
             report.tubes[record.name] = TubeSweep(
                 error=f"{type(error).__name__}: {reason_of(error)}"
             )

@@ -27,6 +27,7 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.model import arguments
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
+from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.payloads.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
@@ -54,6 +55,7 @@ from tubeq_spark.verbs import expire, maintain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
@@ -116,7 +118,8 @@ def create(
     Raises:
         TubeExistsError: The name is in use.
         InvalidOptionError: The payload has columns that no tube or no table has; no tube was made.
-        StoreError: Another table or file is in the place of its table; no tube was created.
+        StoreError: Another table or file is in the place of its table, or a newer version of this
+            package has made the tube; no tube was created.
     """
     used = False
     while True:
@@ -157,6 +160,7 @@ def _known(
         known = registry.find(name)
         if known is None:
             return None
+        known.require_known_format()
         if known.status is TubeStatus.DROPPING:
             finish_drop(queue, opened, registry, known)
         elif known.status is TubeStatus.CREATING:
@@ -211,10 +215,11 @@ def make_context(
     tube_table = TubeTable(
         table,
         record.id,
-        driver.order,
+        _order(record, driver),
         columns,
         record.options.change_feed,
         _optional_columns(record),
+        record.options.backoff,
     )
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
@@ -249,8 +254,17 @@ def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
         StoreError: A newer version of this package has changed it.
     """
     record.require_known_format()
-    table = replace(ctx.table, optional=_optional_columns(record))
+    table = replace(
+        ctx.table,
+        order=_order(record, ctx.driver),
+        optional=_optional_columns(record),
+        backoff=record.options.backoff,
+    )
     return replace(ctx, record=record, **_over(ctx.queue, table))
+
+
+def _order(record: TubeRecord, driver: Driver) -> tuple[str, ...]:
+    return driver.order if record.options.aging is None else AGED
 
 
 def _optional_columns(record: TubeRecord) -> tuple[str, ...]:

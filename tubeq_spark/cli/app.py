@@ -11,7 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 from tubeq_spark.cli import (
+    change,
     check,
+    copy,
     dashboard,
     look,
     programs,
@@ -148,6 +150,7 @@ def options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.create,
+    change.alter,
     put.put,
     take.take,
     settle.ack,
@@ -164,14 +167,20 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     look.metrics,
     look.show,
     look.tasks,
+    look.utubes,
+    look.why,
     look.history,
     look.sessions,
     work.work,
+    change.pause,
+    change.resume,
     tubes.sweep,
     tubes.release_all,
     tubes.truncate,
     tubes.drop,
     check.check,
+    copy.copy,
+    change.upgrade,
     report.report,
     dashboard.dashboard,
 )

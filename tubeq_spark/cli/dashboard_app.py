@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.applications import Starlette
@@ -29,7 +28,7 @@ from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import take_snapshot
 from tubeq_spark.queue import newest_commits
 from tubeq_spark.task import TaskState
-from tubeq_spark.tube import first_tasks
+from tubeq_spark.tube import first_tasks, largest_subqueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,9 +39,12 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.markup import Html
-    from tubeq_spark.observe.snapshot import Snapshot
+    from tubeq_spark.observe.snapshot import Snapshot, TubeSnapshot
     from tubeq_spark.queue import Queue
     from tubeq_spark.task import Task
+    from tubeq_spark.tube import Tube
+
+T = TypeVar("T")
 
 #: Names of this host, with any port: a tunnel ends at another one than it begins at.
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
@@ -52,8 +54,8 @@ _FRESH, _FRESH_HEALTH = 1.0, 15.0
 _OVER, _KEPT = 60.0, 120
 #: Seconds after which a browser looks again.
 _REFRESH = 5
-#: Tasks and commits of a tube on its page, and characters of a payload.
-_TASKS, _COMMITS, _PAYLOAD = 50, 20, 2_000
+#: Tasks, sub-queues and commits of a tube on its page, and characters of a payload.
+_TASKS, _UTUBES, _COMMITS, _PAYLOAD = 50, 20, 20, 2_000
 #: Bytes of a form; ours have a number and a token.
 _MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
@@ -73,7 +75,11 @@ def make_app(queue: Queue, clock: Clock, token: str | None) -> ASGIApp:
         Route("/tube/{name}", dashboard.tube, methods=["GET"]),
     ]
     if token is not None:
-        routes.append(Route("/tube/{name}/kick", dashboard.kick, methods=["POST"]))
+        changes = {"kick": dashboard.kick, "pause": dashboard.pause, "resume": dashboard.resume}
+        routes += [
+            Route(f"/tube/{{name}}/{name}", change, methods=["POST"])
+            for name, change in changes.items()
+        ]
     handlers: dict[Any, Any] = {HTTPException: _refused, TubeqError: _failed}
     return _Guard(Starlette(routes=routes, exception_handlers=handlers))
 
@@ -174,16 +180,21 @@ class _Dashboard:
         name = request.path_params["name"]
         # After a change nobody wants to see what was there before it.
         kicked = request.query_params.get("kicked", "")
-        found = self._looks.look(anew=bool(kicked)).tubes.get(name)
+        is_changed = bool(kicked) or "changed" in request.query_params
+        look = self._looks.look(anew=is_changed)
+        found = look.tubes.get(name)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")
+        tube = self._queue.tube(name)
+        utubes = largest_subqueues(tube, _UTUBES)
         parts = [
             tag("p", tag("a", "all tubes", href="/")),
             tag("p", f"{int(kicked)} kicked.", class_="sound") if kicked.isdecimal() else None,
             pages.tube_now(found),
-            self._kick_form(name) if self._token is not None and found.metrics.buried else None,
+            *(self._forms(found) if self._token is not None else []),
             self._tasks(name, request.query_params),
-            pages.tube_details(found, newest_commits(self._queue.tube(name), _COMMITS)),
+            None if utubes is None else pages.subqueues(utubes, look.at),
+            pages.tube_details(found, newest_commits(tube, _COMMITS)),
         ]
         return HTMLResponse(pages.document(f"{name}: tubeq", *parts))
 
@@ -210,33 +221,69 @@ class _Dashboard:
         return pages.section("Tasks", *parts)
 
     @staticmethod
-    def _kick_form(name: str) -> Html:
-        count = tag("input", name="count", type="number", min="1", value="1", required=True)
-        token = tag("input", name="token", type="password", autocomplete="off", required=True)
-        form = tag(
-            "form",
-            tag("label", "buried tasks", count),
-            tag("label", "token of this server", token),
-            tag("button", "Kick", type="submit"),
-            method="post",
-            action=f"/tube/{quote(name)}/kick",
-        )
-        return pages.section("Kick", form)
+    def _forms(found: TubeSnapshot) -> list[Html]:
+        """The changes that there are to make of a tube."""
+        switch = "Resume" if found.metrics.paused else "Pause"
+        forms = [pages.section(switch, _form(found.name, switch))]
+        if found.metrics.buried:
+            count = tag("input", name="count", type="number", min="1", value="1", required=True)
+            kick = _form(found.name, "Kick", tag("label", "buried tasks", count))
+            forms.insert(0, pages.section("Kick", kick))
+        return forms
 
     async def kick(self, request: Request) -> Response:
         """Make buried tasks ready again, and show the tube."""
+        form = await self._form_of(request)
+        count = form.get("count", [""])[-1]
+        if not count.isdecimal() or len(count) > 9:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, "How many tasks is a whole number.")
+        kicked = await self._changed(request, lambda tube: tube.kick(int(count)))
+        return _shown_after(request, {"kicked": kicked})
+
+    async def pause(self, request: Request) -> Response:
+        """Pause a tube, and show it."""
+        await self._form_of(request)
+        await self._changed(request, lambda tube: tube.pause())
+        return _shown_after(request, {"changed": 1})
+
+    async def resume(self, request: Request) -> Response:
+        """End the pause of a tube, and show it."""
+        await self._form_of(request)
+        await self._changed(request, lambda tube: tube.resume())
+        return _shown_after(request, {"changed": 1})
+
+    async def _form_of(self, request: Request) -> dict[str, list[str]]:
+        """What a form was filled with, if it has the token."""
         form = parse_qs(await _body_of(request))
-        token, count = (form.get(name, [""])[-1] for name in ("token", "count"))
+        token = form.get("token", [""])[-1]
         if not secrets.compare_digest(token.encode(), (self._token or "").encode()):
             msg = "The token is not that of this server, which it printed when it started."
             raise HTTPException(HTTPStatus.FORBIDDEN, msg)
-        if not count.isdecimal() or len(count) > 9:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, "How many tasks is a whole number.")
-        name = request.path_params["name"]
-        kick: Callable[[int], int] = (await run_in_threadpool(self._queue.tube, name)).kick
-        kicked = await run_in_threadpool(partial(kick, int(count)))
-        where = f"/tube/{quote(name)}?{urlencode({'kicked': kicked})}"
-        return RedirectResponse(where, HTTPStatus.SEE_OTHER)
+        return form
+
+    async def _changed(self, request: Request, change: Callable[[Tube], T]) -> T:
+        """Change the tube that a request names."""
+        tube = await run_in_threadpool(self._queue.tube, request.path_params["name"])
+        return await run_in_threadpool(change, tube)
+
+
+def _form(tube: str, does: str, *inputs: object) -> Html:
+    """A form that changes a tube, for those who have the token."""
+    token = tag("input", name="token", type="password", autocomplete="off", required=True)
+    return tag(
+        "form",
+        *inputs,
+        tag("label", "token of this server", token),
+        tag("button", does, type="submit"),
+        method="post",
+        action=f"/tube/{quote(tube)}/{does.lower()}",
+    )
+
+
+def _shown_after(request: Request, what: dict[str, int]) -> Response:
+    """The page of a tube that was changed."""
+    where = f"/tube/{quote(request.path_params['name'])}?{urlencode(what)}"
+    return RedirectResponse(where, HTTPStatus.SEE_OTHER)
 
 
 def _task_table(tasks: list[Task], *, with_payloads: bool) -> Html:
@@ -253,9 +300,10 @@ def _task_table(tasks: list[Task], *, with_payloads: bool) -> Html:
         for task in tasks
     ]
     if with_payloads:
-        heads.append("payload")
+        heads += ["payload", "error"]
         for row, task in zip(rows, tasks, strict=True):
             row.append(tag("code", _cut(json_text(task.data))))
+            row.append(None if task.error is None else tag("code", _cut(task.error)))
     return table(heads, rows, class_="tasks")
 
 

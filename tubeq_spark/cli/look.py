@@ -1,4 +1,4 @@
-"""`tubeq health metrics history sessions tasks show`: what a person on call looks at."""
+"""`tubeq health metrics history sessions tasks utubes why show`: what a person on call looks at."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text
 from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.options import plain_options
 from tubeq_spark.cli.program import ExitCode
+from tubeq_spark.cli.settle import Id
+from tubeq_spark.markup import printable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.model.reports import SessionInfo, TubeMetrics
+    from tubeq_spark.model.reports import SessionInfo, TubeMetrics, UtubeCounts
     from tubeq_spark.storage.outcome import Commit
     from tubeq_spark.task import Task
 
@@ -99,11 +102,12 @@ _METRICS = {
     "tube": "left", "type": "left", "ready": "right", "taken": "right", "delayed": "right",
     "buried": "right", "oldest": "right", "ending": "right", "unswept": "right", "since": "right",
     "commits": "right", "log": "right", "files": "right", "bytes": "right",
+    "paused": "left",
 }  # fmt: skip
 
 
 def _row_of_metrics(name: str, tube: TubeMetrics) -> list[Any]:
-    from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
+    from tubeq_spark.cli.top import PAUSED, age  # noqa: PLC0415  as in call
 
     return [
         name,
@@ -120,6 +124,7 @@ def _row_of_metrics(name: str, tube: TubeMetrics) -> list[Any]:
         tube.log_commits,
         tube.files,
         tube.size_bytes,
+        PAUSED[tube.paused],
     ]
 
 
@@ -217,7 +222,15 @@ def tasks(
             call.show_tasks(found)
         else:
             names = ["task_id", "state", "pri", "utube", "attempts", "created", "next", "data"]
-            _print(names, [_row_of_task(task) for task in found])
+            rows = [_row_of_task(task) for task in found]
+            if any(task.error is not None for task in found):
+                names.append("error")
+                rows = [[*row, _first_line(t.error)] for row, t in zip(rows, found, strict=True)]
+            _print(names, rows)
+
+
+def _first_line(error: str | None) -> str | None:
+    return None if error is None else printable(error.partition("\n")[0])
 
 
 def _row_of_task(task: Task) -> list[Any]:
@@ -234,6 +247,45 @@ def _row_of_task(task: Task) -> list[Any]:
     ]
 
 
+def utubes(
+    ctx: typer.Context,
+    tube: TubeName,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Sub-queues at most")] = 20,
+) -> None:
+    """Count the tasks of each sub-queue, those with the most tasks first."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        found, now = queue.tube(tube).utubes(limit), call.outside.clock.now()
+        if call.json:
+            for counts in found:
+                call.show(_plain(asdict(counts)), "")
+        else:
+            names = ["utube", "ready", "taken", "delayed", "buried", "oldest"]
+            _print(names, [_row_of_utube(counts, now) for counts in found])
+
+
+def _row_of_utube(counts: UtubeCounts, now: dt.datetime) -> list[Any]:
+    from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
+
+    return [
+        # Nothing stands for the tasks that were put without one.
+        '""' if counts.utube == "" else counts.utube,
+        counts.ready,
+        counts.taken,
+        counts.delayed,
+        counts.buried,
+        age((now - counts.oldest).total_seconds()),
+    ]
+
+
+def why(ctx: typer.Context, tube: TubeName, task_id: Id) -> None:
+    """Say why a task is not being handed out."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        said = queue.tube(tube).why(task_id)
+        call.show({"tube": tube, "task_id": str(task_id), "why": said}, said)
+
+
 def show(ctx: typer.Context, tube: TubeName) -> None:
     """Show one tube: its type and options, its tasks, and the calls of its verbs."""
     call: Call = ctx.obj
@@ -242,11 +294,11 @@ def show(ctx: typer.Context, tube: TubeName) -> None:
 
         shown = queue.tube(tube)
         counts = typed_statistics(queue, tube)[tube]
-        options = dict(shown.options)
+        options = plain_options(shown.options)
         if call.json:
             call.show({"tube": tube, "table": shown.table, "options": options, **counts}, "")
             return
-        said = {"tube": tube, "type": shown.type, "table": shown.table}
+        said = {"tube": tube, "type": shown.type, "table": shown.table, "paused": shown.paused}
         given = {name: value for name, value in options.items() if value is not None}
         for title, of in (
             ("", said),

@@ -32,3 +32,13 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 #: The argument of the commands that are about one tube.
 TubeName = Annotated[str, typer.Argument(autocompletion=names)]
+#: The option of the commands that take from given sub-queues.
+TakenUtubes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--utube",
+        metavar="NAME",
+        help="Take only from this sub-queue; may be repeated",
+        show_default=False,
+    ),
+]

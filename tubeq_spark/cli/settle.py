@@ -16,7 +16,8 @@ def _task_id(text: str) -> int:
     return int(text.strip().removeprefix('"').removesuffix('"'))
 
 
-_Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=_task_id)]
+#: The argument of the commands that are about one task.
+Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=_task_id)]
 _Ids = Annotated[
     list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=_task_id)
 ]
@@ -27,6 +28,9 @@ _Session = Annotated[
         envvar="TUBEQ_SESSION",
         help="Which holds them: printed by take --keep, and alive for as long as that said",
     ),
+]
+_Error = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Why; the tasks keep it")
 ]
 
 
@@ -42,18 +46,25 @@ def release(
     tube: TubeName,
     task_ids: _Ids,
     session: _Session,
-    delay: Annotated[float, typer.Option(help="Seconds before they are ready again")] = 0,
+    delay: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds before they are ready again [default: the tube's backoff with --error, else 0]",
+            show_default=False,
+        ),
+    ] = None,
+    error: _Error = None,
 ) -> None:
     """Give tasks back, all or none."""
     call: Call = ctx.obj
     with call.queue(session, tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).release_many(task_ids, delay=delay))
+        call.show_tasks(queue.tube(tube).release_many(task_ids, delay=delay, error=error))
 
 
 def touch(
     ctx: typer.Context,
     tube: TubeName,
-    task_id: _Id,
+    task_id: Id,
     increment: Annotated[float, typer.Argument(help="Seconds")],
     session: _Session,
 ) -> None:
@@ -64,11 +75,11 @@ def touch(
         call.show_tasks([] if task is None else [task])
 
 
-def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
+def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids, error: _Error = None) -> None:
     """Set tasks aside until they are kicked, all or none."""
     call: Call = ctx.obj
     with call.queue(tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).bury_many(task_ids))
+        call.show_tasks(queue.tube(tube).bury_many(task_ids, error=error))
 
 
 def kick(

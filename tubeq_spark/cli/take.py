@@ -13,16 +13,19 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text
-from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.names import TakenUtubes, TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError, TubeqError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
@@ -36,6 +39,7 @@ def take(
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="Tasks at most")] = 1,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for a task")] = 0,
     per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,
+    utube: TakenUtubes = None,
     command: Annotated[
         str | None,
         typer.Option(
@@ -74,12 +78,13 @@ def take(
             if keep is not None:
                 msg = "--keep and --exec exclude each other: a command's exit code acks its task"
                 raise InvalidOptionError(msg)
-            _work(call, source, _Command(command, timeout, delay, bury=bury), count)
+            take_next = partial(source.take, timeout, utube=utube or None)
+            _work(call, source, take_next, _Command(command, delay, bury=bury), count)
             return
         if bury or delay:
             msg = "--bury and --delay are for what fails under --exec"
             raise InvalidOptionError(msg)
-        tasks = source.take_many(count, timeout=timeout, per_utube=per_utube)
+        tasks = source.take_many(count, timeout=timeout, per_utube=per_utube, utube=utube or None)
         if not tasks:
             raise typer.Exit(ExitCode.NOTHING)
         if keep is not None:
@@ -93,7 +98,7 @@ def take(
 class _Command:
     """What does tasks, and what becomes of those that it fails at."""
 
-    def __init__(self, text: str, timeout: float, delay: float, *, bury: bool) -> None:
+    def __init__(self, text: str, delay: float, *, bury: bool) -> None:
         """Check it, before anything is taken.
 
         Raises:
@@ -107,7 +112,6 @@ class _Command:
         if not self._words or shutil.which(self._words[0]) is None:
             msg = f"--exec {text!r}: there is no such program"
             raise InvalidOptionError(msg)
-        self.timeout = timeout
         self.delay = delay
         self.bury = bury
 
@@ -160,11 +164,13 @@ def _variables(task: Task) -> dict[str, str]:
     return variables
 
 
-def _work(call: Call, source: Tube, command: _Command, count: int) -> None:
+def _work(
+    call: Call, source: Tube, take_next: Callable[[], Task | None], command: _Command, count: int
+) -> None:
     """Do up to `count` tasks, one at a time, so that none waits in a lease that is running out."""
     done = failed = 0
     while done + failed < count:
-        task = source.take(timeout=command.timeout)
+        task = take_next()
         if task is None:
             break
         code = command.run(source, task)
@@ -173,12 +179,13 @@ def _work(call: Call, source: Tube, command: _Command, count: int) -> None:
             done += 1
             continue
         failed += 1
+        why = f"the command ended with {code}"
         if command.bury:
-            source.bury(task.task_id)
+            source.bury(task.task_id, error=why)
         else:
-            source.release(task.task_id, delay=command.delay)
+            source.release(task.task_id, delay=command.delay or None, error=why)
         fate = "buried" if command.bury else "released"
-        call.tell(f"task {task.task_id} was {fate}: the command ended with {code}")
+        call.tell(f"task {task.task_id} was {fate}: {why}")
         if not command.bury:
             break
     call.show(

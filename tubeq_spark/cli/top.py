@@ -31,10 +31,20 @@ if TYPE_CHECKING:
 _INTERVAL = {"native": 0.5, "spark": 2.0}
 _STATES = ("ready", "taken", "delayed", "buried", "done")
 _RATES = ("put", "take", "done", "commits")
-_COLUMNS = ("tube", "type", *_STATES, "oldest", "holders", *(f"{name}/s" for name in _RATES))
+_COLUMNS = (
+    "tube",
+    "type",
+    *_STATES,
+    "oldest",
+    "holders",
+    *(f"{name}/s" for name in _RATES),
+    "paused",
+)
 #: Where a screen is too narrow for all of them.
 _FIRST_LEFT_OUT = ("type", "commits/s", "done", "delayed", "holders", "take/s", "buried")
 _QUIT = "q"
+#: What tables say of a tube.
+PAUSED = {True: "paused", False: ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,8 @@ class _Line:
             return self.tube if column == "tube" else self.look.type
         if column.endswith("/s"):
             return None if self.per_second is None else self.per_second[column.removesuffix("/s")]
+        if column == "paused":
+            return PAUSED[self.look.paused]
         if column == "oldest":
             return self.look.oldest_ready_age
         return self.look.holders if column == "holders" else self.look.tasks[column]
@@ -276,10 +288,11 @@ def statistics_table(found: Mapping[str, Any]) -> Table:
             counts["type"],
             *(counts["tasks"][state] for state in _COUNTED),
             *(counts["calls"][call] for call in _CALLS),
+            PAUSED[counts["paused"]],
         ]
         for name, counts in found.items()
     ]
-    return plain_table(["tube", "type", *_COUNTED, *_CALLS], rows)
+    return plain_table(["tube", "type", *_COUNTED, *_CALLS, "paused"], rows)
 
 
 def plain_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:

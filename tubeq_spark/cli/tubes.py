@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from tubeq_spark.cli import options
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName, names
+from tubeq_spark.cli.options import plain_options
 from tubeq_spark.cli.program import ExitCode
 
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
@@ -24,19 +26,28 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="One of this type may be there already")
     ] = False,
-    pri: Annotated[int | None, typer.Option(help="Default of its tasks")] = None,
-    ttl: Annotated[float | None, typer.Option(help="Default, in seconds")] = None,
-    ttr: Annotated[float | None, typer.Option(help="Default, in seconds")] = None,
-    delay: Annotated[float | None, typer.Option(help="Default, in seconds")] = None,
-    capacity: Annotated[int | None, typer.Option(help="Tasks it may hold (limfifottl)")] = None,
+    pri: options.Pri = None,
+    ttl: options.Ttl = None,
+    ttr: options.Ttr = None,
+    delay: options.Delay = None,
+    capacity: options.Capacity = None,
     storage_mode: Annotated[str, typer.Option(help="default or ready_buffer")] = "default",
     schema: Annotated[
         str | None, typer.Option(help="DDL of a typed payload; takes a Spark session")
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Bury after so many takes")] = None,
+    max_attempts: options.MaxAttempts = None,
     change_feed: Annotated[
         bool, typer.Option("--change-feed", help="Keep Delta's change data feed")
     ] = False,
+    backoff: options.BackoffText = None,
+    parallel: options.Parallel = None,
+    rate: options.RateText = None,
+    order: options.Order = None,
+    most_taken: options.MostTaken = None,
+    aging: options.Aging = None,
+    unique_for: Annotated[
+        float | None, typer.Option(help="Seconds that the key of a task stays in use after it")
+    ] = None,
 ) -> None:
     """Create a tube, and a queue where there is none."""
     call: Call = ctx.obj
@@ -54,8 +65,15 @@ def create(
             schema=schema,
             max_attempts=max_attempts,
             change_feed=change_feed,
+            backoff=backoff,
+            parallel=1 if parallel is None else parallel,
+            rate=rate,
+            order="fifo" if order is None else order,
+            most_taken=most_taken,
+            aging=aging,
+            unique_for=unique_for,
         )
-        shown = {"tube": made.name, "type": made.type, "options": dict(made.options)}
+        shown = {"tube": made.name, "type": made.type, "options": plain_options(made.options)}
         call.show(shown, f"tube {made.name} of type {made.type}")
 
 

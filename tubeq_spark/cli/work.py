@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.names import TakenUtubes, TubeName
 from tubeq_spark.cli.program import ExitCode, load_function
 from tubeq_spark.errors import NotTakenError
+from tubeq_spark.model.failures import headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ def work(
     ] = 1,
     batch: Annotated[int, typer.Option(min=1, help="Tasks of a call at most")] = 1,
     per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,
+    utube: TakenUtubes = None,
     idle: Annotated[
         float | None, typer.Option(metavar="S", help="End after so many seconds without a task")
     ] = None,
@@ -72,6 +74,7 @@ def work(
         "threads": threads,
         "batch": batch,
         "per_utube": per_utube,
+        "utube": utube or None,
         "idle": idle,
         "on_error": "bury" if bury else "release",
         "time_limit": time_limit,
@@ -79,7 +82,7 @@ def work(
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
     elif processes > 1 or (time_limit is not None and not _cancels(handler)):
-        _show(call, tube, _parent(call, tube, processes))
+        _show(call, tube, _parent(call, tube, processes, time_limit))
     else:
         with call.queue(tube=tube) as queue:
             from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
@@ -113,8 +116,7 @@ def _failure_teller(call: Call) -> Callable[[Failure], None]:
 
     def tell(failure: Failure) -> None:
         task, reason = failure.task, failure.reason
-        why = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
-        call.tell(f"task {task.task_id} failed at attempt {task.attempts}: {why}")
+        call.tell(f"task {task.task_id} failed at attempt {task.attempts}: {headline(reason)}")
 
     return tell
 
@@ -142,18 +144,21 @@ def _show(call: Call, tube: str, report: WorkReport) -> None:
 # -- processes ---------------------------------------------------------------------------------------
 
 
-def _parent(call: Call, tube: str, processes: int) -> WorkReport:
+def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> WorkReport:
     """Run the same command in children."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
+    from tubeq_spark.workers.handlers import took_too_long  # noqa: PLC0415
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
     from tubeq_spark.workers.stopping import Stop  # noqa: PLC0415
 
     def give_back(child: Overdue) -> None:
         with call.queue(child.session, tube=tube) as queue:
             source = queue.tube(tube)
+            late = set(child.overdue)
             for task_id in (*child.overdue, *child.held):
                 try:
-                    source.release(task_id)
+                    error = took_too_long(time_limit) if task_id in late else None
+                    source.release(task_id, error=error)
                 except NotTakenError:
                     continue
 

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import refusals, validation
+from tubeq_spark.model.changes import Release
 from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
 from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+    from typing import TypeAlias
 
+    from tubeq_spark.model.failures import ErrorTexts
+
+    #: A sub-queue that a take names, or several; `None` among several is one.
+    Utubes: TypeAlias = str | int | Collection[str | int | None]
 
 _PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube", "unique"})
 
@@ -43,10 +49,17 @@ class PutRequest:
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """The number of tasks that a take asks for, also for each sub-queue."""
+    """What a take asks for.
+
+    Attributes:
+        count: Tasks at most.
+        per_utube: Tasks of one sub-queue at most.
+        utubes: The sub-queues that it takes from; `None`: all of them.
+    """
 
     count: int
     per_utube: int = 1
+    utubes: frozenset[str | None] | None = None
 
 
 def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> PutCall:
@@ -94,7 +107,7 @@ def prepare(
             if len(call.items) == 1:
                 raise
             msg = f"items[{place}]: {error}"
-            raise InvalidOptionError(msg) from error
+            raise InvalidOptionError(msg) from None
         news.append(new_task(put, tube, now_us))
     return PutRequest(news, data)
 
@@ -104,10 +117,16 @@ def timeout(value: Any) -> float | None:
     return None if value is None else validation.seconds("timeout", value)
 
 
-def take_request(name: str, count: Any, per_utube: Any, driver: Driver) -> TakeRequest:
-    """Check the number of tasks of a take; `name` is that of the argument."""
+def take_request(
+    name: str, count: Any, per_utube: Any, driver: Driver, utube: Any = None
+) -> TakeRequest:
+    """Check what a take asks for; `name` is that of the argument with the number of tasks."""
+    if utube is not None and not driver.subqueues:
+        validation.refuse("utube", utube, f"None: a {driver.name} has no sub-queues")
     asked = TakeRequest(
-        validation.count(name, count), validation.count("per_utube", per_utube, least=1)
+        validation.count(name, count),
+        validation.count("per_utube", per_utube, least=1),
+        None if utube is None else validation.utubes(utube),
     )
     if asked.per_utube != 1 and not driver.subqueues:
         validation.refuse("per_utube", per_utube, f"1: a {driver.name} has no sub-queues")
@@ -125,12 +144,23 @@ def task_ids(given: Sequence[Any]) -> list[int]:
     return ids
 
 
-def delay(value: Any, driver: Driver) -> int | None:
-    """The delay of a release, in microseconds; `None` is for ever."""
-    seconds = validation.seconds("delay", value)
+def release(delay: Any, error: ErrorTexts | None, driver: Driver) -> Release:
+    """How to release tasks.
+
+    Args:
+        delay: Seconds; `None` leaves it to the tube's backoff, where there is an error.
+        error: Why they have failed.
+        driver: The type of the tube.
+
+    Raises:
+        InvalidOptionError: `delay` is bad, or the type has no delays.
+    """
+    if delay is None:
+        return Release(0, error, by_backoff=True)
+    seconds = validation.seconds("delay", delay)
     if seconds and not driver.timed:
-        validation.refuse("delay", value, f"0 in a {driver.name}: it has no delays")
-    return us_from_seconds(seconds)
+        validation.refuse("delay", delay, f"0 in a {driver.name}: it has no delays")
+    return Release(us_from_seconds(seconds), error)
 
 
 def increment(value: Any, driver: Driver) -> int | None:

@@ -7,20 +7,18 @@ them for rows that Python holds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from tubeq_spark.model.times import FOREVER_S
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from tubeq_spark.model.failures import Backoff, ErrorTexts
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.task import TaskState
-
-FOREVER_US = int(FOREVER_S * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +60,14 @@ class InSegments:
 class Due:
     """Rows that time has changed by a moment, and nobody has written down.
 
-    With `over` only those whose life has ended. Tasks that were kept when they were done are apart from all
-    others: they have come to their end before.
+    With `over` only those whose life has ended, by the tube's `max_attempts`. Tasks that were kept when
+    they were done are apart from all others: they have come to their end before.
     """
 
     now_us: int
     over: bool = False
     kept: bool = False
+    max_attempts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,9 @@ class GiveBack:
         attempts: How often it has been taken by then; `None`: as often as before.
         untaken: Whether its last take is forgotten.
         event: What the feed of changes notes; `None`: that it was released or, where a state is
-            given, nothing.
+            given, nothing. In a tube with a backoff, an event with a moment also makes of a lease
+            that had ended by then what time has made of it.
+        error: Why it has failed; `None`: its last error stays.
     """
 
     dest: int
@@ -141,6 +142,7 @@ class GiveBack:
     attempts: int | None = None
     untaken: bool = False
     event: Event | None = None
+    error: ErrorTexts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +153,17 @@ class Delay:
 
     Attributes:
         dest: The segment.
-        delay_us: How much later; `None` is never.
+        delay_us: How much later; `None` is never; a backoff is by its attempts.
         now_us: From when on.
         max_attempts: Of the tube.
+        error: Why it has failed; `None`: its last error stays.
     """
 
     dest: int
-    delay_us: int | None
+    delay_us: int | Backoff | None
     now_us: int
     max_attempts: int | None
+    error: ErrorTexts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,20 +235,52 @@ class Take:
 Change: TypeAlias = Remove | GiveBack | Delay | Touch | Renew | Move | Become | Take
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """How a program releases tasks.
+
+    Attributes:
+        delay_us: Until they are ready, in microseconds; 0 is at once, `None` never, a backoff by its attempts.
+        error: Why they have failed; `None`: nobody says.
+        by_backoff: Whether the backoff of the tube decides about the delay, where it has one and there is an error.
+    """
+
+    delay_us: int | Backoff | None = 0
+    error: ErrorTexts | None = None
+    by_backoff: bool = False
+
+    def delay(self, backoff: Backoff | None) -> int | Backoff | None:
+        """The delay in a tube with this backoff."""
+        decides = self.by_backoff and self.error is not None and backoff is not None
+        return backoff if decides else self.delay_us
+
+
 def released(
-    dest: int, delay_us: int | None, now_us: int, max_attempts: int | None
+    dest: int,
+    delay_us: int | Backoff | None,
+    now_us: int,
+    max_attempts: int | None,
+    error: ErrorTexts | None = None,
 ) -> GiveBack | Delay:
     """What a release makes of a held row: ready, delayed, or buried when its attempts are used up.
 
     Args:
         dest: A fresh segment.
-        delay_us: Until it is ready, in microseconds; 0 is at once, `None` never.
+        delay_us: Until it is ready, in microseconds; 0 is at once, `None` never, a backoff by its attempts.
         now_us: The moment.
         max_attempts: Of the tube.
+        error: Why it has failed; `None`: its last error stays.
     """
     if delay_us == 0:
-        return GiveBack(dest, max_attempts=max_attempts)
-    return Delay(dest, delay_us, now_us, max_attempts)
+        return GiveBack(dest, max_attempts=max_attempts, error=error)
+    return Delay(dest, delay_us, now_us, max_attempts, error)
+
+
+def errors_of(change: Change) -> Mapping[int, str] | None:
+    """The errors that a change sets for each task by its id; `None`: none, or one for all."""
+    if isinstance(change, GiveBack | Delay) and isinstance(change.error, Mapping):
+        return change.error
+    return None
 
 
 def segments_of(change: Change) -> list[int]:

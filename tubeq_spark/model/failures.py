@@ -1,17 +1,34 @@
-"""The delay after which a failed task is tried again."""
+"""Why a task failed, as text, and the delay after which it is tried again."""
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 from tubeq_spark.model import validation
+from tubeq_spark.model.times import FOREVER_S, US
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+#: Attempts after which delays do not grow any more.
+_STEPS = 100
+#: Ids that follow one another have jitters far apart: a number is spread by a factor modulo a prime.
+PRIME: Final = 997
+SPREAD: Final = 617
+#: Characters of an error at most, and of its first line where it is longer.
+MOST_TEXT, _FIRST_LINE = 4_000, 500
+_CUT = "\n[…]\n"
+#: The error of a task whose lease ended in a tube with a backoff, and of one whose session died.
+LEASE_ENDED = "the lease ended before the task was acked, released or buried"
+SESSION_ENDED = "the session that held the task ended without giving it back"
 
-#: Beyond this exponent each delay is the longest one.
-_STEPS = 1_000
+#: An error as it is stored: one for all tasks, or one for each by its id.
+ErrorTexts: TypeAlias = str | Mapping[int, str]
+#: An error as programs give it.
+GivenError: TypeAlias = str | BaseException | None
+#: One for all tasks, or one for each by its id.
+GivenErrors: TypeAlias = GivenError | Mapping[int, str | BaseException]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +36,14 @@ class Backoff:
     """Delays of failed tasks, which grow with each attempt.
 
     After attempt `n` the delay is `first * factor ** (n - 1)`, `most` at most, and up to `jitter` of it
-    longer or shorter, so that tasks that failed together are not tried together.
+    longer or shorter, so that tasks that failed together are not tried together. From the hundredth
+    attempt on it grows no more. A task's id decides about its jitter.
 
     Attributes:
         first: Seconds after the first attempt, >= 0.
         factor: By how much each delay is longer than the one before, >= 1.
         most: Seconds of the longest delay, >= `first`.
-        jitter: Part of the delay that chance decides, 0 to 1.
+        jitter: Part of the delay by which it may be longer or shorter, 0 to 1.
 
     Raises:
         InvalidOptionError: A value is out of range.
@@ -47,16 +65,92 @@ class Backoff:
         if self.jitter > 1:
             validation.refuse("jitter", self.jitter, "at most 1")
 
-    def delay(self, attempts: int, uniform: Callable[[], float]) -> float:
-        """The seconds before a task is tried again.
+    def steps(self) -> Sequence[tuple[int, int]]:
+        """The delay after each attempt and its jitter, in microseconds; the last one is that of all later ones."""
+        return _steps(self)
+
+    def delay_us(self, attempts: int, task_id: int) -> int:
+        """The microseconds before a task is tried again. `storage.tables.predicates` renders the same.
 
         Args:
-            attempts: How often it has been taken, >= 1.
-            uniform: A random number from 0 to 1.
+            attempts: How often it has been taken.
+            task_id: The task.
         """
-        delay = self.first
-        for _ in range(min(attempts - 1, _STEPS)):
-            if delay >= self.most or self.factor == 1:
-                break
-            delay *= self.factor
-        return min(delay, self.most) * (1 + self.jitter * (2 * uniform() - 1))
+        steps = self.steps()
+        delay, jitter = steps[min(max(attempts, 1), len(steps)) - 1]
+        # From one less than the prime below 0 to one less than it above.
+        turned = 2 * (task_id % PRIME * SPREAD % PRIME) - (PRIME - 1)
+        longer = jitter * abs(turned) // (PRIME - 1)
+        return delay + (longer if turned > 0 else -longer)
+
+
+@lru_cache
+def _steps(backoff: Backoff) -> Sequence[tuple[int, int]]:
+    most, delay = min(backoff.most, FOREVER_S), min(backoff.first, FOREVER_S)
+    delays = [delay]
+    while len(delays) < _STEPS and 0 < delay < most and backoff.factor > 1:
+        delay = min(delay * backoff.factor, most)
+        delays.append(delay)
+    return tuple((round(each * US), round(each * backoff.jitter * US)) for each in delays)
+
+
+def headline(error: str | BaseException) -> str:
+    """An error in a line or more, without its traceback: `Type: message`."""
+    if isinstance(error, str):
+        return error
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  (an error of a program may do anything)
+        said = ""
+    return f"{name}: {said}" if said else name
+
+
+def error_text(error: GivenError) -> str | None:
+    """An error as it is stored; `None` is none.
+
+    Raises:
+        InvalidOptionError: It is neither a text nor an exception.
+    """
+    if error is None:
+        return None
+    if not isinstance(error, str | BaseException):
+        validation.refuse("error", error, "a text or an exception")
+    text = headline(error)
+    if isinstance(error, BaseException) and error.__traceback__ is not None:
+        text += "\n" + "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    return _shortened(_storable(text))
+
+
+def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:
+    """The errors of some tasks as they are stored.
+
+    Raises:
+        InvalidOptionError: One is neither a text nor an exception, or a task has none.
+    """
+    if not isinstance(errors, Mapping):
+        return error_text(errors)
+    texts = dict[int, str]()
+    for task_id in ids:
+        text = error_text(errors.get(task_id))
+        if text is None:
+            validation.refuse("error", _shown(errors), f"with the error of task {task_id}")
+        texts[task_id] = text
+    return texts
+
+
+def _shown(errors: Mapping[int, Any]) -> str:
+    return f"errors of {len(errors)} tasks"
+
+
+def _storable(text: str) -> str:
+    """A text that every engine can store: without lone surrogates and NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _shortened(text: str) -> str:
+    """The end of a text that is too long, after its first line."""
+    if len(text) <= MOST_TEXT:
+        return text
+    first = text.partition("\n")[0][:_FIRST_LINE] + _CUT
+    return first + text[len(first) - MOST_TEXT :]

@@ -11,7 +11,7 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.limits import Rate
-from tubeq_spark.model.times import plus, us_from_seconds
+from tubeq_spark.model.times import FOREVER_S, US, plus, us_from_seconds
 from tubeq_spark.task import PutItem, TaskState
 
 
@@ -69,6 +69,11 @@ class TubeOptions(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(_NAMES)
+
+    @property
+    def aging_us(self) -> int | None:
+        """`aging` in microseconds, at most a hundred years; `None`: waiting weighs nothing."""
+        return None if self.aging is None else round(min(self.aging, FOREVER_S) * US)
 
     def to_json(self) -> str:
         """Return the options as JSON text for the registry, without those that format 1 lacks and need not have."""

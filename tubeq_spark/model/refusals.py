@@ -40,6 +40,11 @@ def loss_without_repair() -> InvalidOptionError:
     return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
 
 
+def no_subqueues(what: str, type_name: str) -> InvalidOptionError:
+    """The error for what asks about sub-queues in a type that has none."""
+    return InvalidOptionError(f"{what}: a {type_name} has no sub-queues")
+
+
 def not_buried(task_id: int, state: TaskState) -> TaskNotFoundError:
     """For a kick of a task that is not there to be kicked."""
     return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not buried")

@@ -62,6 +62,32 @@ class SweepReport:
 
 
 @dataclass(frozen=True, slots=True)
+class UtubeCounts:
+    """The stored tasks of one sub-queue, counted by effective state.
+
+    Attributes:
+        utube: Its name; `None` has the tasks that were put without `utube`.
+        ready: Tasks that can be taken, one after the other.
+        taken: Tasks whose lease has not ended.
+        delayed: Tasks that wait for their delay to end.
+        buried: Tasks that wait for a kick.
+        oldest: When the oldest of these tasks was put (UTC).
+    """
+
+    utube: str | None
+    ready: int
+    taken: int
+    delayed: int
+    buried: int
+    oldest: dt.datetime
+
+    @property
+    def total(self) -> int:
+        """The number of these tasks."""
+        return self.ready + self.taken + self.delayed + self.buried
+
+
+@dataclass(frozen=True, slots=True)
 class TubeMetrics:
     """Metrics of one tube; ages are in seconds.
 
@@ -83,6 +109,7 @@ class TubeMetrics:
             show the log.
         files: Number of data files.
         size_bytes: Their size.
+        paused: Whether the tube is paused: takes find nothing.
     """
 
     type: str
@@ -101,6 +128,7 @@ class TubeMetrics:
     log_commits: int | None
     files: int
     size_bytes: int
+    paused: bool = False
 
     @property
     def total(self) -> int:
@@ -176,6 +204,19 @@ class Damage:
     loses: bool = False
     repaired: bool = False
     tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """The result of `Queue.copy_to`.
+
+    Attributes:
+        tubes: The number of tasks in each tube that was copied, by name.
+        left_out: Temporary tubes, which end with their session.
+    """
+
+    tubes: dict[str, int] = field(default_factory=dict, hash=False)
+    left_out: list[str] = field(default_factory=list, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

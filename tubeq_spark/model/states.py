@@ -51,7 +51,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
         Transition("kick", (B,), (R,)),
         Transition("delete", (R, T, D, B), (DONE,)),
         Transition("ttl", (R, B), (DONE,)),
-        Transition("ttr", (T,), (R, B)),
+        Transition("ttr", (T,), (R, D, B)),
         Transition("delay", (D,), (R,)),
     )
 }
@@ -94,8 +94,19 @@ def effective(
     *,
     attempts: int = 0,
     max_attempts: int | None = None,
+    pause_us: int | None = None,
 ) -> TaskState | None:
     """The effective state of a stored task at `now_us`.
+
+    Args:
+        state: As stored.
+        next_event_us: Its timer.
+        expires_us: The end of its life.
+        now_us: The moment.
+        attempts: How often it was taken.
+        max_attempts: Of the tube.
+        pause_us: In a tube with a backoff: how long after the end of its lease it is delayed. Its life
+            grows by that.
 
     Returns:
         The state, or `None` when the task's life is over.
@@ -103,11 +114,26 @@ def effective(
     timer = TIMERS[state]
     if timer.event is not None and not due(next_event_us, now_us):
         return state
+    if timer.event == "ttr" and next_event_us is not None and pause_us is not None:
+        return _after_failure(
+            next_event_us, expires_us, now_us, pause_us, after_giving_back(attempts, max_attempts)
+        )
     if expired(expires_us, now_us):
         return None
     if timer.event == "ttr":
         return after_giving_back(attempts, max_attempts)
     return timer.becomes
+
+
+def _after_failure(
+    ended_us: int, expires_us: int | None, now_us: int, pause_us: int, after: TaskState
+) -> TaskState | None:
+    """The effective state after a lease that has ended, and counts as an error."""
+    if after is not B and not expired(expires_us, ended_us):
+        if ended_us + pause_us > now_us:
+            return D
+        expires_us = None if expires_us is None else expires_us + pause_us
+    return None if expired(expires_us, now_us) else after
 
 
 def expired(expires_us: int | None, now_us: int) -> bool:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model import json_payload
+from tubeq_spark.model.failures import LEASE_ENDED
 from tubeq_spark.model.states import TIMERS, due, effective
-from tubeq_spark.model.times import from_us, seconds_from_us
+from tubeq_spark.model.times import FOREVER_US, from_us, plus, seconds_from_us
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.options import NewTask
 
 log = logging.getLogger(__name__)
@@ -74,8 +76,13 @@ class StoredTask:
             and not due(self.next_event, now_us)
         )
 
-    def effective(self, now_us: int, max_attempts: int | None) -> TaskState | None:
+    def effective(
+        self, now_us: int, max_attempts: int | None, backoff: Backoff | None
+    ) -> TaskState | None:
         """Its effective state; `None` if its ttl has ended."""
+        pause_us = None
+        if backoff is not None and self.state is TaskState.TAKEN:
+            pause_us = backoff.delay_us(self.attempts, self.task_id)
         return effective(
             self.state,
             self.next_event,
@@ -83,14 +90,42 @@ class StoredTask:
             now_us,
             attempts=self.attempts,
             max_attempts=max_attempts,
+            pause_us=pause_us,
         )
 
-    def seen_at(self, now_us: int, max_attempts: int | None) -> StoredTask | None:
-        """The row with its effective state; `None` if its ttl has ended."""
-        state = self.effective(now_us, max_attempts)
+    def seen_at(
+        self, now_us: int, max_attempts: int | None, backoff: Backoff | None
+    ) -> StoredTask | None:
+        """The row with its effective state; `None` if its ttl has ended.
+
+        Args:
+            now_us: The moment.
+            max_attempts: Of the tube.
+            backoff: Of the tube: a lease that has ended counts as an error.
+        """
+        state = self.effective(now_us, max_attempts, backoff)
         if state is None or state is self.state:
             return None if state is None else self
-        return self.given_back(state)
+        if backoff is None or self.state is not TaskState.TAKEN:
+            return self.given_back(state)
+        return self._failed(state, backoff.delay_us(self.attempts, self.task_id))
+
+    def _failed(self, state: TaskState, pause_us: int) -> StoredTask:
+        """The row after its lease has ended, and a pause from then on, perhaps."""
+        row = replace(self, error=LEASE_ENDED)
+        if state is TaskState.BURIED:
+            return row.given_back(state)
+        row = row.longer(pause_us).given_back(state)
+        if state is TaskState.DELAYED:
+            return replace(row, next_event=plus(self.next_event, pause_us))
+        return row
+
+    def longer(self, amount_us: int | None) -> StoredTask:
+        """The row with a longer life; a hundred years or more is never."""
+        ttl = plus(self.ttl, amount_us)
+        if ttl is None or ttl >= FOREVER_US:
+            return replace(self, ttl=None, expires_at=None)
+        return replace(self, ttl=ttl, expires_at=plus(self.expires_at, amount_us))
 
     def given_back(self, state: TaskState) -> StoredTask:
         """The row in a state without a holder, in which only its ttl can end."""
@@ -172,16 +207,21 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
 
 
 def time_events(
-    row: StoredTask, now_us: int, max_attempts: int | None
+    row: StoredTask, now_us: int, max_attempts: int | None, backoff: Backoff | None
 ) -> list[tuple[str, StoredTask]]:
-    """The events by time of a row that are not stored yet, each with the row after it."""
-    after = row.seen_at(now_us, max_attempts)
+    """The events by time of a row that are not stored yet, each with the row after it.
+
+    A delay that nobody has written down, after the end of a lease, is no event.
+    """
+    after = row.seen_at(now_us, max_attempts, backoff)
     if after is row:
         return []
     events = []
     event = TIMERS[row.state].event
     if event is not None:
-        events.append((event, replace(row if after is None else after, state=TaskState.READY)))
+        is_delayed = after is not None and after.state is TaskState.DELAYED
+        state = TaskState.DELAYED if is_delayed else TaskState.READY
+        events.append((event, replace(row if after is None else after, state=state)))
     if after is None:
         events.append(("ttl", replace(row, state=TaskState.DONE)))
     elif after.state is TaskState.BURIED:

@@ -12,6 +12,8 @@ import datetime as dt
 US = 1_000_000
 #: A duration of a hundred years or more means "never ends", as in the reference implementation.
 FOREVER_S = 100 * 365 * 86400.0
+#: The same in microseconds.
+FOREVER_US = int(FOREVER_S) * US
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Moments beyond the year 9000 are "never": Python and Spark both end with the year 9999.
 LAST_US = int((dt.datetime(9000, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) * US
@@ -25,7 +27,12 @@ def to_us(moment: dt.datetime) -> int:
 
 def from_us(moment_us: int | None) -> dt.datetime | None:
     """The aware UTC datetime of `moment_us`; `None` stays `None`."""
-    return None if moment_us is None else _EPOCH + dt.timedelta(microseconds=moment_us)
+    return None if moment_us is None else of_us(moment_us)
+
+
+def of_us(moment_us: int) -> dt.datetime:
+    """The aware UTC datetime of a moment that there is."""
+    return _EPOCH + dt.timedelta(microseconds=moment_us)
 
 
 def us_from_seconds(seconds: float | None) -> int | None:

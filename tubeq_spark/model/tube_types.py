@@ -23,6 +23,13 @@ _TUBE_OPTIONS = COMMON_OPTIONS | TIMED_TUBE_OPTIONS | SUBQUEUE_OPTIONS | {"capac
 COMMON_PUT_OPTIONS = frozenset({"unique"})
 _PUT_OPTIONS = COMMON_PUT_OPTIONS | TIMED_OPTIONS | {"utube"}
 _ORDERS = (("task_id",), ("pri", "task_id"))
+#: The order of a tube with aging.
+AGED = ("rank", "task_id")
+#: The least and the greatest rank; greater and smaller ones are stored as these.
+LEAST_RANK, MOST_RANK = -(1 << 63) + 2, (1 << 63) - 1
+#: In place of NULL, which is before all ranks: a program put the task that had not seen yet that the tube
+#: has aging.
+UNRANKED = LEAST_RANK - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +121,30 @@ BUILT_IN = {driver.name: driver for driver in (FIFO, FIFOTTL, LIMFIFOTTL, UTUBE,
 
 @dataclass(frozen=True, slots=True, order=True)
 class OrderPosition:
-    """A position in the order of a tube: it includes everything up to it."""
+    """A position in the order of a tube: it includes everything up to it.
 
-    pri: int
+    Attributes:
+        key: What is compared before the id: the priority, or in a tube with aging the rank.
+        task_id: The id.
+    """
+
+    key: int
     task_id: int
 
 
-def position_of(row: StoredTask) -> OrderPosition:
-    """The position of a task."""
-    return OrderPosition(row.pri, row.task_id)
+def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:
+    """The position of a task in an order."""
+    if order != AGED:
+        return OrderPosition(row.pri, row.task_id)
+    return OrderPosition(UNRANKED if row.rank is None else row.rank, row.task_id)
+
+
+def rank_of(created_us: int, pri: int, aging_us: int) -> int:
+    """The rank of a task in a tube with aging: of two tasks the one with the smaller rank comes first.
+
+    Args:
+        created_us: When the task was put.
+        pri: Its priority.
+        aging_us: The waiting that weighs as much as one step of priority.
+    """
+    return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))

@@ -8,6 +8,7 @@ import numbers
 import operator
 import re
 import uuid
+from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeVar
 
 from tubeq_spark.errors import InvalidOptionError, SessionError
@@ -150,6 +151,15 @@ def _name(argument: str, value: Any, allowed: str) -> str:
             refuse(argument, value, allowed)
         return str(value)
     return str(_integer(argument, value, allowed))
+
+
+def utubes(value: Any) -> frozenset[str | None]:
+    """The sub-queues that a take names: one name, or a list of names; `None` in a list is one of them."""
+    if not isinstance(value, list | tuple | AbstractSet):
+        return frozenset([utube(value)])
+    if not value:
+        refuse("utube", value, "a sub-queue, or a list of at least one")
+    return frozenset(None if name is None else utube(name) for name in value)
 
 
 def is_tube_name(name: Any) -> bool:

@@ -45,8 +45,8 @@ class Problem:
             `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
             `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done),
             `creating` (a creation that is not done), `damage` (a power cut took commits, a log
-            cannot be read to its end, or a data file of a tube is missing or cut) or `unreadable`
-            (what it is cannot be read).
+            cannot be read to its end, or a data file of a tube is missing or cut), `paused` (a tube
+            with ready tasks) or `unreadable` (what it is cannot be read).
         tube: The tube, if it is about one.
         message: What was found, and what helps.
     """
@@ -201,6 +201,9 @@ def _noted(
 
 
 def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
+    if metrics.paused and metrics.ready:
+        message = f"is paused, and {metrics.ready} tasks are ready"
+        yield Problem("paused", name, f"{message}; `tubeq resume {name}` lets takes find them")
     overdue = metrics.unswept_age
     if overdue is not None and overdue > limits.overdue:
         message = f"{metrics.unswept} tasks wait for a sweep, the first for {overdue:.0f} s"

@@ -39,8 +39,13 @@ def queue_rows(queue: QueueContext, tubes: Sequence[TubeContext], names: Sequenc
     """
     found = QueueCounts({of.ctx.record.name: of.as_dict() for of in statistics_of(queue, tubes)})
     more = len(names) - len(tubes)
+    paused = ", ".join(ctx.record.name for ctx in tubes if ctx.record.paused)
     return joined(
-        [tube_table(found, TUBES), tag("p", f"… and {more:,} more tubes") if more > 0 else None]
+        [
+            tube_table(found, TUBES),
+            tag("p", f"paused: {paused}") if paused else None,
+            tag("p", f"… and {more:,} more tubes") if more > 0 else None,
+        ]
     )
 
 
@@ -52,7 +57,7 @@ def tube_fields(ctx: TubeContext) -> Html:
         for name, value in ctx.record.options.items()
         if value is not None and value is not False
     }
-    tasks = [
+    tasks: list[tuple[str, object]] = [
         ("ready", now.ready),
         ("taken", now.taken),
         ("delayed", now.delayed),
@@ -61,4 +66,6 @@ def tube_fields(ctx: TubeContext) -> Html:
         ("files", now.files),
         ("size", size(now.size_bytes)),
     ]
+    if now.paused:
+        tasks.insert(0, ("paused", "takes find nothing"))
     return joined([fields("now", tasks), fields("options", options.items())])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tubeq_spark.model.reports import TubeMetrics
+    from tubeq_spark.model.reports import TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
     from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot
     from tubeq_spark.storage.outcome import Commit
@@ -237,7 +237,11 @@ def _depths(tubes: Sequence[TubeSnapshot], link: Callable[[str], str] | None) ->
 
 def _name(tube: TubeSnapshot, link: Callable[[str], str] | None) -> Html:
     name = tube.name if link is None else tag("a", tube.name, href=link(tube.name))
-    return joined([name, " ", tag("span", tube.metrics.type, class_="dim")])
+    return joined([name, " ", tag("span", tube.metrics.type, class_="dim"), *_paused(tube)])
+
+
+def _paused(tube: TubeSnapshot) -> list[object]:
+    return [" ", tag("strong", "paused", class_="problem")] if tube.metrics.paused else []
 
 
 def _rates(flow: Flow | None) -> list[str]:
@@ -288,7 +292,23 @@ def tube_now(tube: TubeSnapshot) -> Html:
     found += [("done", tube.done), ("oldest ready", age(metrics.oldest_ready_age) or "none")]
     if flow is not None:
         found += [("added/s", _rate(flow.added)), ("done/s", _rate(flow.done))]
-    return joined([tag("h1", tube.name), tag("p", metrics.type, class_="dim"), cards(found)])
+    kind = tag("p", tag("span", metrics.type, class_="dim"), *_paused(tube))
+    return joined([tag("h1", tube.name), kind, cards(found)])
+
+
+def subqueues(counts: Sequence[UtubeCounts], at: dt.datetime) -> Html:
+    """The sub-queues of a tube that have the most tasks, at a moment."""
+    rows = [
+        [
+            "tasks without one" if each.utube is None else each.utube,
+            *[getattr(each, state) for state in STATES],
+            age((at - each.oldest).total_seconds()),
+        ]
+        for each in counts
+    ]
+    said = f"The {len(rows)} with the most tasks." if rows else "None of them has tasks."
+    shown = table(["sub-queue", *STATES, "oldest"], rows, class_="numbers")
+    return section("Sub-queues", tag("p", said, class_="dim"), _wide(shown) if rows else None)
 
 
 def tube_details(tube: TubeSnapshot, commits: Sequence[Commit]) -> Html:

@@ -32,6 +32,7 @@ class TubeLook:
         oldest_ready_age: Seconds since the oldest ready task was put; `None` when none is ready.
         holders: How many sessions hold tasks of it.
         version: The newest version of its table.
+        paused: Whether takes find nothing.
     """
 
     type: str
@@ -40,6 +41,7 @@ class TubeLook:
     oldest_ready_age: float | None
     holders: int
     version: int
+    paused: bool
 
 
 def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLook]:
@@ -56,6 +58,7 @@ def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLoo
                 oldest_ready_age(ctx) if of.tasks["ready"] else None,
                 holders,
                 _version(ctx),
+                ctx.record.paused,
             )
     return found
 

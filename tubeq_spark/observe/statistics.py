@@ -178,6 +178,7 @@ def measure_tube(
         log_commits=table.log_commits,
         files=table.files,
         size_bytes=table.size_bytes,
+        paused=ctx.record.paused,
     )
 
 

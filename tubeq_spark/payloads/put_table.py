@@ -17,7 +17,8 @@ from tubeq_spark.model.arguments import PutRequest
 from tubeq_spark.model.json_payload import bad_texts
 from tubeq_spark.model.options import NewTask
 from tubeq_spark.model.times import FOREVER_S, US
-from tubeq_spark.model.validation import KEY_BYTES, refuse
+from tubeq_spark.model.tube_types import MOST_RANK
+from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
 from tubeq_spark.payloads.arrow_values import (
     as_alike,
     first_bad,
@@ -56,6 +57,16 @@ _NEW = ("created", "pri", "utube", "ttl", "ttr", "next_event", "expires_at")
 _DURATIONS = ("ttl", "ttr", "delay")
 #: Options that are texts, or numbers that become texts.
 _NAMES = ("utube", "unique")
+
+
+def _ranks(pri: Any, now_us: int, aging_us: int) -> Any:
+    """`tube_types.rank_of` of each of some priorities, which are not negative."""
+    pri = pri.cast(pa.int64())
+    last = pa.scalar(min((MOST_RANK - now_us) // aging_us, PRI_MAX), pa.int64())
+    # The product of a greater priority may be no number of 64 bits.
+    fitting = pc.multiply(pc.min_element_wise(pri, last), pa.scalar(aging_us, pa.int64()))
+    ranks = pc.add(fitting, pa.scalar(now_us, pa.int64()))
+    return pc.if_else(pc.greater(pri, last), pa.scalar(MOST_RANK, pa.int64()), ranks)
 
 
 def as_table(value: Any) -> pa.Table:
@@ -136,11 +147,12 @@ class PutTable:
         states = (TaskState.DELAYED.value, TaskState.READY.value)
         pri = self.options.get("pri")
         default_pri = pa.scalar(tube.pri, pa.int32())
-        return {
+        pri = pa.repeat(default_pri, self.size) if pri is None else pc.coalesce(pri, default_pri)
+        aging_us = tube.aging_us
+        ranks = {} if aging_us is None else {"rank": _ranks(pri, now_us, aging_us)}
+        return ranks | {
             "state": pc.if_else(delayed, *states),
-            "pri": pa.repeat(default_pri, self.size)
-            if pri is None
-            else pc.coalesce(pri, default_pri),
+            "pri": pri,
             "utube": pa.nulls(self.size, pa.string()) if self.utubes is None else self.utubes,
             "data": self.data,
             "created": pa.repeat(now, self.size),

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import validation
+from tubeq_spark.model.failures import error_text
 from tubeq_spark.model.times import US
 
 if TYPE_CHECKING:
@@ -57,42 +58,63 @@ def _payload(data: pa.ChunkedArray, *, typed: bool) -> list[tuple[str, pa.Chunke
 Ids: TypeAlias = Any
 
 _ALLOWED = "rows with a column task_id of whole numbers, or ids of tasks"
+_ERRORS = "a column error of strings, for all tasks or for none"
 
 
-def named_ids(given: Any) -> set[int]:
-    """The ids in a table, in a column, or in any iterable.
+def named_tasks(given: Any) -> tuple[set[int], dict[int, str] | None]:
+    """The ids in a table, in a column, or in any iterable, and why each has failed.
+
+    Returns:
+        The ids, and by id what a column `error` of a table says; `None` where there is none, or NULLs only.
 
     Raises:
-        InvalidOptionError: There are none to be found in it.
+        InvalidOptionError: There are no ids to be found in it, or an error for some only.
     """
-    column = _column(given)
-    if column is not None:
-        if not pa.types.is_integer(column.type):
-            validation.refuse("df", str(column.type), _ALLOWED)
-        return set(column.unique().to_pylist())
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        return _whole_numbers(given), None
+    table = _table(given)
+    if table is not None:
+        if table.schema.names.count("task_id") != 1:
+            validation.refuse("df", table.schema.names, _ALLOWED)
+        return _whole_numbers(table.column("task_id")), _errors(table)
     if isinstance(given, str | bytes | dict):
         validation.refuse("df", type(given), _ALLOWED)
     try:
         ids = list(given)
     except TypeError:
         validation.refuse("df", type(given), _ALLOWED)
-    return {validation.task_id(task_id) for task_id in ids}
+    return {validation.task_id(task_id) for task_id in ids}, None
 
 
-def _column(given: Any) -> Any:
-    """The column of ids of a table that Arrow knows; `None` for other objects."""
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        return given
+def _whole_numbers(column: pa.Array | pa.ChunkedArray) -> set[int]:
+    if not pa.types.is_integer(column.type):
+        validation.refuse("df", str(column.type), _ALLOWED)
+    return set(column.unique().to_pylist())
+
+
+def _table(given: Any) -> pa.Table | pa.RecordBatch | None:
+    """A table that Arrow knows; `None` for other objects."""
     if isinstance(given, pa.RecordBatchReader):
-        given = given.read_all()
-    if not isinstance(given, pa.Table | pa.RecordBatch):
-        if not (hasattr(given, "columns") and hasattr(given, "__arrow_c_stream__")):
-            return None
-        given = pa.table(given)
-    names = given.schema.names
-    if names.count("task_id") != 1:
-        validation.refuse("df", names, _ALLOWED)
-    return given.column("task_id")
+        return given.read_all()
+    if isinstance(given, pa.Table | pa.RecordBatch):
+        return given
+    if hasattr(given, "columns") and hasattr(given, "__arrow_c_stream__"):
+        return pa.table(given)
+    return None
+
+
+def _errors(table: pa.Table | pa.RecordBatch) -> dict[int, str] | None:
+    """The errors of tasks in a table, as they are stored."""
+    if "error" not in table.schema.names:
+        return None
+    column = table.column("error")
+    if column.null_count == len(column):
+        return None
+    kind = column.type
+    if column.null_count or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        validation.refuse("df", f"{kind} with {column.null_count} NULLs", _ERRORS)
+    pairs = zip(table.column("task_id").to_pylist(), column.to_pylist(), strict=True)
+    return {task_id: text for task_id, error in pairs if (text := error_text(error)) is not None}
 
 
 def not_in_batch(ids: Iterable[Any]) -> NotTakenError:

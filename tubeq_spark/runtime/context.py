@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.errors import TubeNotFoundError
+    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.payloads.codecs import PayloadCodec
@@ -259,6 +260,11 @@ class TubeContext:
         return self.record.options.max_attempts
 
     @property
+    def backoff(self) -> Backoff | None:
+        """The delays of failed tasks."""
+        return self.record.options.backoff
+
+    @property
     def capacity(self) -> int | None:
         """How many tasks the tube may hold."""
         return self.record.options.capacity if self.driver.limited else None
@@ -268,7 +274,7 @@ class TubeContext:
         """The callback for changes through this queue object."""
         return self.events.callback
 
-    def seen(self, row: StoredTask, now_us: int, over: Collection[str]) -> StoredTask | None:
+    def seen(self, row: StoredTask, now_us: int, over: Collection[str] = ()) -> StoredTask | None:
         """A row with its effective state; `None` if its ttl has ended.
 
         Args:
@@ -278,7 +284,7 @@ class TubeContext:
         """
         if row.state is TaskState.TAKEN and row.owner in over:
             row = replace(row, next_event=now_us)
-        return row.seen_at(now_us, self.max_attempts)
+        return row.seen_at(now_us, self.max_attempts, self.backoff)
 
     def count(self, event: str, tasks: int) -> None:
         """Count an event of tasks whose rows nobody holds."""

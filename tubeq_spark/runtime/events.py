@@ -15,6 +15,7 @@ from tubeq_spark.task import Task, TaskState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.stored_task import StoredTask
 
 #: `callback(task, event)`.
@@ -54,14 +55,20 @@ class TubeEvents:
         return self.record_event("release", after)
 
     def written_down(
-        self, row: StoredTask, now_us: int, max_attempts: int | None, *, counted: bool = True
+        self,
+        row: StoredTask,
+        now_us: int,
+        max_attempts: int | None,
+        backoff: Backoff | None,
+        *,
+        counted: bool = True,
     ) -> list[str]:
         """Count events by time of a row that was changed before they were stored.
 
         Returns:
             The events.
         """
-        events = time_events(row, now_us, max_attempts)
+        events = time_events(row, now_us, max_attempts, backoff)
         for event, after in events:
             if counted:
                 self.count(event, 1)

@@ -168,7 +168,10 @@ class CommitLoop:
         note = Note(operation, self.tally.session())
         while True:
             try:
-                with table_lock.writing(self._engine.committer, lambda: self._prepare(table_lock)):
+                with (
+                    self._engine.operating(operation, self._tables.get(table_lock)),
+                    table_lock.writing(self._engine.committer, lambda: self._prepare(table_lock)),
+                ):
                     if note.conflicts:
                         self._mend(table_lock)
                     return self._once(note, table_lock, attempt)

@@ -185,6 +185,13 @@ class Engine(Protocol):
         """Wrap `run` so that it does the same in another thread."""
         ...
 
+    def operating(self, operation: str, table: str | None) -> AbstractContextManager[None]:
+        """Run a block as one operation on a table.
+
+        Spark's jobs have its name, and requests to an object store share one limit of lost time.
+        """
+        ...
+
     def committer(self) -> Committer | None:
         """The JVM in which statements run; `None` if they run in this process."""
         ...

@@ -61,6 +61,9 @@ class Expression:
     def __ge__(self, other: Value) -> Compared:
         return Compared(">=", self, literal(other))
 
+    def __mul__(self, other: Value) -> Product:
+        return Product(self, literal(other))
+
     def same_as(self, other: Value) -> Compared:
         """Whether the two are equal, or both NULL; never NULL itself."""
         return Compared("<=>", self, literal(other))
@@ -192,6 +195,14 @@ class Combined(Expression):
     """A sum (`+`) or a difference (`-`)."""
 
     sign: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product(Expression):
+    """A product of two integers; engines fail where it is too large."""
+
     left: Expression
     right: Expression
 

@@ -26,6 +26,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
 )
 
@@ -216,6 +217,7 @@ Node: TypeAlias = (
     | Moment
     | Not
     | Or
+    | Product
     | Quotient
     | Struct
 )

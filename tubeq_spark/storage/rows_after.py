@@ -33,6 +33,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
 )
 from tubeq_spark.storage.query import Aggregate, Among, Struct, node
@@ -130,6 +131,8 @@ def row_value(expression: Expression, source: Mapping[str, Value]) -> Value:  # 
             return lambda _: value
         case Combined(sign, left, right):
             return _both(_SUMS[sign], row_value(left, source), row_value(right, source))
+        case Product(left, right):
+            return _both(operator.mul, row_value(left, source), row_value(right, source))
         case Micros(part) | Moment(part):
             return row_value(part, source)
         case Compared("<=>", left, right):

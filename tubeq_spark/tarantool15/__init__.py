@@ -33,8 +33,8 @@ adds the delay to the ttl, as `Tube.release` does. The queue does not count how 
 buried.
 
 **Tubes.** `put`, `urgent` and `take` create a missing tube: `fifottl` with a ttl of 25 days and a
-ttr of 60 seconds, as in 1.5. All types with priorities and ttls are supported. Tubes of other types
-are refused with `InvalidOptionError`, and their tasks are not found by id.
+ttr of 60 seconds, as in 1.5. All types with priorities and ttls are supported. Tubes of other types,
+and those with `aging`, are refused with `InvalidOptionError`, and their tasks are not found by id.
 
 **Ids** are unique in a location, so verbs need no tube. A `Queue15` object remembers the tubes of
 the tasks that it has returned. For any other id it searches the tubes one by one, with two small

@@ -83,7 +83,7 @@ class TaskIndex:
         if not _fits(tube):
             msg = (
                 f"tube {name!r} is a {tube.type}: the 1.5 dialect needs a type with priorities, "
-                "delays and lives, such as fifottl"
+                "delays and lives, such as fifottl, without aging"
             )
             raise InvalidOptionError(msg)
         with self._lock:
@@ -126,8 +126,8 @@ class TaskIndex:
 
 
 def _fits(tube: Tube) -> bool:
-    driver = context_of(tube).driver
-    return driver.timed and driver.order[0] == "pri" and driver.put_options >= TIMED_OPTIONS
+    driver, order = context_of(tube).driver, context_of(tube).table.order
+    return driver.timed and order[0] == "pri" and driver.put_options >= TIMED_OPTIONS
 
 
 def _has(tube: Tube, task_id: int) -> bool:

@@ -104,6 +104,7 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
 def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
     """Keep a held task in state done, with other data; takes ignore it, and its ttl goes on."""
     encoded = ctx.codec.encode(data)
+    put.require_small(ctx, [encoded])
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
         return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
@@ -162,4 +163,4 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
     """A task as it is by now, in whatever state; `None`: it is not in this tube."""
     rows = ctx.reader.by_ids([task_id])
-    return rows[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if rows else None
+    return ctx.seen(rows[0], ctx.queue.now_us()) if rows else None

@@ -205,7 +205,9 @@ class ChosenTasks(Protocol[T]):
 
 @dataclass(frozen=True, slots=True)
 class ChosenRows(TaskRows):
-    """The chosen tasks of a take, as rows."""
+    """The chosen tasks of a take, as rows, and the order of their tube."""
+
+    order: tuple[str, ...] = ()
 
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
@@ -214,7 +216,7 @@ class ChosenRows(TaskRows):
         def read(at_least: int = 0) -> list[StoredTask]:
             return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts)
 
-        return cls(readable(ctx, read(), read))
+        return cls(readable(ctx, read(), read), ctx.table.order)
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
@@ -225,7 +227,7 @@ class ChosenRows(TaskRows):
             quota = {utube: max(count, each) for utube, count in acquired.quota.items()}
             return ctx.subqueue_reader.rows(acquired.now_us, ctx.max_attempts, quota)
 
-        return cls(readable(ctx, read(), read))
+        return cls(readable(ctx, read(), read), ctx.table.order)
 
     @property
     def in_lease_segment(self) -> bool:
@@ -240,7 +242,7 @@ class ChosenRows(TaskRows):
     @property
     def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
         """Sub-queue and position of each task."""
-        return ((row.utube, position_of(row)) for row in self.rows)
+        return ((row.utube, position_of(row, self.order)) for row in self.rows)
 
     def shares(self, counts: Sequence[int]) -> list[OrderPosition]:
         """The last position of each call that gets tasks."""
@@ -249,14 +251,14 @@ class ChosenRows(TaskRows):
             share = self.rows[begin : begin + count]
             begin += count
             if share:
-                lasts.append(position_of(share[-1]))
+                lasts.append(position_of(share[-1], self.order))
         return lasts
 
     def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
         """What is held under each take id, when all of it was moved."""
         source = {
-            "segment": lambda row: to(row.utube, position_of(row))[0],
-            "claim": lambda row: to(row.utube, position_of(row))[1],
+            "segment": lambda row: to(row.utube, position_of(row, self.order))[0],
+            "claim": lambda row: to(row.utube, position_of(row, self.order))[1],
         }
         return _by_take_id(rows_after([ctx.writer.taken(lease)], self.rows, source), lease)
 

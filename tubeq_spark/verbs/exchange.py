@@ -81,7 +81,8 @@ def _exchange(
         def finish(affected: Affected) -> tuple[NamedTasks, TakenRows | None]:
             # The ack stands, also where the take is undone: what comes next is then taken by itself.
             taken = moved(choice, lease, affected).values()
-            rows = sorted((row for part in taken for row in part.rows), key=position_of)
+            rows = [row for part in taken for row in part.rows]
+            rows.sort(key=lambda row: position_of(row, ctx.table.order))
             return found, TakenRows(rows, lease) if rows else None
 
         return Plan(choice.exchange(found, lease), finish)

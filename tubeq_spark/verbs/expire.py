@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove
+from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove, released
+from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.times import us_from_seconds
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -87,7 +88,10 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         statement = ctx.writer.settle(
             [SettleRow(segment, None) for segment in segments],
             [
-                (Due(now_us, over=True, kept=is_of_kept), Remove(gone, Event("ttl", now_us))),
+                (
+                    Due(now_us, over=True, kept=is_of_kept, max_attempts=ctx.max_attempts),
+                    Remove(gone, Event("ttl", now_us)),
+                ),
                 (Due(now_us), given_back),
             ],
             dict(zip(lease_segments, fresh, strict=True)),
@@ -99,7 +103,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         def finish(affected: Affected) -> ExpiryCounts:
             ctx.queue.held_tasks.forget(lease_segments)
             for row in for_callback:
-                ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
+                ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff, counted=False)
             back, removed = affected.updated, affected.deleted
             # Other updated rows: the rests of lease segments, and gone rows.
             if lease_segments or ctx.table.change_feed:
@@ -158,13 +162,18 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
 def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
     """Count events by time of rows that were changed before they were stored."""
     for row in rows:
-        ctx.events.written_down(row, now_us, ctx.max_attempts)
+        ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff)
 
 
-def release_taken(ctx: TubeContext, owner: str | None) -> int:
+def release_taken(ctx: TubeContext, owner: str | None, error: str | None = None) -> int:
     """Release the taken tasks of an owner, or of all (`None`).
 
     A commit for each 1,000 takes, and one that frees their sub-queues.
+
+    Args:
+        ctx: The tube.
+        owner: Who holds them.
+        error: Why they have failed, in a tube with a backoff; `None`: they have not.
 
     Returns:
         The number of tasks.
@@ -177,7 +186,7 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
     while more:
         # Tasks that others take meanwhile are not released: the loop might never end.
         passed, more = ctx.queue.loop.run(
-            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, held)
+            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, error, held)
         )
         free_ended(ctx, held)
         released += passed
@@ -187,7 +196,10 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
 
 
 def _release_pass(
-    ctx: TubeContext, owner: str | None, held: set[tuple[int, str | None]]
+    ctx: TubeContext,
+    owner: str | None,
+    error: str | None,
+    held: set[tuple[int, str | None]],
 ) -> Plan[tuple[int, bool]]:
     """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
     lease_segments, worn = ctx.reader.taken_segments(owner, ctx.max_attempts, _MOST)
@@ -196,8 +208,15 @@ def _release_pass(
     if not lease_segments:
         return Plan(None, lambda _: (0, False))
     for_callback = ctx.reader.in_lease_segments(lease_segments) if ctx.callback is not None else []
-    released = GiveBack(ctx.queue.session.segments(1)[0], max_attempts=ctx.max_attempts)
-    statement = ctx.writer.settle_segments(lease_segments, (Every(), released))
+    backoff = None if error is None else ctx.backoff
+    change = released(
+        ctx.queue.session.segments(1)[0],
+        0 if backoff is None else backoff,
+        ctx.queue.now_us(),
+        ctx.max_attempts,
+        None if backoff is None else error,
+    )
+    statement = ctx.writer.settle_segments(lease_segments, (Every(), change))
 
     def finish(affected: Affected) -> tuple[int, bool]:
         ctx.queue.held_tasks.gone(lease_segments)
@@ -260,4 +279,4 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:
     """Release what those of these owners hold who are dead; returns the number of tasks."""
-    return sum(release_taken(ctx, owner) for owner in owners if dead.is_dead(owner))
+    return sum(release_taken(ctx, owner, SESSION_ENDED) for owner in owners if dead.is_dead(owner))

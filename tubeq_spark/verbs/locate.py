@@ -34,6 +34,8 @@ class NamedTasks:
     lease_segments: dict[int, list[int]] = field(default_factory=dict)
     #: Those of the lease segments whose ids are remembered, not read.
     remembered: set[int] = field(default_factory=set)
+    #: Whether each task needs a source row of its own, as something else becomes of each.
+    by_task: bool = False
 
     @property
     def count(self) -> int:
@@ -61,7 +63,7 @@ class NamedTasks:
     @property
     def _named(self) -> bool:
         """Whether `source` must name tasks; not for whole lease segments that were read."""
-        return bool(self.remembered) or not self.whole
+        return self.by_task or bool(self.remembered) or not self.whole
 
     def source(self) -> list[SettleRow]:
         """Source rows for a MERGE: the named tasks, and the others of their lease segments.
@@ -178,13 +180,13 @@ def anywhere(
     """
     known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
     if known is not None:
-        seen = [row.seen_at(now_us, ctx.max_attempts) for row in known]
+        seen = [ctx.seen(row, now_us) for row in known]
         # Another queue object of this session may have given them more life: a refusal is read.
         if None not in seen:
             return located(ctx, known, remembered=True), [row for row in seen if row is not None]
     stored, now = [], []
     for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
-        by_now = None if row is None else row.seen_at(now_us, ctx.max_attempts)
+        by_now = None if row is None else ctx.seen(row, now_us)
         if row is None or by_now is None:
             raise refusals.no_task(task_id)
         stored.append(row)

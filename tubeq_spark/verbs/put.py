@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -28,8 +28,10 @@ from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS, Spread, hash_of, rows_of, spread
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
+from tubeq_spark.model.tube_types import rank_of
 from tubeq_spark.payloads.arrow_values import places
 from tubeq_spark.payloads.put_table import checked
+from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.arrow.columns import whole
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from tubeq_spark.task import Task
 
 T = TypeVar("T")
+#: Most bytes of a character in UTF-8.
+_UTF8_MOST = 4
 
 
 def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
@@ -64,7 +68,23 @@ def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
         InvalidOptionError: Any of them is bad.
     """
     now_us = ctx.queue.now_us()
-    return arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    request = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    require_small(ctx, request.data)
+    return request
+
+
+def require_small(ctx: TubeContext, data: list[Any]) -> None:
+    """Refuse stored payloads some of which are too large.
+
+    Raises:
+        InvalidOptionError: One is larger than the settings allow.
+    """
+    most, kind = ctx.queue.config.largest_payload, ctx.codec.arrow_type
+    # No character has more bytes, so that most texts need no second look.
+    if kind is None and _UTF8_MOST * max(map(len, data), default=0) <= most:
+        return
+    column = pa.chunked_array([array(data, kind or pa.string())])
+    refuse_large(column, most, lambda place: "data" if len(data) == 1 else f"items[{place}]")
 
 
 def put_many(
@@ -124,7 +144,8 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
         return Plan(None, lambda _: None)
     free = None if room is None else (ctx.capacity or 0) - room.stored
     admitted = _admitted(requests, free, there)
-    news = [each.request.news[place] for each in admitted for place in each.chosen]
+    chosen = [each.request.news[place] for each in admitted for place in each.chosen]
+    news = _ranked(ctx, chosen)
     data = [each.request.data[place] for each in admitted for place in each.chosen]
     if not news:
         return Plan(None, lambda _: [request.rows([], there) for request in admitted])
@@ -177,7 +198,7 @@ def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, 
     """The tasks that have some keys; `None` if one of them has ended and is still stored."""
     there: dict[str, StoredTask] = {}
     for row in ctx.unique_keys.find(keys):
-        seen = row.seen_at(now_us, ctx.max_attempts)
+        seen = ctx.seen(row, now_us)
         if seen is None:
             return None
         if seen.unique is not None:
@@ -201,6 +222,14 @@ def run_freeing(ctx: TubeContext, attempt: Callable[[], T | None]) -> T:
             return done
         while end_due(ctx, ctx.queue.now_us()).total:
             pass
+
+
+def _ranked(ctx: TubeContext, news: list[NewTask]) -> list[NewTask]:
+    """New tasks with their ranks, in a tube with aging."""
+    aging_us = ctx.record.options.aging_us
+    if aging_us is None:
+        return news
+    return [replace(new, rank=rank_of(new.created, new.pri, aging_us)) for new in news]
 
 
 def _places(
@@ -454,7 +483,9 @@ def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
         InvalidOptionError: One is bad.
     """
     driver = ctx.driver
-    return checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
+    put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
+    refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
+    return put
 
 
 def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> PutResult:
@@ -465,7 +496,7 @@ def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> 
             return _of_table(ctx, put, None)
         wanted = pc.unique(put.unique).drop_null().to_pylist()
         keys = ctx.unique_keys.look(identity)
-        there = ctx.unique_keys.among(wanted, ctx.queue.now_us())
+        there = ctx.unique_keys.among(wanted, ctx.queue.now_us(), ctx.max_attempts)
         if there.column("state").null_count:
             return None
         return _of_table(ctx, put.with_new_keys(there.column("unique")), keys)

@@ -22,11 +22,17 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
+from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.payloads.put_columns import refuse_bad
+from tubeq_spark.payloads.sizes import too_large
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.frame_copy import read_alike
-from tubeq_spark.storage.spark.put_frame_payload import as_stored, without_void
+from tubeq_spark.storage.spark.put_frame_payload import (
+    as_stored,
+    payload_size,
+    without_void,
+)
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.verbs.put import NOTHING, NewRows, put_rows
 from tubeq_spark.verbs.put_frame_checks import (
@@ -137,9 +143,18 @@ def frame_rows(
         "next_event": f"tubeq_now + CASE WHEN {delayed} THEN {delay} ELSE {ttl} END",
         "expires_at": f"tubeq_now + {ttl}",
         "unique": text("unique"),
-        "rank": "CAST(NULL AS BIGINT)",
+        "rank": _rank(f"CAST({given('pri', float(options.pri))} AS BIGINT)", options.aging_us),
     }
     return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
+
+
+def _rank(pri: str, aging_us: int | None) -> str:
+    """`tube_types.rank_of` as an expression, for a priority that is not negative."""
+    if aging_us is None:
+        return "CAST(NULL AS BIGINT)"
+    aging, most = bigint(aging_us), bigint(MOST_RANK)
+    fits = f"{pri} <= ({most} - tubeq_now) div {aging}"
+    return f"CASE WHEN {fits} THEN tubeq_now + {pri} * {aging} ELSE {most} END"
 
 
 class _Constants:
@@ -231,6 +246,11 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
         StoreError: Spark must not commit here.
     """
     ctx.queue.require_spark_loop()
+    with ctx.queue.require_spark().operating("put", ctx.table.name):
+        return _counted(ctx, df)
+
+
+def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     payload = payload_names(ctx, df)
     check_columns(ctx, df)
     kind, df = payload_type(ctx), read_alike(df)
@@ -252,7 +272,7 @@ def put_frame(
         keys = ctx.unique_keys.look(identity)
         if identity is not None and identity.repeats(keys.version):
             return _counted_rows(ctx, replace(frame, counted=Counted()), keys)
-        if ctx.unique_keys.has_ended(ctx.queue.now_us()):
+        if ctx.unique_keys.has_ended(ctx.queue.now_us(), ctx.max_attempts):
             return None
         return _counted_rows(ctx, _with_new_keys(ctx, frame), keys)
 
@@ -302,17 +322,23 @@ def _count(
     checks = [] if checked else checks_of(ctx, df, payload)
     conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
     counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
+    sizes = f"{payload_size(df, payload)} AS bytes"
     bucket = bucket_column(ctx, df, payload)
     found = (
-        df.selectExpr("spark_partition_id() AS partition", f"{bucket} AS bucket", *conditions)
+        df.selectExpr(
+            "spark_partition_id() AS partition", f"{bucket} AS bucket", sizes, *conditions
+        )
         .groupBy("partition", "bucket")
-        .agg(*[F.expr(count) for count in ("count(*) AS rows", *counts)])
+        .agg(*[F.expr(count) for count in ("count(*) AS rows", "max(bytes) AS bytes", *counts)])
         .collect()
     )
     for i, check in enumerate(checks):
         bad = sum(row[f"bad_{i}"] for row in found)
         if bad:
             refuse_bad("df", check.column, bad, f"{check.allowed}{example(df, check)}")
+    largest = max((row["bytes"] for row in found), default=0)
+    if largest > ctx.queue.config.largest_payload:
+        raise too_large("df", largest, ctx.queue.config.largest_payload)
     counted = Counted()
     for row in found:
         counted.partitions[row["partition"]] += row["rows"]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.model.reports import UtubeCounts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.task import Task
@@ -36,6 +37,13 @@ def peek(ctx: TubeContext, task_id: int) -> Task:
     if seen is None:
         raise refusals.no_task(task_id)
     return seen.task()
+
+
+def utubes(ctx: TubeContext, limit: int | None) -> list[UtubeCounts]:
+    """The tasks of the sub-queues, of those with the most tasks first. One query."""
+    now_us = ctx.queue.now_us()
+    over = ctx.queue.lapsed.owners(now_us)
+    return ctx.subqueue_reader.counts(now_us, ctx.max_attempts, over, limit)
 
 
 def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
@@ -71,4 +79,4 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterat
                 yield seen.task()
         if len(rows) < size:
             return
-        after = position_of(rows[-1])
+        after = position_of(rows[-1], ctx.table.order)

@@ -10,11 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
-from tubeq_spark.model.changes import Buried, Change, Event, GiveBack, Renew, Touch, released
+from tubeq_spark.model.changes import (
+    Buried,
+    Change,
+    Event,
+    GiveBack,
+    Release,
+    Renew,
+    Touch,
+    released,
+)
 from tubeq_spark.model.refusals import not_buried
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -29,8 +39,9 @@ from tubeq_spark.verbs.settlement import MakeChange, Settlement, removal, settle
 from tubeq_spark.verbs.subqueue_locks import given_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
@@ -138,16 +149,19 @@ def changed(
     return Plan(settled.statement, done)
 
 
-def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
-    """Release held tasks: ready (or buried by `max_attempts`), or delayed; 0 is no delay."""
+def release(ctx: TubeContext, ids: Sequence[int], how: Release) -> list[Task]:
+    """Release held tasks: ready (or buried by `max_attempts`), or delayed."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
+        found.by_task = isinstance(how.error, Mapping)
         return changed(
             ctx,
             found,
-            lambda dest, _: released(dest, delay_us, now_us, ctx.max_attempts),
+            lambda dest, _: released(
+                dest, how.delay(ctx.backoff), now_us, ctx.max_attempts, how.error
+            ),
             lambda settled: ctx.events.released(settled.after(found.rows)),
         )
 
@@ -237,14 +251,14 @@ def _refuse_done(rows: Sequence[StoredTask]) -> None:
             raise TaskNotFoundError(msg)
 
 
-def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+def bury(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None = None) -> list[Task]:
     """Bury tasks in any state; tasks that are already buried do not change."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
         _refuse_done(seen)
-        return _burial(ctx, found, seen, now_us)
+        return _burial(ctx, found, seen, now_us, error)
 
     tasks = run(ctx, "bury", attempt)
     ctx.table_lock.wake_takes()
@@ -253,7 +267,11 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def _burial(
-    ctx: TubeContext, found: NamedTasks, seen: Sequence[StoredTask], now_us: int
+    ctx: TubeContext,
+    found: NamedTasks,
+    seen: Sequence[StoredTask],
+    now_us: int,
+    error: ErrorTexts | None = None,
 ) -> Plan[list[Task]]:
     buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
     found.rows = [row for row in found.rows if row.task_id not in buried]
@@ -267,7 +285,8 @@ def _burial(
         return [row.task() for row in after]
 
     event = Event("bury", now_us, ctx.max_attempts)
-    bury = lambda dest, _: GiveBack(dest, TaskState.BURIED, event=event)  # noqa: E731
+    found.by_task = isinstance(error, Mapping)
+    bury = lambda dest, _: GiveBack(dest, TaskState.BURIED, event=event, error=error)  # noqa: E731
     return changed(ctx, found, bury, finish)
 
 
@@ -304,7 +323,7 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
 
     def attempt() -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
-        seen = [now for row in rows if (now := row.seen_at(now_us, ctx.max_attempts)) is not None]
+        seen = [now for row in rows if (now := ctx.seen(row, now_us)) is not None]
         if len(seen) < len(rows):
             raise Stale
         return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.storage.statement import Affected
 
 log = logging.getLogger(__name__)
@@ -103,9 +104,9 @@ class _Some:
 class HeldBatch:
     """The tasks of one take that this session holds."""
 
-    def __init__(self, ctx: TubeContext, leased: LeasedBatch | None) -> None:
+    def __init__(self, current: CurrentTube, leased: LeasedBatch | None) -> None:
         """Hold the taken tasks; `None` for none."""
-        self._ctx = ctx
+        self._current = current
         leased = leased or _NOTHING_LEASED
         self.count = leased.count
         self.take_id = leased.take_id
@@ -114,6 +115,10 @@ class HeldBatch:
         self._lease_segments = leased.segments
         self._until = leased.until
         self.is_left = leased.count > 0
+
+    @property
+    def _ctx(self) -> TubeContext:
+        return self._current.ctx
 
     @property
     def until(self) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from tubeq_spark.model.changes import Change, Remove
+from tubeq_spark.model.changes import Change, Remove, errors_of
 from tubeq_spark.storage.rows_after import rows_after
 
 if TYPE_CHECKING:
@@ -77,7 +77,11 @@ class Settlement(Generic[C]):
 
     def after(self, rows: Sequence[StoredTask]) -> list[StoredTask]:
         """What it makes of some of the tasks, by the clauses of the statement."""
-        return rows_after(self.statement.clauses, rows, _NAMED)
+        errors = errors_of(self.change)
+        source = _NAMED
+        if errors is not None:
+            source = source | {"error": lambda row: errors.get(row.task_id)}
+        return rows_after(self.statement.clauses, rows, source)
 
 
 def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C]) -> Settlement[C]:

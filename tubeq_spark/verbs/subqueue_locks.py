@@ -297,20 +297,22 @@ class AcquiredSubqueues:
 
 
 def shared_out(
-    heads: list[SubqueueHead], requests: Sequence[TakeRequest]
+    heads: Sequence[SubqueueHead], requests: Sequence[TakeRequest]
 ) -> list[dict[str | None, int]]:
-    """Distribute sub-queues in the order of their first tasks; each goes to one call only."""
-    left = iter(heads)
+    """Distribute sub-queues in the order of their first tasks; each goes to one call that takes from it."""
+    left = heads
     quotas: list[dict[str | None, int]] = []
     for call in requests:
         quota: dict[str | None, int] = {}
         room = call.count
-        while room > 0:
-            head = next(left, None)
-            if head is None:
-                break
-            quota[head.utube] = min(call.per_utube, head.count, room)
-            room -= quota[head.utube]
+        others = []
+        for head in left:
+            if room > 0 and (call.utubes is None or head.utube in call.utubes):
+                quota[head.utube] = min(call.per_utube, head.count, room)
+                room -= quota[head.utube]
+            else:
+                others.append(head)
+        left = others
         quotas.append(quota)
     return quotas
 

@@ -59,10 +59,36 @@ def take_group(
     ctx: TubeContext, requests: list[TakeRequest]
 ) -> Sequence[TakenRows | Exception | None]:
     """Take for several calls at once; each gets its own lease segment, in their order."""
+    return _by_address(requests, lambda some: _take_rows(ctx, some))
+
+
+def _take_rows(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
     lasting = _lasting(ctx, requests, ChosenRows)
     held = (row for taken in lasting if taken is not None for row in taken.rows)
     ctx.queue.held_tasks.add(ctx.record.id, held)
     return lasting
+
+
+def _by_address(
+    requests: Sequence[TakeRequest], take: Callable[[Sequence[TakeRequest]], Sequence[T]]
+) -> Sequence[T | Exception]:
+    """Take for the calls that name sub-queues, and then for the others, who can go elsewhere.
+
+    Those who name sub-queues share their commits, whichever they name: each sub-queue goes to one call.
+    """
+    parts = [
+        part
+        for is_any in (False, True)
+        if (part := [n for n, asked in enumerate(requests) if (asked.utubes is None) is is_any])
+    ]
+    if len(parts) == 1:
+        return take(requests)
+    results: dict[int, T | Exception] = {}
+    taken = each(lambda part: take([requests[n] for n in part]), parts)
+    for part, found in zip(parts, taken, strict=True):
+        shares = [found] * len(part) if isinstance(found, Exception) else found
+        results.update(zip(part, shares, strict=True))
+    return [results[n] for n in range(len(requests))]
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
@@ -111,7 +137,7 @@ def take_batches(
     """
     batches: Sequence[LeasedBatch | Exception | None]
     if ctx.driver.subqueues:
-        batches = _lasting(ctx, requests, ChosenSegments)
+        batches = _by_address(requests, lambda some: _lasting(ctx, some, ChosenSegments))
     else:
         batches = each(lambda call: _lasting(ctx, [call], ChosenSegments)[0], requests)
     for batch in batches:

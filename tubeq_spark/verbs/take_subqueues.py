@@ -41,9 +41,18 @@ class Acquisition:
     """The utube locks of one take, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Lock for some calls at once."""
+        """Lock for some calls at once: all of them name their sub-queues, or none does."""
         self._ctx = ctx
         self._requests = requests
+        addresses = {request.utubes for request in requests}
+        named = [utubes for utubes in addresses if utubes is not None]
+        #: The sub-queues that the calls take from; `None`: all.
+        self._among = frozenset[str | None]().union(*named) if named else None
+        #: How many first tasks are read: one more than is wanted tells whether there are others.
+        self._most = sum(request.count for request in requests) + 1
+        if self._among is not None and len(addresses) > 1:
+            # The first of all might be in the sub-queues of one call.
+            self._most = len(self._among)
         self._abandoned: list[int] = []
 
     def free_abandoned(self) -> None:
@@ -75,6 +84,8 @@ class Acquisition:
         counts = {head.utube: head.count for head in heads}
         whole = all(n >= counts[utube] for quota in quotas for utube, n in quota.items())
         alone = whole and none_busy and len(take_ids) == 1 and len(chosen) == len(heads)
+        # What is in other sub-queues was not read.
+        alone = alone and self._among is None
         acquired = AcquiredSubqueues(owner, now_us, take_ids, mine, quotas, whole, alone)
         seen = {orphan.utube: orphan.take_id for orphan in met}
         wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of.items() if u not in mine]
@@ -99,8 +110,7 @@ class Acquisition:
             The heads of those that nobody holds, one more than is wanted; the orphaned locks
             among these; whether nobody holds any.
         """
-        ctx = self._ctx
-        most = sum(request.count for request in self._requests)
+        ctx, reader = self._ctx, self._ctx.subqueue_reader
         for _ in range(2):
             seen = subqueue_locks.lock_states(ctx, now_us)
             live = {lock.utube: lock.take_id for lock in seen.live}
@@ -108,7 +118,7 @@ class Acquisition:
                 raise Stale
             busy = {utube for utube, take_id in live.items() if mine.get(utube) != take_id}
             busy.update(lock.utube for lock in seen.fresh)
-            heads = ctx.subqueue_reader.heads(now_us, ctx.max_attempts, busy, most + 1)
+            heads = reader.heads(now_us, ctx.max_attempts, busy, self._most, self._among)
             # A lease that has ended may not be ready any more: written down, no touch revives it.
             if not seen.has_ended and not any(head.in_lease_segment for head in heads):
                 orphans = {orphan.utube: orphan for orphan in seen.orphans}

@@ -51,6 +51,11 @@ class Failure:
         """Whether the handler asked to bury it."""
         return isinstance(self.reason, Bury)
 
+    @property
+    def error(self) -> BaseException | str:
+        """What the task keeps of it: who asks to bury it says all that there is to say."""
+        return (str(self.reason) or "Bury") if self.buries else self.reason
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -92,6 +97,11 @@ def check(handler: object, time_limit: float | None) -> None:
         raise InvalidOptionError(msg)
 
 
+def took_too_long(time_limit: float | None) -> TimeoutError:
+    """The error of a task at which a call was longer than its time limit."""
+    return TimeoutError(f"it took longer than {time_limit:g} s")
+
+
 class Calls:
     """Calls a handler with one task, or with several."""
 
@@ -130,7 +140,7 @@ class Calls:
         except BaseException as raised:  # noqa: BLE001  (a handler that exits must not end the event loop)
             error: BaseException = raised
             if limit.expired():
-                error = TimeoutError(f"it took longer than {self._time_limit:g} s")
+                error = took_too_long(self._time_limit)
             parts = self._parts(error, held)
             if parts is None:
                 for half in _halves(held):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
 from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
 from tubeq_spark.workers.handlers import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
@@ -26,10 +29,11 @@ _OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
 class Source:
     """One tube, as a loop of work uses it. For one thread."""
 
-    def __init__(self, tube: Tube, per_utube: int, retries: Retries) -> None:
+    def __init__(self, tube: Tube, per_utube: int, utube: Utubes | None, retries: Retries) -> None:
         """Take from a tube; `retries` says what becomes of tasks that failed."""
         self._tube = tube
         self._per_utube = per_utube
+        self._utube = utube
         self._retries = retries
         #: Tasks that an ack may have removed, of which nobody could tell.
         self._perhaps: set[int] = set()
@@ -37,7 +41,9 @@ class Source:
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
         try:
-            return self._tube.take_many(count, timeout=timeout, per_utube=self._per_utube)
+            return self._tube.take_many(
+                count, timeout=timeout, per_utube=self._per_utube, utube=self._utube
+            )
         except _OF_STORAGE as error:
             _require_passing(error)
             log.warning("%s: no task was taken: %s", self._tube.name, error)
@@ -53,7 +59,9 @@ class Source:
         ids = [task.task_id for task in done]
         try:
             if count:
-                taken = self._tube.exchange(ack=ids, take=count, per_utube=self._per_utube)
+                taken = self._tube.exchange(
+                    ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
+                )
             else:
                 taken = []
                 self._tube.ack_many(ids)
@@ -88,14 +96,12 @@ class Source:
             How many are buried by now, and those that have to be released or buried later.
         """
         buried, later = 0, list[Failure]()
-        for (buries, delay), group in self._retries.fates(failures).items():
-            settle = self._tube.bury_many if buries else self._releasing(delay)
+        for buries, group in self._retries.fates(failures).items():
+            verb = self._tube.bury_many if buries else self._tube._retry  # noqa: SLF001  (the loop is a part of the tube)
+            settle = partial(verb, error={each.task.task_id: each.error for each in group})
             for settled in self._settled(settle, group, later):
                 buried += settled.state is TaskState.BURIED
         return buried, later
-
-    def _releasing(self, delay: float) -> Callable[[list[int]], list[Task]]:
-        return lambda ids: self._tube.release_many(ids, delay=delay)
 
     def _settled(
         self,
@@ -158,16 +164,15 @@ def _require_passing(error: Exception) -> None:
 
 
 class Retries:
-    """Which failed tasks are buried, and after which delay the others are tried again.
+    """Which failed tasks are buried; the tube delays the others.
 
     A type that cannot delay a task hands it out again at once. There the loop takes nothing until the delay
     has passed.
     """
 
-    def __init__(self, tube: Tube, *, buries: bool, uniform: Callable[[], float]) -> None:
+    def __init__(self, tube: Tube, *, buries: bool) -> None:
         """Decide for a tube; `buries`: each failed task is buried."""
         self._buries = buries
-        self._uniform = uniform
         self._backoff = Backoff()
         self._delays = tube._ctx.driver.timed  # noqa: SLF001  (the loop is a part of the tube)
         #: Seconds for which nothing is to be taken, after the last failures.
@@ -177,17 +182,13 @@ class Retries:
                 "%s: failed tasks come back for ever: the tube has no max_attempts", tube.name
             )
 
-    def fates(self, failures: Sequence[Failure]) -> Mapping[tuple[bool, float], list[Failure]]:
-        """The failures by what becomes of them: whether they are buried, and else after which delay."""
-        # One number for all, so that tasks of one attempt share a commit.
-        chance = self._uniform()
+    def fates(self, failures: Sequence[Failure]) -> Mapping[bool, list[Failure]]:
+        """The failures by whether they are buried."""
         groups = defaultdict(list)
         for failure in failures:
-            if self._buries or failure.buries:
-                groups[True, 0.0].append(failure)
-                continue
-            delay = self._backoff.delay(failure.task.attempts, lambda: chance)
-            if not self._delays:
-                self.pause, delay = max(self.pause, delay), 0.0
-            groups[False, delay].append(failure)
+            buries = self._buries or failure.buries
+            groups[buries].append(failure)
+            if not buries and not self._delays:
+                delay_us = self._backoff.delay_us(failure.task.attempts, failure.task.task_id)
+                self.pause = max(self.pause, delay_us / US)
         return groups

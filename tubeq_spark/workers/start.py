@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import arguments, validation
@@ -15,6 +14,7 @@ from tubeq_spark.workers.stopping import Stop
 if TYPE_CHECKING:
     import threading
 
+    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.tube import Tube
     from tubeq_spark.workers.handlers import Handler
 
@@ -28,6 +28,7 @@ def work(  # noqa: PLR0913  (the contract)
     threads: int,
     batch: int,
     per_utube: int,
+    utube: Utubes | None,
     idle: float | None,
     stop: threading.Event | None,
     on_error: str,
@@ -51,15 +52,15 @@ def work(  # noqa: PLR0913  (the contract)
         ctx.queue.config.poll_first,
         time_limit,
     )
-    arguments.take_request("batch", limits.batch, per_utube, ctx.driver)
+    arguments.take_request("batch", limits.batch, per_utube, ctx.driver, utube)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
-    retries = Retries(tube, buries=on_error == "bury", uniform=random.random)
+    retries = Retries(tube, buries=on_error == "bury")
     ends = Stop(stop, pool.woken)
     try:
         with ends.on_signals():
-            source = Source(tube, per_utube, retries)
+            source = Source(tube, per_utube, utube, retries)
             clock = ctx.queue.clock
             loop = Loop(source, pool, retries, ends, limits, clock, ears or Ears())
             calls.is_held = loop.is_held

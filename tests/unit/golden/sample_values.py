@@ -9,7 +9,7 @@ from typing import Any
 from tests.unit.golden.recording import Frame
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.times import US, to_us
-from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema
@@ -17,6 +17,7 @@ from tubeq_spark.storage.tables.schema import OPTIONAL_COLUMNS
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = [
+    "AGED_TUBE",
     "DATA_FRAME",
     "HEADROOM",
     "KEYED",
@@ -75,6 +76,8 @@ TUBES = {
 }
 #: A tube whose tasks have keys.
 KEYED = replace(table_of("task_id"), optional=tuple(OPTIONAL_COLUMNS))
+#: A tube with aging.
+AGED_TUBE = replace(table_of(*AGED), optional=tuple(OPTIONAL_COLUMNS))
 NEW_ROWS = empty(insert_schema(None))
 NEW_KEYED_ROWS = empty(insert_schema(None, KEYED.optional))
 DATA_FRAME = Frame(tuple(INSERTED))
@@ -84,7 +87,7 @@ def stored(count: int, segment: int = 10) -> list[dict[str, Any]]:
     """Rows as a query for tasks finds them."""
     columns = dict.fromkeys(
         ("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id", "taken_at"), None
-    )
+    ) | dict.fromkeys(OPTIONAL_COLUMNS)
     return [
         columns
         | {"segment": segment, "task_id": number, "state": "r", "pri": 0, "data": "1"}

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tests.unit.golden.recording import Case, Recorder
 from tests.unit.golden.sample_values import (
+    AGED_TUBE,
     DATA_FRAME,
     HEADROOM,
     KEYED,
@@ -47,6 +48,7 @@ from tubeq_spark.model.changes import (
     Touch,
     Which,
 )
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
 from tubeq_spark.model.tube_types import OrderPosition
@@ -59,7 +61,7 @@ from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -97,10 +99,14 @@ def tube_cases() -> Iterator[Case]:
         ):
             for case in cases(table):
                 yield replace(case, title=f"{case.title}; {name}")
+    for cases in (reads, reads_of_ready, reads_of_subqueues, takes, statements_of_subqueues):
+        for case in cases(AGED_TUBE):
+            yield replace(case, title=f"{case.title}; by rank")
     yield from rare_names()
     yield from all_takes()
     yield from counting_of_many()
     yield from keys(KEYED)
+    yield from with_backoff()
 
 
 def keys(table: TubeTable) -> Iterator[Case]:
@@ -109,7 +115,7 @@ def keys(table: TubeTable) -> Iterator[Case]:
     identity = PutIdentity.of_batch("plain", 8)
     yield Case("UniqueKeys.look: no identity", lambda made: reader(made).look())
     yield Case("UniqueKeys.look: an identity", lambda made: reader(made).look(identity))
-    yield Case("UniqueKeys.has_ended: ", lambda made: reader(made).has_ended(NOW), [[{"n": 1}]])
+    yield Case("UniqueKeys.has_ended: ", lambda made: reader(made).has_ended(NOW, 3), [[{"n": 1}]])
     for said, some in {
         "rare names": [name for name in NAMES if name is not None],
         f"{MANY}": [str(n) for n in range(MANY)],
@@ -120,7 +126,7 @@ def keys(table: TubeTable) -> Iterator[Case]:
             [[{"task_id": 5}]],
         )
         yield Case(
-            f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW)
+            f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW, None)
         )
     yield Case(
         "SegmentReader.leftover_segments: a tube with keys",
@@ -148,6 +154,41 @@ def keys(table: TubeTable) -> Iterator[Case]:
                     keys=KeyState(7, False, None),
                 ),
             )
+
+
+def with_backoff() -> Iterator[Case]:
+    """What differs in a tube with a backoff."""
+    table = replace(table_of("pri", "task_id", change_feed=True), backoff=BACKOFF)
+    for most in ATTEMPTS:
+        reads: dict[str, Callable[[TubeReader], object]] = {
+            "ready": lambda read, most=most: read.ready(NOW, 2, most),
+            "in_state: delayed": lambda read, most=most: read.in_state(
+                TaskState.DELAYED, NOW, most, ("session/1",), None, 5
+            ),
+            "due": lambda read, most=most: read.due(NOW, most, 5),
+            "depth": lambda read, most=most: read.depth(NOW, LATER, most, ()),
+        }
+        for said, call in reads.items():
+            yield Case(
+                f"TubeReader.{said}, max_attempts {most}; with a backoff",
+                lambda made, call=call: call(TubeReader(made.engine, table)),
+            )
+        yield Case(
+            f"SubqueueReader.heads, max_attempts {most}; with a backoff",
+            lambda made, most=most: SubqueueReader(made.engine, table).heads(NOW, most, (), 5),
+        )
+        due = Due(NOW, over=True, max_attempts=most)
+        yield statements(
+            table,
+            f"settle_segments: due and over, max_attempts {most}; with a backoff",
+            lambda make, due=due: make.settle_segments([-5, -6], (due, Move(-41))),
+        )
+    for said, change in FAILURES.items():
+        yield statements(
+            table,
+            f"settle: {said}; with a backoff",
+            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Named(), change)], {}),
+        )
 
 
 def rare_names() -> Iterator[Case]:
@@ -194,6 +235,17 @@ def reads(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"in_state: {state.name}, {'from the first' if after is None else 'after a position'}",
             lambda tasks, state=state, after=after: tasks.in_state(state, NOW, 3, (), after, 5),
+        )
+    for utube in ("plain", None):
+        yield case(
+            f"first_taken: of {utube}",
+            lambda tasks, utube=utube: tasks.first_taken(utube, NOW, 3, ("session/1",)),
+        )
+    for of in (None, ["plain"], [None]):
+        yield case(
+            f"ready_before: of {of}",
+            lambda tasks, of=of: tasks.ready_before(POSITION, NOW, 3, (), of),
+            [{"n": 3}],
         )
     yield case("first_pri: below 3", lambda tasks: tasks.first_pri(3), [{"pri": 1}])
     yield case("last_pri: above 3", lambda tasks: tasks.last_pri(3, 11), [{"pri": 9}])
@@ -402,6 +454,10 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"heads: busy: {said}", lambda read, busy=quotas: read.heads(NOW, 3, busy.keys(), 5)
         )
+        yield case(
+            f"heads: among {said}",
+            lambda read, among=quotas: read.heads(NOW, 3, ("busy", "plain"), 5, [*among, "busy"]),
+        )
         yield case(f"rows: {said}", lambda read, quotas=quotas: read.rows(NOW, 3, quotas))
         yield case(
             f"selections: {said}", lambda read, quotas=quotas: read.selections(NOW, None, quotas)
@@ -412,6 +468,24 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             f"selections: whole, {said}",
             lambda read: read.selections(NOW, None, one, whole=True),
             [selection(10, found, "plain")],
+        )
+    for (said, over), limit in product(OWNERS.items(), (None, 5)):
+        counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
+        yield case(
+            f"counts: {said}, limit {limit}",
+            lambda read, over=over, limit=limit: read.counts(NOW, 3, over, limit),
+            [counted],
+        )
+    for state, most in product((TaskState.READY, TaskState.TAKEN), ATTEMPTS):
+        yield case(
+            f"in_state: {state.name}, max_attempts {most}",
+            lambda read, state=state, most=most: read.in_state(state, NOW, most, ("session/1",)),
+        )
+    for said, quotas in named().items():
+        yield case(
+            f"heads_up_to: busy: {said}",
+            lambda read, busy=quotas: read.heads_up_to(POSITION, NOW, 3, (), busy.keys()),
+            [{"n": 3}],
         )
     yield case("stored_under: none", lambda read: read.stored_under((), NOW))
     yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))
@@ -570,6 +644,21 @@ CHANGES: dict[str, Change] = {
     **BECOME,
     "Take: one lease segment": Take(PLACES[-1:], LEASE),
     "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
+}
+
+
+#: In tubes with a backoff.
+BACKOFF = Backoff(first=1, factor=3, most=8, jitter=0.5)
+FAILURES: dict[str, Change] = {
+    **{f"GiveBack: {said}": GiveBack(-41, event=event) for said, event in EVENTS.items()},
+    "GiveBack: buried after time": GiveBack(-41, TaskState.BURIED, event=Event("bury", NOW, 3)),
+    "GiveBack: an error": GiveBack(-41, max_attempts=3, error="it's why"),
+    "GiveBack: an error for each": GiveBack(-41, error={11: "why {rows}\n漢字"}),
+    "Delay: an error": Delay(-41, 5 * US, NOW, 3, error="why"),
+    "Delay: an error, by a backoff": Delay(-41, BACKOFF, NOW, 3, error="why"),
+    "Delay: an error for each, by a backoff without jitter": Delay(
+        -41, Backoff(first=0, jitter=0), NOW, None, error={11: "why"}
+    ),
 }
 
 

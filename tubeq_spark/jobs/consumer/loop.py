@@ -164,7 +164,8 @@ class Consumer:
         with contextlib.suppress(NotTakenError):
             buried, limit = 0, self._settings.max_attempts
             if limit is not None:
-                buried = batch.bury(batch.df.where(F.col("attempts") >= F.lit(limit)))
-            released = batch.release(delay=self._settings.retry_delay)
+                worn = batch.df.where(F.col("attempts") >= F.lit(limit))
+                buried = batch.bury(worn, error=error)
+            released = batch.release(delay=self._settings.retry_delay or None, error=error)
             fate = f"{released:,} tasks released, {buried:,} buried"
         tell(f"a batch of {batch.count:,} failed, {fate}: {reason_of(error)}")

@@ -140,7 +140,8 @@ class SparkBatch:
         """As of `parts.InHand`."""
         batch = self._pages.of_batch(self._name)
         failed = batch.where(F.col("outcome") == F.lit(Outcome.FAILED.value))
-        self._batch.release(failed.select("task_id"), delay=delay)
+        error = F.coalesce("error", "outcome").alias("error")
+        self._batch.release(failed.select("task_id", error), delay=delay)
         return origins_of(failed)
 
     def ack(self) -> None:

@@ -28,6 +28,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
     Type,
 )
@@ -137,6 +138,8 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return _found(left, named, matches_nulls=kind is Type.STRING)
         case Combined(sign, left, right):
             return _SUMS[sign](evaluate(left, lookup), evaluate(right, lookup))
+        case Product(left, right):
+            return pc.multiply_checked(evaluate(left, lookup), evaluate(right, lookup))
         case Quotient(part, by):
             return pc.divide_checked(evaluate(part, lookup), scalar(by, pa.int64()))
         case Case(branches, other):

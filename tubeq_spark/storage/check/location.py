@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.model.reports import CheckReport
-from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
+from tubeq_spark.storage.check.examine import Examined, Table, examine, is_elsewhere, repaired
 from tubeq_spark.storage.check.repair import repair as repair_table
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SYSTEM, TUBES
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
-from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.storage.tables.schema import FORMAT_VERSION, PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +34,8 @@ def check_location(
 ) -> CheckReport:
     """Check all tables of a location, and repair them if asked for.
 
+    Tables of tubes that a newer version of this package has written are not repaired.
+
     Args:
         place: The directory of the location.
         lock_of: The lock of a table; called only to repair it.
@@ -42,6 +48,7 @@ def check_location(
     """
     now = SystemClock().now().timestamp()
     report = CheckReport()
+    newer: set[str] = set()
     for table in _tables(place):
         found = examine(table, now)
         if found.damages:
@@ -50,9 +57,14 @@ def check_location(
             found.damages = [damage for damage in found.damages if damage in once]
         if not _is_ours(place, table, found):
             continue
+        if table.directory.name == TUBES:
+            newer = _of_newer_formats(table, found)
         report.tables.append(table.directory.name)
         damages = found.damages
-        if repair and any(accept_loss or not damage.loses for damage in damages):
+        if table.tube in newer:
+            who = "a newer version of tubeq_spark has written the tube, and can repair it"
+            damages = [replace(damage, message=f"{damage.message}; {who}") for damage in damages]
+        elif repair and any(accept_loss or not damage.loses for damage in damages):
             lock = lock_of(table.directory.name)
             left = repair_table(table, lock, now, accept_loss=accept_loss)
             damages = repaired(damages, left.damages)
@@ -70,6 +82,20 @@ def _tables(place: Path) -> Iterator[Table]:
         raise no_queue(place)
     for name in sorted(names, key=lambda name: name not in SYSTEM):
         yield Table(place / name, None if name in SYSTEM else name)
+
+
+def _of_newer_formats(registry: Table, found: Examined) -> set[str]:
+    """The tubes whose tables have newer formats, by those files of the registry that can be read."""
+    names: set[str] = set()
+    for path in found.state.files:
+        if path in found.bad_files or is_elsewhere(path):
+            continue
+        try:
+            rows = pq.ParquetFile(registry.directory / path).read(["name", "format_version"])
+        except (pa.ArrowException, OSError):
+            continue
+        names |= {of["name"] for of in rows.to_pylist() if of["format_version"] > FORMAT_VERSION}
+    return names
 
 
 def _is_ours(place: Path, table: Table, found: Examined) -> bool:

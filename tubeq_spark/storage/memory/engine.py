@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -73,6 +73,11 @@ class MemoryEngine:
     def carried(run: Callable[[], T]) -> Callable[[], T]:
         """Make of `run` what does the same in another thread: nothing here goes by the thread."""
         return run
+
+    @staticmethod
+    def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
+        """Do nothing: nothing is lost or seen here."""
+        return nullcontext()
 
     @staticmethod
     def committer() -> None:

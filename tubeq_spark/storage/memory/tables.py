@@ -54,12 +54,15 @@ class MemoryTables:
         """Add the columns that a table lacks."""
         with self._store.lock:
             found = self._store.table(table)
-            for name, (kind, _) in columns.items():
-                if name not in found.rows.schema.names:
-                    field = _schema(f"{name} {kind}").field(0)
-                    nothing = pa.nulls(found.rows.num_rows, field.type)
-                    found.rows = found.rows.append_column(field, nothing)
-            found.changed(self._now_us())
+            missing = {
+                name: columns[name] for name in columns if name not in found.rows.schema.names
+            }
+            for name, (kind, _) in missing.items():
+                field = _schema(f"{name} {kind}").field(0)
+                nothing = pa.nulls(found.rows.num_rows, field.type)
+                found.rows = found.rows.append_column(field, nothing)
+            if missing:
+                found.changed(self._now_us())
 
     def vacuum(self, table: str) -> None:
         """Remove nothing: there are no files."""

@@ -21,6 +21,7 @@ from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.small_files import FileParts
+from tubeq_spark.storage.native.store_client import one_patience
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
@@ -99,6 +100,11 @@ class NativeEngine:
     def carried(run: Callable[[], T]) -> Callable[[], T]:
         """Make of `run` what does the same in another thread: nothing here goes by the thread."""
         return run
+
+    @staticmethod
+    def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
+        """Limit the time that a block may lose by requests without an answer."""
+        return one_patience()
 
     @staticmethod
     def committer() -> None:

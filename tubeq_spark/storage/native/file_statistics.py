@@ -16,6 +16,7 @@ from tubeq_spark.storage.expression import (
     Column,
     Compared,
     In,
+    IsNull,
     Literal,
     Or,
     Type,
@@ -49,7 +50,7 @@ _ASKS: dict[str, Sequence[tuple[str, Callable[[Any, Any], bool]]]] = {
 def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
     """A check whether a file may have rows for a condition.
 
-    Comparisons of columns with literals, and these by AND and OR, are looked up; of anything else any
+    Comparisons of columns with literals and NULL, and these by AND and OR, are looked up; of anything else any
     file may have some, and any file without statistics.
 
     Args:
@@ -65,6 +66,8 @@ def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
             return _combined([_between(name, "=", value, schema) for value in values], any)
         case Compared(sign, Column(name), Literal() as value) if sign in _ASKS:
             return _between(name, sign, value, schema)
+        case IsNull(Column(name), negated=False):
+            return lambda file: not file.has_no_null(name)
         case _:
             return _any
 
@@ -174,6 +177,8 @@ def decided(file: DataFile, schema: pa.Schema) -> Callable[[Expression], Express
                     return FALSE
                 holds = not _between(name, _OPPOSITES[sign], value, schema)(file)
                 return TRUE if holds else None
+            case IsNull(Column(name), negated=False) if file.has_no_null(name):
+                return FALSE
             case _:
                 return None
 

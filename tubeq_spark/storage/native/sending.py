@@ -48,7 +48,7 @@ def sent(
     if not table.is_far:
         return send()
     version, is_out = snapshot.version() + 1, False
-    for wait in waits(table.patience):
+    for wait in waits(table.patience, of_commit=True):
         try:
             return send()
         except Exception as error:

@@ -11,7 +11,8 @@ import os
 import random
 import re
 import ssl
-from contextlib import suppress
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
@@ -237,11 +238,52 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
     raise AssertionError  # never: the last wait is `None`
 
 
-def waits(patience: Patience) -> Iterator[float | None]:
-    """The waits after failures; `None` after the last one."""
-    began = _CLOCK.monotonic()
+class _Trouble(threading.local):
+    """The seconds that this thread's operation has lost by failed requests; `None`: there is none."""
+
+    seconds: float | None = None
+
+
+_trouble = _Trouble()
+
+
+@contextmanager
+def one_patience() -> Iterator[None]:
+    """Let all requests of a block share one `Patience`, instead of each having its own.
+
+    Only what failed counts, with the waits after it: a block that has no trouble may take any time. In a
+    block within a block the outer one counts.
+    """
+    if _trouble.seconds is not None:
+        yield
+        return
+    _trouble.seconds = 0.0
+    try:
+        yield
+    finally:
+        _trouble.seconds = None
+
+
+def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | None]:
+    """The waits after failures; `None` after the last one.
+
+    Args:
+        patience: How long.
+        of_commit: Whether a commit may be on its way, what became of which must be found out: it has
+            all of the patience, whatever was lost before.
+    """
+    shared = None if of_commit else _trouble.seconds
+    before, began = shared or 0.0, _CLOCK.monotonic()
+
+    def lost() -> float:
+        seconds = before + _CLOCK.monotonic() - began
+        if shared is not None:
+            # Asked again, the attempt that was made meanwhile has failed.
+            _trouble.seconds = seconds
+        return seconds
+
     retry_waits = RetryWaits(patience.retries + 1, patience.seconds, first=0.1, most=2.0)
-    yield from retry_waits.waits(lambda: _CLOCK.monotonic() - began, random.random)
+    yield from retry_waits.waits(lost, random.random)
     yield None
 
 

@@ -15,10 +15,12 @@ from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.outcome import out_of_reach
+from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.history import changed_rows
-from tubeq_spark.storage.spark.jvm import carried, frame_of
+from tubeq_spark.storage.spark.jvm import carried, described, frame_of
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
@@ -46,6 +48,12 @@ HISTORY_LIMIT = 200
 _PATIENCE = 5.0
 
 
+class _Names(threading.local):
+    """Whether the jobs of this thread are named."""
+
+    is_named = False
+
+
 class SparkEngine:
     """The Spark engine for classic sessions and Spark Connect."""
 
@@ -58,6 +66,7 @@ class SparkEngine:
         self.tables = SparkTables(self)
         #: Whether the last read did not reach Spark at all.
         self.unreachable = False
+        self._names = _Names()
         #: Statements that run now.
         self._running = 0
         self._lock = threading.Lock()
@@ -107,6 +116,20 @@ class SparkEngine:
             raise
         else:
             self.unreachable = False
+
+    @contextmanager
+    def operating(self, operation: str, table: str | None) -> Iterator[None]:
+        """Name the jobs of a block after an operation and the table of a tube; an outer name stays."""
+        if self._names.is_named:
+            yield
+            return
+        self._names.is_named = True
+        try:
+            tube = "" if table is None else f" {re.split(r'[/.`]', table.strip('`'))[-1]}"
+            with described(self.spark, f"tubeq {operation}{tube}"):
+                yield
+        finally:
+            self._names.is_named = False
 
     def answers(self) -> bool:
         """Whether Spark is unreachable; checked again if the last read failed.
@@ -177,7 +200,10 @@ class SparkEngine:
         """The rows of a small query."""
         renderer = Renderer()
         text = renderer.query(query)
-        with self._named(self.own, text, renderer.sources) as named:
+        with (
+            self.operating("read", _table_of(query)),
+            self._named(self.own, text, renderer.sources) as named,
+        ):
             return self.sql_rows(named)
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
@@ -188,7 +214,7 @@ class SparkEngine:
         """The rows of a query with a limit, as Arrow; about `expected` rows are read."""
         renderer = Renderer()
         text = renderer.query(query)
-        with self.reading():
+        with self.reading(), self.operating("read", _table_of(query)):
             spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
             with self._named(spark, text, renderer.sources) as named:
                 return spark.sql(named).toArrow()
@@ -329,6 +355,11 @@ class SparkEngine:
             return Affected(inserted=statement.size)
         with self.reading():
             return Affected(*changed_rows(self.own.sql, statement.table, version))
+
+
+def _table_of(query: Query) -> str | None:
+    """The table of a query; `None` if it has several."""
+    return None if isinstance(query, Union) else str(innermost(query).table)
 
 
 def _session_of(source: Source) -> SparkSession | None:

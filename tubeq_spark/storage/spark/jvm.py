@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tubeq_spark.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
     from py4j.java_gateway import JavaGateway
@@ -31,6 +31,8 @@ _CHUNK: Final = 65536
 _STDERR: Final = 2
 #: Spark sets it in the thread that runs a streaming query.
 _QUERY_ID: Final = "sql.streaming.queryId"
+#: What its UI shows of a job.
+_DESCRIPTION: Final = "spark.job.description"
 
 
 def is_classic(spark: SparkSession) -> bool:
@@ -191,6 +193,27 @@ class HeldBackOutput:
 
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def described(spark: SparkSession, text: str) -> Iterator[None]:
+    """Name the jobs of a block in Spark's UI, and restore the name that the thread's jobs had.
+
+    A client of Spark Connect cannot name jobs. The server shows its statements.
+    """
+    context, before = None, None
+    # Where Spark cannot be reached, the block says so.
+    with contextlib.suppress(Exception):
+        if is_classic(spark):
+            context = _scala_context(spark)
+            before = context.getLocalProperty(_DESCRIPTION)
+            context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        if context is not None:
+            with contextlib.suppress(Exception):
+                context.setLocalProperty(_DESCRIPTION, before)
 
 
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:

@@ -21,12 +21,13 @@ from tubeq_spark.payloads.put_columns import (
     NOT_NULL_VALUES,
     PYTHON_VALUES,
 )
+from tubeq_spark.payloads.sizes import OF_ONE
 from tubeq_spark.payloads.types import WHOLE_MAX, arrow_struct, described, range_of
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.spark.quoting import bigint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -246,6 +247,32 @@ def _any_is_unreadable(kind: T.DataType, values: str, depth: int) -> str | None:
     name = f"v{depth}"
     is_bad = _is_unreadable(kind, name, depth + 1)
     return None if is_bad is None else f"coalesce(exists({values}, {name} -> {is_bad}), FALSE)"
+
+
+# -- sizes ------------------------------------------------------------------------------------
+
+
+def payload_size(df: DataFrame, payload: Iterable[str]) -> str:
+    """The bytes of a row's payload, as `payloads.sizes` counts them."""
+    return " + ".join(_size(df.schema[name].dataType, identifier(name)) for name in payload)
+
+
+def _size(kind: T.DataType, value: str, depth: int = 0) -> str:
+    if isinstance(kind, (T.StringType, T.BinaryType)):
+        return f"coalesce(octet_length({value}), 0L)"
+    if isinstance(kind, T.VariantType):
+        return f"coalesce(octet_length(to_json({value})), 0L)"
+    if isinstance(kind, T.MapType):
+        keys = _size(T.ArrayType(kind.keyType), f"map_keys({value})", depth)
+        return f"{keys} + {_size(T.ArrayType(kind.valueType), f'map_values({value})', depth)}"
+    if isinstance(kind, T.StructType):
+        parts = [_size(f.dataType, f"{value}.{identifier(f.name)}", depth) for f in kind.fields]
+        return " + ".join(parts)
+    if not isinstance(kind, T.ArrayType):
+        return f"CASE WHEN {value} IS NULL THEN 0L ELSE {bigint(OF_ONE)} END"
+    item = f"v{depth}"
+    size = _size(kind.elementType, item, depth + 1)
+    return f"coalesce(aggregate({value}, 0L, (sum{depth}, {item}) -> sum{depth} + {size}), 0L)"
 
 
 def _either(*conditions: str | None) -> str | None:

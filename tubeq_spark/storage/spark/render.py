@@ -25,6 +25,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
     Type,
 )
@@ -50,6 +51,7 @@ _BINDING: dict[type, int] = {
     In: 4,
     IsNull: 4,
     Combined: 5,
+    Product: 6,
     Quotient: 6,
 }
 _ALONE = 7
@@ -243,6 +245,9 @@ class Renderer:
                 # A difference binds from the left.
                 inner = self._within(right, _BINDING[Quotient])
                 return f"{self._within(left, _BINDING[Combined])} {sign} {inner}"
+            case Product(left, right):
+                binding = _BINDING[Product]
+                return f"{self._within(left, binding)} * {self._within(right, _ALONE)}"
             case Quotient(part, by):
                 return self.quotient(self._within(part, _BINDING[Quotient]), by)
             case Case(branches, other):

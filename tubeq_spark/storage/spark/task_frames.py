@@ -66,18 +66,25 @@ class TaskFrames:
 
         What owners hold who are over is ready.
         """
-        source, state, next_event = self._table.name, "state", "next_event"
+        shown = {name: name for name in ("state", "next_event", "ttl")}
+        shown["error"] = "error" if self._table.optional else string(None)
+        source = self._table.name
         where = text_of(self._table.mine())
         if now_us is not None:
-            effective = text_of(predicates.effective_state(now_us, max_attempts, over=over))
-            source = f"(SELECT *, {effective} AS now_state FROM {self._table.name})"
-            state = "now_state"
-            next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
+            backoff = self._table.backoff
+            state = predicates.effective_state(now_us, max_attempts, over=over, backoff=backoff)
+            source = f"(SELECT *, {text_of(state)} AS now_state FROM {self._table.name})"
+            shown["state"] = "now_state"
+            shown["next_event"] = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
+            if backoff is not None:
+                failed = predicates.after_failure(backoff, now_us, over)
+                shown |= {name: text_of(value) for name, value in failed.items()}
             where += " AND now_state IS NOT NULL"
         return self.engine.in_user_session(
-            f"SELECT task_id, {state} AS state, pri, utube, data, created, "
-            f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
-            f"attempts, owner, taken_at FROM {source} WHERE {where}",
+            f"SELECT task_id, {shown['state']} AS state, pri, utube, data, created, "
+            f"{_alone(shown['ttl'])} / 1000000D AS ttl, ttr / 1000000D AS ttr, "
+            f"{shown['next_event']} AS next_event, attempts, owner, taken_at, "
+            f"{shown['error']} AS error FROM {source} WHERE {where}",
             self._table.name,
         )
 
@@ -95,6 +102,11 @@ class TaskFrames:
         return read_history(
             self.engine.in_user_session(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
         )
+
+
+def _alone(text: str) -> str:
+    """An expression as a part of another one."""
+    return text if text.isidentifier() else f"({text})"
 
 
 _TAKEN = string(TaskState.TAKEN.value)
@@ -119,7 +131,11 @@ def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
     )
     told = rows.withColumn("events", F.expr(events)).where("events IS NOT NULL")
     each = told.select("*", F.posexplode(F.split(F.trim("events"), " ")).alias("step", "event"))
-    branches = "".join(f"WHEN {string(e)} THEN {string(s.value)} " for e, s in _AFTER.items())
+    after = {event: string(state.value) for event, state in _AFTER.items()}
+    if table.backoff is not None:
+        # Alone it has left the state; another event comes after what it had made ready.
+        after["ttr"] = f"CASE WHEN trim(events) = 'ttr' THEN state ELSE {after['ttr']} END"
+    branches = "".join(f"WHEN {string(event)} THEN {state} " for event, state in after.items())
     return each.selectExpr(
         "task_id",
         f"CASE event {branches}ELSE state END AS state",

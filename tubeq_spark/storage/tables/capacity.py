@@ -65,7 +65,9 @@ class CapacityGate:
         tube = self._table.id
         ours = (_ROW.segment == SEGMENT_0) & (_ROW.tube == -tube)
         named = FALSE if identity is None else _ROW.owner == identity.name
-        alive = predicates.effective_state(now_us, None).is_not_null()
+        # A task whose lease has ended may be worn out, and gone before: it counts until that is written.
+        state = predicates.effective_state(now_us, None, backoff=self._table.backoff)
+        alive = state.is_not_null()
         columns = {
             "sequence": greatest(case((ours & _ROW.owner.is_null(), _ROW.task_id))),
             "version": greatest(case((ours & named, _ROW.task_id))),

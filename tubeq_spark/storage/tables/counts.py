@@ -20,8 +20,10 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.storage.ended import EndedLog, EndedNote
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 log = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ def depth(
         _ROW.next_event <= at(soon_us),
     )
     columns = {
-        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "state": _state(table, max_attempts, now_us, over),
         "n": count(),
         "oldest": Micros(least(_ROW.created)),
         "ending": count_if(ending),
@@ -91,8 +93,10 @@ def depth(
         "ends": Micros(least(case((is_taken & (_ROW.expires_at > at(now_us)), _ROW.expires_at)))),
         "owners": collected(case((is_taken, _ROW.owner))),
     }
+    if table.backoff is not None:
+        columns |= _ends_of_backoff(table.backoff, now_us)
     found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
-    moments = [each[name] for each in found for name in ("next", "ends")]
+    moments = [each[name] for each in found for name in ("next", "ends", *_ENDS) if name in each]
     moments += [each["enters"] - (soon_us - now_us) for each in found if each["enters"] is not None]
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
@@ -103,6 +107,25 @@ def depth(
         frozenset(owner for each in found for owner in each["owners"]),
         min((moment for moment in moments if moment is not None), default=None),
     )
+
+
+#: In a tube with a backoff: the next end of a delay, or of a life, after a lease whose end nobody has written.
+_ENDS = ("readied", "expires")
+
+
+def _ends_of_backoff(backoff: Backoff, now_us: int) -> dict[str, Expression]:
+    ended = predicates.has_lease_ended(now_us)
+    life = Micros(_ROW.expires_at) + predicates.backoff_us(backoff)
+    moments = dict(zip(_ENDS, (predicates.after_lease(backoff), life), strict=True))
+    return {
+        name: least(case((ended & (moment > now_us), moment))) for name, moment in moments.items()
+    }
+
+
+def _state(
+    table: TubeTable, max_attempts: int | None, now_us: int, over: Collection[str]
+) -> Expression:
+    return predicates.effective_state(now_us, max_attempts, over=over, backoff=table.backoff)
 
 
 def counts(
@@ -136,7 +159,7 @@ def _counting(
 ) -> Select:
     columns = {
         "tube": literal(table.id),
-        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "state": _state(table, max_attempts, now_us, over),
         "n": count(),
     }
     return Select(table.name, columns, table.mine(), by=["state"], skips=())

@@ -10,9 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+import pyarrow as pa
+
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model import ids
 from tubeq_spark.model.membership import SlotLease
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, all_of, integer, literal, row
 from tubeq_spark.storage.query import Select, count, greatest, last_by, named
@@ -87,6 +90,22 @@ class Slots(SystemTable):
         with suppress(CommitUnknownError):
             return self._loop.run("extend_slot", self._table_lock, attempt)
         return None
+
+    def bounds(self) -> dict[int, int]:
+        """The bounds of all slots that were ever leased. No commit."""
+        return {slot: lease.bound for slot, lease in self._leased().items()}
+
+    def raise_to(self, bounds: Mapping[int, int]) -> None:
+        """Raise the bounds of slots that nobody holds. One commit, a blind append."""
+        slots = list(bounds)
+        rows = {
+            "bucket": array([_bucket_of(slot) for slot in slots], pa.int32()),
+            "kind": array(["slot"] * len(slots), pa.string()),
+            "slot": array(slots, pa.int32()),
+            "bound": array(list(bounds.values()), pa.int64()),
+            "seq": array([0] * len(slots), pa.int64()),
+        }
+        self._append("raise_slots", pa.table(rows))
 
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove replaced rows of slots; the row with the highest bound is never removed.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.failures import LEASE_ENDED, PRIME, SPREAD
 from tubeq_spark.model.lease_times import UNNOTICED
 from tubeq_spark.model.states import TIMERS, Timer
+from tubeq_spark.model.times import FOREVER_US, LAST_US
 from tubeq_spark.storage.expression import (
     Case,
     Column,
@@ -22,6 +24,7 @@ from tubeq_spark.storage.expression import (
     literal,
     null,
     row,
+    small,
 )
 from tubeq_spark.storage.query import Among
 from tubeq_spark.storage.statement import MOST_NAMED
@@ -30,6 +33,7 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression, Row
 
@@ -76,8 +80,17 @@ def is_takeable(now_us: int, of: Row = _ROW) -> Expression:
     return _waits_no_more(now_us, of) & _alive(now_us, of)
 
 
-def is_ready(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
+def is_ready(
+    now_us: int, max_attempts: int | None, of: Row = _ROW, backoff: Backoff | None = None
+) -> Expression:
     """Effectively ready: takeable now, or after its ended lease is written."""
+    if backoff is not None:
+        after = all_of(
+            _has_failed(now_us, max_attempts, of),
+            after_lease(backoff, of) <= now_us,
+            _outlives(now_us, backoff, of, of.next_event),
+        )
+        return is_takeable(now_us, of) | after
     ended = (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
     if max_attempts is not None:
         ended &= of.attempts < integer(max_attempts)
@@ -90,9 +103,63 @@ def is_buried(now_us: int, of: Row = _ROW) -> Expression:
     return _one_of([TaskState.BURIED], of) & _alive(now_us, of)
 
 
-def is_over(now_us: int, of: Row = _ROW) -> Expression:
+def is_over(
+    now_us: int,
+    of: Row = _ROW,
+    max_attempts: int | None = None,
+    backoff: Backoff | None = None,
+) -> Expression:
     """Its ttl has ended (perhaps its lease or delay has not)."""
-    return ~_alive(now_us, of)
+    if backoff is None:
+        return ~_alive(now_us, of)
+    after = all_of(
+        of.next_event.is_not_null(),
+        _has_failed(now_us, max_attempts, of),
+        _outlives(now_us, backoff, of, of.next_event),
+    )
+    return ~(_alive(now_us, of) | after)
+
+
+def has_lease_ended(now_us: int, of: Row = _ROW) -> Expression:
+    """Its lease has ended, and nobody has written that down."""
+    return (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
+
+
+def _has_failed(now_us: int, max_attempts: int | None, of: Row) -> Expression:
+    """Its lease has ended, and it is to be tried again."""
+    ended = has_lease_ended(now_us, of)
+    return ended if max_attempts is None else ended & (of.attempts < integer(max_attempts))
+
+
+def _outlives(now_us: int, backoff: Backoff, of: Row, ended: Expression) -> Expression:
+    """It lived at the end of its lease, and lives at a moment, by a life that has grown by its backoff."""
+    lives = (of.expires_at > ended) & (Micros(of.expires_at) + backoff_us(backoff, of) > now_us)
+    return of.expires_at.is_null() | lives
+
+
+def backoff_us(backoff: Backoff, of: Row = _ROW) -> Expression:
+    """The delay of a failed task in microseconds, by its attempts and its id; as `Backoff.delay_us`."""
+    steps = backoff.steps()
+    delay, jitter = (_by_attempts([step[part] for step in steps], of) for part in (0, 1))
+    if not any(longer for _, longer in steps):
+        return delay
+    place = _remainder(_remainder(of.task_id) * SPREAD)
+    return delay + Quotient(jitter * (place + place - (PRIME - 1)), PRIME - 1)
+
+
+def _by_attempts(values: Sequence[int], of: Row) -> Expression:
+    """A value by the number of attempts; the last one is for all that are more."""
+    branches = [(of.attempts <= small(n), value) for n, value in enumerate(values[:-1], 1)]
+    return case(*branches, other=values[-1])
+
+
+def _remainder(part: Expression) -> Expression:
+    return part - Quotient(part, PRIME) * PRIME
+
+
+def after_lease(backoff: Backoff, of: Row = _ROW) -> Expression:
+    """When the delay after the end of a lease is over, in microseconds."""
+    return Micros(of.next_event) + backoff_us(backoff, of)
 
 
 def is_due(now_us: int, of: Row = _ROW) -> Expression:
@@ -117,12 +184,18 @@ def readied_state(max_attempts: int | None, of: Row = _ROW) -> Expression:
 
 
 def effective_state(
-    now_us: int, max_attempts: int | None, of: Row = _ROW, over: Collection[str] = ()
+    now_us: int,
+    max_attempts: int | None,
+    of: Row = _ROW,
+    over: Collection[str] = (),
+    backoff: Backoff | None = None,
 ) -> Expression:
     """The effective state; NULL if the task's ttl has ended.
 
     Leases of owners whose sessions are over have ended.
     """
+    if backoff is not None:
+        return _effective_with_backoff(now_us, max_attempts, of, over, backoff)
     branches: list[tuple[Expression, Expression]] = []
     for state in _HOLDING:
         holds = all_of(
@@ -137,6 +210,66 @@ def effective_state(
         for state, timer in TIMERS.items()
     ]
     return Case(tuple(branches))
+
+
+def is_effectively(
+    state: TaskState,
+    now_us: int,
+    max_attempts: int | None,
+    over: Collection[str] = (),
+    backoff: Backoff | None = None,
+) -> Expression:
+    """Whether a task is in an effective state; arguments as of `effective_state`."""
+    return effective_state(now_us, max_attempts, over=over, backoff=backoff) == state.value
+
+
+def _effective_with_backoff(
+    now_us: int, max_attempts: int | None, of: Row, over: Collection[str], backoff: Backoff
+) -> Expression:
+    """The same in a tube with a backoff: after its lease a task is delayed."""
+    taken, delayed = TaskState.TAKEN.value, TaskState.DELAYED.value
+    lasts = of.next_event.is_null() | (of.next_event > at(now_us))
+    held, ended = lasts, Case(((lasts, at(now_us)),), of.next_event) if over else of.next_event
+    if over:
+        held &= of.owner.not_in(over)
+    is_taken, is_over, gone = of.state == taken, ~_alive(now_us, of), null(Type.STRING)
+    branches: list[tuple[Expression, Expression]] = [
+        (is_taken & held, literal(taken)),
+        ((of.state == delayed) & lasts, literal(delayed)),
+        (~is_taken & is_over, gone),
+    ]
+    if max_attempts is not None:
+        worn = is_taken & (of.attempts >= integer(max_attempts))
+        branches += [(worn & is_over, gone), (worn, literal(TaskState.BURIED.value))]
+    lives = _alive(now_us, of) | _outlives(now_us, backoff, of, ended)
+    waits = Micros(ended) + backoff_us(backoff, of) > now_us
+    branches += [(is_taken & ~lives, gone), (is_taken & waits, literal(delayed))]
+    branches += [
+        (of.state == state.value, literal(timer.becomes.value)) for state, timer in TIMERS.items()
+    ]
+    return Case(tuple(branches))
+
+
+def after_failure(
+    backoff: Backoff, now_us: int, over: Collection[str] = (), of: Row = _ROW
+) -> dict[str, Expression]:
+    """The columns of a row beside its effective state (the column `now_state`), after its lease has ended."""
+    ended = (of.state == TaskState.TAKEN.value) & (of.now_state != TaskState.TAKEN.value)
+    waits = ended & (of.now_state == TaskState.DELAYED.value)
+    back = ended & (of.now_state != TaskState.BURIED.value)
+    pause = backoff_us(backoff, of)
+    begins: Expression = Micros(of.next_event)
+    if over:
+        lasts = of.next_event.is_null() | (of.next_event > at(now_us))
+        begins = case((lasts, now_us), other=begins)
+    life = case((back, end_of_life(of, pause)), other=of.expires_at)
+    return {
+        "next_event": case(
+            (waits, Moment(begins + pause)), (of.now_state == of.state, of.next_event), other=life
+        ),
+        "ttl": case((back, grown(of.ttl, pause)), other=of.ttl),
+        "error": case((ended, LEASE_ENDED), other=of.error),
+    }
 
 
 def _becomes(timer: Timer, max_attempts: int | None, of: Row) -> Expression:
@@ -158,7 +291,23 @@ def has_lapsed(now_us: int, of: Row = _ROW) -> Expression:
     return _due(of.next_event, now_us) & _due(of.expires_at, now_us)
 
 
-def plus_us(column: Column, amount_us: int, last_us: int) -> Expression:
+def plus_us(column: Column, amount_us: int | Expression, last_us: int) -> Expression:
     """A time plus microseconds; never if the sum is too large."""
     moved = Micros(column) + amount_us
     return case((moved <= last_us, Moment(moved)))
+
+
+def grown(column: Column, amount_us: int | Expression | None) -> Expression:
+    """A duration made longer; a hundred years or more is never."""
+    if amount_us is None:
+        return null(Type.BIGINT)
+    longer = column + amount_us
+    return case((longer < FOREVER_US, longer))
+
+
+def end_of_life(of: Row, amount_us: int | Expression | None) -> Expression:
+    """The end of a life whose ttl grows."""
+    if amount_us is None:
+        return null(Type.TIMESTAMP)
+    longer = of.ttl + amount_us < FOREVER_US
+    return case((longer, plus_us(of.expires_at, amount_us, LAST_US)))

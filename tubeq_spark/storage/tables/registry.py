@@ -81,16 +81,21 @@ class TubeRecord:
     format_version: int = FIRST_FORMAT
     text: str = field(default="", compare=False)
 
+    @property
+    def has_known_format(self) -> bool:
+        """Whether this version of the package knows the format of its table."""
+        return self.format_version <= FORMAT_VERSION
+
     def require_known_format(self) -> None:
         """Refuse a tube that a newer version of this package has written.
 
         Raises:
             StoreError: It is one.
         """
-        if self.format_version > FORMAT_VERSION:
+        if not self.has_known_format:
             msg = (
                 f"tube {self.name!r} has format version {self.format_version}; "
-                f"this package knows {FORMAT_VERSION}"
+                f"this version of tubeq_spark knows {FORMAT_VERSION}: use a newer one"
             )
             raise StoreError(msg)
 
@@ -213,6 +218,7 @@ class Registry(SystemTable):
 
         Raises:
             TubeNotFoundError: Its status is none of `before`, or its owner another one.
+            StoreError: A newer version of this package has changed it.
         """
         operation = "create_tube" if TubeStatus.CREATING in before else "drop"
         self._change(operation, record, before, {"status": literal(after.value)}, owner)
@@ -224,6 +230,19 @@ class Registry(SystemTable):
             TubeNotFoundError: It is no longer live.
         """
         return self.alter(record, lambda current: replace(current, owner=owner))
+
+    def current(self, record: TubeRecord) -> TubeRecord:
+        """The newest record of a live tube.
+
+        Raises:
+            TubeNotFoundError: It is not live.
+            StoreError: A newer version of this package has changed it.
+        """
+        found = self.find(record.name)
+        if found is None or found.id != record.id or found.status is not TubeStatus.LIVE:
+            raise refusals.was_dropped(record.name)
+        found.require_known_format()
+        return found
 
     def alter(self, record: TubeRecord, change: Callable[[TubeRecord], TubeRecord]) -> TubeRecord:
         """Change the options of a live tube, its pause or its format. One commit, none if nothing changes.
@@ -237,12 +256,11 @@ class Registry(SystemTable):
 
         Raises:
             TubeNotFoundError: It is not live.
+            StoreError: A newer version of this package has changed it.
         """
 
         def attempt() -> Plan[TubeRecord]:
-            current = self.find(record.name)
-            if current is None or current.id != record.id or current.status is not TubeStatus.LIVE:
-                raise refusals.was_dropped(record.name)
+            current = self.current(record)
             changed = change(current)
             text = _options_text(changed)
             changed = replace(changed, text=text)
@@ -284,6 +302,7 @@ class Registry(SystemTable):
             ):
                 msg = f"tube {record.name!r} is no longer {before[0].value}"
                 raise TubeNotFoundError(msg)
+            current.require_known_format()
             operation_id = self._operation_id()
             where = all_of(
                 _ROW.id == record.id,
@@ -310,6 +329,8 @@ def _has_name(of: Row, new: TubeRecord) -> Expression:
 
 
 def _record(found: Mapping[str, Any]) -> TubeRecord:
+    if found["format_version"] > FORMAT_VERSION:
+        return _newer(found)
     # Where the owner of a temporary tube was noted, it stands in the place of a plain "true": older
     # versions of this package read it as that.
     stored = json.loads(found["options"])
@@ -326,6 +347,24 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         bool(stored.get(_PAUSED)),
         found["format_version"],
         found["options"],
+    )
+
+
+def _newer(found: Mapping[str, Any]) -> TubeRecord:
+    """The record of a tube that a newer version of this package has written.
+
+    Its options and its status may be others than this version knows. It counts as live, so that nobody
+    finishes, drops or opens it: all of that asks `require_known_format` first.
+    """
+    return TubeRecord(
+        found["name"],
+        found["id"],
+        found["type"],
+        TubeOptions(),
+        TubeStatus.LIVE,
+        found["created"],
+        format_version=found["format_version"],
+        text=found["options"],
     )
 
 

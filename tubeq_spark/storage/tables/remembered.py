@@ -80,7 +80,7 @@ class HeadHint:
         for head, following in zip(self.heads, self.heads[1:], strict=False):
             before += head.count
             if before >= wanted + _SPARE:
-                return OrderPosition(following.first.pri, following.first.task_id - 1)
+                return OrderPosition(following.first.key, following.first.task_id - 1)
         return None
 
 

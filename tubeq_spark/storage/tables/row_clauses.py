@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import (
-    FOREVER_US,
     Become,
     Buried,
     Change,
@@ -26,12 +25,14 @@ from tubeq_spark.model.changes import (
     Touch,
     Which,
 )
+from tubeq_spark.model.failures import LEASE_ENDED, Backoff
 from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.expression import (
     TRUE,
     Concat,
     Literal,
     Mapped,
+    Moment,
     Type,
     at,
     case,
@@ -48,6 +49,7 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -80,10 +82,10 @@ def condition_of(table: TubeTable, which: Which) -> Expression:  # noqa: PLR0911
             return _S.chosen
         case InSegments(segments):
             return _T.segment.is_in(segments)
-        case Due(now_us, over, kept):
+        case Due(now_us, over, kept, _):
             due = predicates.is_due(now_us, _T)
             due &= _T.state == GONE if kept else _T.state != GONE
-            return due & predicates.is_over(now_us, _T) if over else due
+            return due & _is_over(table, which) if over else due
         case Lapsed(now_us):
             return predicates.has_lapsed(now_us, _T)
         case Takeable(last, now_us):
@@ -95,6 +97,10 @@ def condition_of(table: TubeTable, which: Which) -> Expression:  # noqa: PLR0911
             return older & (_T.state == _TAKEN) if held else older
 
 
+def _is_over(table: TubeTable, due: Due) -> Expression:
+    return predicates.is_over(due.now_us, _T, due.max_attempts, table.backoff)
+
+
 def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # noqa: PLR0911  (one of each)
     """The columns that a change sets; `None`: the row is removed."""
     match change:
@@ -103,14 +109,18 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # 
         case GiveBack():
             return _given_back(table, change)
         case Delay():
-            return _delayed(change) | _event_of(table, None, change.max_attempts)
+            return (
+                _delayed(change)
+                | _failed(change.error)
+                | _event_of(table, None, change.max_attempts)
+            )
         case Touch(moves, increment_us):
             return {
                 "segment": _moved(moves),
                 "next_event": predicates.plus_us(_T.next_event, increment_us, LAST_US),
-                "ttl": _grown("ttl", increment_us),
-                "ttr": _grown("ttr", increment_us),
-                "expires_at": _end("expires_at", increment_us),
+                "ttl": predicates.grown(_T.ttl, increment_us),
+                "ttr": predicates.grown(_T.ttr, increment_us),
+                "expires_at": predicates.end_of_life(_T, increment_us),
             } | _noted(table, literal("touch"))
         case Renew(moves, lease):
             return {
@@ -157,7 +167,7 @@ def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
     elif change.max_attempts is not None:
         state = case((_T.state == _TAKEN, state), other=_READY)
     sets = {"segment": literal(change.dest), "state": state, "next_event": _T.expires_at}
-    sets |= _nobodys()
+    sets |= _nobodys() | _after_lease(table, change) | _failed(change.error)
     if change.attempts is not None:
         sets["attempts"] = integer(change.attempts)
     elif change.untaken:
@@ -165,10 +175,44 @@ def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
     return sets | _event_of(table, change.event, change.max_attempts)
 
 
+def _after_lease(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
+    """What the end of a lease has made of a row in a tube with a backoff, where it had ended by then."""
+    event, backoff = change.event, table.backoff
+    if backoff is None or event is None or event.time_us is None:
+        return {}
+    ended = predicates.has_lease_ended(event.time_us, _T)
+    waits = ended & ~_is_worn(event.max_attempts)
+    amount = predicates.backoff_us(backoff, _T)
+    end = case((waits, predicates.end_of_life(_T, amount)), other=_T.expires_at)
+    sets = {
+        "ttl": case((waits, predicates.grown(_T.ttl, amount)), other=_T.ttl),
+        "expires_at": end,
+        "next_event": end,
+        "error": case((ended, LEASE_ENDED), other=_T.error),
+    }
+    if change.state is None:
+        worn = (_T.state == _TAKEN) & _is_worn(change.max_attempts)
+        sets["state"] = case((waits, _DELAYED), (worn, _BURIED), other=_READY)
+        sets["next_event"] = case((waits, Moment(predicates.after_lease(backoff, _T))), other=end)
+    return sets
+
+
+def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
+    """The column that tells why a task has failed; without an error it stays as it is."""
+    if error is None:
+        return {}
+    return {"error": literal(error) if isinstance(error, str) else _S.error}
+
+
 def _delayed(change: Delay) -> dict[str, Expression]:
     worn = _is_worn(change.max_attempts)
-    due = at(plus(change.now_us, change.delay_us))
-    grown, end = _grown("ttl", change.delay_us), _end("expires_at", change.delay_us)
+    amount: int | Expression | None
+    if isinstance(change.delay_us, Backoff):
+        amount = predicates.backoff_us(change.delay_us, _T)
+        due: Expression = Moment(literal(change.now_us) + amount)
+    else:
+        amount, due = change.delay_us, at(plus(change.now_us, change.delay_us))
+    grown, end = predicates.grown(_T.ttl, amount), predicates.end_of_life(_T, amount)
     return {
         "segment": literal(change.dest),
         **_nobodys(),
@@ -248,19 +292,3 @@ def _is_worn(max_attempts: int | None) -> Expression:
 def _moved(moves: Mapping[int, int]) -> Expression:
     """The fresh segment of a row, by the one it is in."""
     return Mapped(_T.segment, tuple(moves.items()))
-
-
-def _grown(column: str, amount_us: int | None) -> Expression:
-    """A duration made longer; a hundred years or more is never."""
-    if amount_us is None:
-        return null(Type.BIGINT)
-    longer = _T[column] + amount_us
-    return case((longer < FOREVER_US, longer))
-
-
-def _end(column: str, amount_us: int | None) -> Expression:
-    """The end of a life whose ttl grows."""
-    if amount_us is None:
-        return null(Type.TIMESTAMP)
-    longer = _T.ttl + amount_us < FOREVER_US
-    return case((longer, predicates.plus_us(_T[column], amount_us, LAST_US)))

@@ -184,6 +184,19 @@ class Sessions(SystemTable):
 
         self._append("heartbeat", row)
 
+    def begin_with(self, calls: Iterable[Mapping[str, int]]) -> None:
+        """Write counters of calls that were made elsewhere. One commit, a blind append."""
+        total = sum(map(Counter, calls), Counter[str]())
+        row = {
+            "bucket": array([_TOTAL_BUCKET], pa.int32()),
+            "kind": array(["total"], pa.string()),
+            "member": array(["total"], pa.string()),
+            # It grows with them: what is written last counts.
+            "seq": array([total.total()], pa.int64()),
+            "calls": counts([total]),
+        }
+        self._append("begin", pa.table(row))
+
     def renew(self, member: Member, now_us: int) -> bool:
         """Write a member's row after its lease has ended, unless its epoch has a dead mark.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.expression import TRUE, all_of, at, row
+from tubeq_spark.model.reports import UtubeCounts
+from tubeq_spark.model.times import of_us
+from tubeq_spark.storage.expression import TRUE, Micros, all_of, at, literal, row
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
@@ -15,17 +16,19 @@ from tubeq_spark.storage.query import (
     count_if,
     least,
     named,
+    total,
 )
 from tubeq_spark.storage.rows import SubqueueHead, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import SELECTED, position, selection_query, selections_of
+from tubeq_spark.storage.tables.tube_table import position_in, selections_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SegmentSelection
@@ -33,6 +36,13 @@ if TYPE_CHECKING:
 
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
+#: The states of stored tasks that are counted, by the names of their counts.
+COUNTED = {
+    "ready": TaskState.READY,
+    "taken": TaskState.TAKEN,
+    "delayed": TaskState.DELAYED,
+    "buried": TaskState.BURIED,
+}
 #: A sub-queue that may have tasks in a file that cannot be read gives none: another may come first, or be taken.
 _WHOLE = ("utube",)
 
@@ -48,16 +58,33 @@ class SubqueueReader:
         self._seen = 0
 
     def heads(
-        self, now_us: int, max_attempts: int | None, busy: Collection[str | None], limit: int
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        busy: Collection[str | None],
+        limit: int,
+        among: Collection[str | None] | None = None,
     ) -> list[SubqueueHead]:
-        """The sub-queues with ready tasks that are not busy, by their first task."""
+        """The sub-queues with ready tasks that are not busy, by their first task.
+
+        Args:
+            now_us: The moment.
+            max_attempts: Of the tube.
+            busy: Sub-queues that are left out.
+            limit: How many.
+            among: Only these, as far as they are not busy; `None`: all.
+        """
+        free = None if among is None else [utube for utube in among if utube not in busy]
+        if free is not None and not free:
+            return []
         columns = {
             "utube": _ROW.utube,
-            "first": least(position()),
+            "first": least(self._table.position),
             "n": count(),
             "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
-        where = self._ready(now_us, max_attempts) & _none_of(busy)
+        which = _none_of(busy) if free is None else predicates.of_utubes(free)
+        where = self._ready(now_us, max_attempts) & which
         found = self._engine.arrow(
             Select(
                 self._table.name,
@@ -71,10 +98,11 @@ class SubqueueReader:
             self._seen,
         )
         heads = [
-            SubqueueHead(r["utube"], OrderPosition(**r["first"]), r["n"], r["in_lease_segment"])
+            SubqueueHead(r["utube"], position_in(r["first"]), r["n"], r["in_lease_segment"])
             for r in found.to_pylist()
         ]
-        self._seen = sum(head.count for head in heads)
+        if among is None:
+            self._seen = sum(head.count for head in heads)
         return heads
 
     def rows(
@@ -106,7 +134,9 @@ class SubqueueReader:
             quotas: At most so many tasks, by sub-queue.
             whole: Whether that is all there was: then nothing need be sorted to find the place.
         """
-        ready = self._ready_among(now_us, max_attempts, quotas, SELECTED | named("utube"))
+        ready = self._ready_among(
+            now_us, max_attempts, quotas, self._table.selected | named("utube")
+        )
         if whole:
             everything = self._selections(ready, quotas)
             # Puts since then may have added more than was asked for.
@@ -123,7 +153,7 @@ class SubqueueReader:
             `None` where they have not: then rows must be told apart by their sub-queues.
         """
         where = self._ready(now_us, max_attempts)
-        ready = Select(self._table.name, SELECTED | named("utube"), where, skips=_WHOLE)
+        ready = Select(self._table.name, self._table.selected | named("utube"), where, skips=_WHOLE)
         # More selections than tasks that were asked for would be too much in any case.
         selections = self._selections(ready, quotas, sum(quotas.values()) + 1)
         return selections if _are_within(selections, quotas) else None
@@ -134,7 +164,7 @@ class SubqueueReader:
         quotas: Mapping[str | None, int],
         at_most: int | None = None,
     ) -> list[SegmentSelection]:
-        query = selection_query(rows, ("utube", "segment"), at_most)
+        query = self._table.selection_query(rows, ("utube", "segment"), at_most)
         return selections_of(self._engine.arrow(query, sum(quotas.values())))
 
     def _ready_among(
@@ -148,8 +178,74 @@ class SubqueueReader:
         ready = self._ready(now_us, max_attempts) & predicates.of_utubes(utubes)
         return Select(self._table.name, columns, ready, skips=_WHOLE)
 
+    def heads_up_to(
+        self,
+        place: OrderPosition,
+        now_us: int,
+        max_attempts: int | None,
+        over: Collection[str],
+        busy: Collection[str | None],
+    ) -> int:
+        """How many sub-queues that are not busy have a ready task up to a position."""
+        ready = predicates.is_effectively(
+            TaskState.READY, now_us, max_attempts, over, self._table.backoff
+        )
+        where = all_of(self._table.mine(), ready, self._table.up_to(place), _none_of(busy))
+        columns = named("utube")
+        heads = Select(self._table.name, columns, where, by=[*columns], skips=())
+        return int(self._engine.rows(Select(heads, {"n": count()}))[0]["n"])
+
     def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
-        return self._table.mine() & predicates.is_ready(now_us, max_attempts)
+        ready = predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
+        return self._table.mine() & ready
+
+    def counts(
+        self, now_us: int, max_attempts: int | None, over: Collection[str], limit: int | None
+    ) -> list[UtubeCounts]:
+        """The tasks of each sub-queue; done ones, and those whose ttl has ended, are none.
+
+        Args:
+            now_us: The moment.
+            max_attempts: Of the tube.
+            over: Owners whose sessions are over: what they hold is ready.
+            limit: How many sub-queues, of those with the most tasks; `None`: all.
+        """
+        state = predicates.effective_state(
+            now_us, max_attempts, over=over, backoff=self._table.backoff
+        )
+        tasks = self._table.select(
+            {"utube": _ROW.utube, "created": _ROW.created, "state": state},
+            state.is_in(of.value for of in COUNTED.values()),
+            skips=(),
+        )
+        columns = {
+            "utube": _ROW.utube,
+            **{name: count_if(_ROW.state == of.value) for name, of in COUNTED.items()},
+            "oldest": Micros(least(_ROW.created)),
+            # Their number, below zero: all of an order goes one way.
+            "below_zero": total(literal(-1)),
+        }
+        order = ["below_zero", "oldest", "utube"]
+        found = self._engine.rows(Select(tasks, columns, by=["utube"], order=order, limit=limit))
+        return [
+            UtubeCounts(
+                utube=each["utube"],
+                oldest=of_us(each["oldest"]),
+                **{name: each[name] for name in COUNTED},
+            )
+            for each in found
+        ]
+
+    def in_state(
+        self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> set[str | None]:
+        """The sub-queues with tasks in an effective state."""
+        where = self._table.mine() & predicates.is_effectively(
+            state, now_us, max_attempts, over, self._table.backoff
+        )
+        columns = named("utube")
+        found = self._engine.rows(Select(self._table.name, columns, where, by=[*columns], skips=()))
+        return {each["utube"] for each in found}
 
     def stored_under(
         self, take_ids: Collection[int], now_us: int

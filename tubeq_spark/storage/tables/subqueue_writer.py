@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.model.tube_types import AGED, UNRANKED
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -42,8 +43,8 @@ _FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
 _T, _S = row("t"), row("s")
-#: What a take moves of a sub-queue: everything up to a position, under a take id.
-_SHARES = {"utube": Type.STRING, "pri": Type.INT, "task_id": Type.BIGINT, "claim": Type.BIGINT}
+#: The types of the columns that a position is compared by.
+_KEYS = {"pri": Type.INT, "rank": Type.BIGINT}
 
 
 class SubqueueWriter:
@@ -74,7 +75,7 @@ class SubqueueWriter:
         operation_id = self._fresh()
         take_ids = list(dict.fromkeys(share.take_id for share in shares))
         fences = [take_id - _FENCE_OFFSET for take_id in take_ids]
-        places = [(s.utube, s.last.pri, s.last.task_id, s.take_id) for s in shares]
+        places = [(s.utube, s.last.key, s.last.task_id, s.take_id) for s in shares]
         near = [*segments, *take_ids, *fences]
         return Statement(
             self._table.name,
@@ -86,7 +87,7 @@ class SubqueueWriter:
             [self._fail_if_fenced, Clause(taking(self._table, _S.claim, lease))],
             operation_id,
             _T.segment,
-            Rows(_SHARES, places),
+            Rows(self._shares, places),
             partitions_of(near),
             size,
             size,
@@ -153,7 +154,7 @@ class SubqueueWriter:
         gone = dict.fromkeys(each.segment for each in acked)
         fences = dict.fromkeys(share.take_id - _FENCE_OFFSET for share in shares)
         rows: list[tuple[Any, ...]]
-        rows = [(s.utube, s.last.pri, s.last.task_id, s.take_id, None) for s in shares]
+        rows = [(s.utube, s.last.key, s.last.task_id, s.take_id, None) for s in shares]
         rows += [(each.utube, None, each.task_id, None, each.segment) for each in acked]
         named = [each.task_id for each in acked if each.task_id is not None]
         utube: Expression = _T.utube
@@ -190,18 +191,29 @@ class SubqueueWriter:
             clauses,
             operation_id,
             _T.segment,
-            Rows(_SHARES | {"acked": Type.BIGINT}, rows),
+            Rows(self._shares | {"acked": Type.BIGINT}, rows),
             partitions_of(near),
             size,
             size,
             Ended(self._table.id),
         )
 
+    @property
+    def _shares(self) -> dict[str, Type]:
+        """What a take moves of a sub-queue: everything up to a position, under a take id."""
+        key = self._table.key
+        number = Type.BIGINT
+        return {"utube": Type.STRING, key: _KEYS[key], "task_id": number, "claim": number}
+
     def _takeable(self, now_us: int) -> Expression:
         """The takeable rows up to a share's position, and the fence of its take id."""
-        place: Expression = _T.task_id <= _S.task_id
-        if self._table.order != ("task_id",):
-            place = (_T.pri < _S.pri) | ((_T.pri == _S.pri) & place)
+        near = _T.task_id <= _S.task_id
+        place: Expression = near
+        if self._table.order == AGED:
+            unranked = _T.rank.is_null() & ((_S.rank > UNRANKED) | near)
+            place = any_of(unranked, _T.rank < _S.rank, (_T.rank == _S.rank) & near)
+        elif self._table.order != ("task_id",):
+            place = (_T.pri < _S.pri) | ((_T.pri == _S.pri) & near)
         return any_of(
             all_of(self._table.mine(_T), place, predicates.is_takeable(now_us, _T)),
             self._is_fence & (_T.segment == _S.claim - _FENCE_OFFSET),

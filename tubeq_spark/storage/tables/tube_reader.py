@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.model.tube_types import UNRANKED
 from tubeq_spark.payloads.shown_table import shown_table
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.expression import (
@@ -14,6 +14,7 @@ from tubeq_spark.storage.expression import (
     all_of,
     any_of,
     at,
+    case,
     integer,
     row,
 )
@@ -33,9 +34,7 @@ from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS, HeadHint, Lasting, SegmentHead
 from tubeq_spark.storage.tables.tube_table import (
     SEGMENT_0,
-    SELECTED,
-    position,
-    selection_query,
+    position_in,
     selections_of,
 )
 from tubeq_spark.task import TaskState
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SegmentSelection
@@ -108,7 +108,7 @@ class TubeReader:
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
-        ready = predicates.is_ready(now_us, max_attempts)
+        ready = self._is_ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
             return self.read(where, self._table.order, limit, expected, skips=())
@@ -119,12 +119,22 @@ class TubeReader:
         self, now_us: int, limit: int, max_attempts: int | None
     ) -> list[SegmentSelection]:
         """Where the next `limit` tasks are, without their rows."""
-        ready = predicates.is_ready(now_us, max_attempts)
+        ready = self._is_ready(now_us, max_attempts)
         return self._at_head(
             ready,
             limit,
             lambda where, expected: self.segments(where, limit, expected),
             lambda selections: sum(selection.count for selection in selections),
+        )
+
+    def _is_ready(self, now_us: int, max_attempts: int | None) -> Expression:
+        return predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
+
+    def _is_effectively(
+        self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> Expression:
+        return predicates.is_effectively(
+            state, now_us, max_attempts, over, backoff=self._table.backoff
         )
 
     def _at_head(
@@ -159,15 +169,13 @@ class TubeReader:
         return read(ready, hint.expected(limit))
 
     def _look(self, ready: Expression) -> list[SegmentHead]:
-        columns = {"first": least(position()), "n": count()}
+        columns = {"first": least(self._table.position), "n": count()}
         found = self.engine.arrow(
             self._table.select(
                 columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS, skips=()
             )
         )
-        return [
-            SegmentHead(OrderPosition(**each["first"]), each["n"]) for each in found.to_pylist()
-        ]
+        return [SegmentHead(position_in(each["first"]), each["n"]) for each in found.to_pylist()]
 
     def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
         """The first `limit` buried tasks, up to a position in the order."""
@@ -180,8 +188,9 @@ class TubeReader:
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
-        rows = self._table.select(SELECTED, where, order=self._table.order, limit=limit, skips=())
-        return selections_of(self.engine.arrow(selection_query(rows), expected))
+        table = self._table
+        rows = table.select(table.selected, where, order=table.order, limit=limit, skips=())
+        return selections_of(self.engine.arrow(table.selection_query(rows), expected))
 
     def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
         """All tasks that are still taken with these take ids, in any segment."""
@@ -213,11 +222,35 @@ class TubeReader:
             after: The position; `None`: from the first on.
             limit: How many.
         """
-        effective = predicates.effective_state(now_us, max_attempts, over=over)
-        where: Expression = effective == state.value
+        where = self._is_effectively(state, now_us, max_attempts, over)
         if after is not None:
             where &= ~self._table.up_to(after)
         return self.read(where, self._table.order, limit, skips=())
+
+    def first_taken(
+        self, utube: str | None, now_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> StoredTask | None:
+        """The first taken task of a sub-queue; arguments as of `in_state`."""
+        taken = self._is_effectively(TaskState.TAKEN, now_us, max_attempts, over)
+        where = taken & predicates.of_utubes([utube])
+        return next(iter(self.read(where, self._table.order, 1, skips=())), None)
+
+    def ready_before(
+        self,
+        place: OrderPosition,
+        now_us: int,
+        max_attempts: int | None,
+        over: Collection[str],
+        of: Collection[str | None] | None = None,
+    ) -> int:
+        """How many ready tasks come before a ready one, in the tube or in some of its sub-queues."""
+        ready = self._is_effectively(TaskState.READY, now_us, max_attempts, over)
+        where = ready & self._table.up_to(place)
+        if of is not None:
+            where &= predicates.of_utubes(of)
+        found = self.engine.rows(self._table.select({"n": count()}, where, skips=()))
+        # Itself is one of them.
+        return max(0, int(found[0]["n"]) - 1)
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""
@@ -225,19 +258,19 @@ class TubeReader:
 
     def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
         """Whether a ready task comes before the last of its sub-queue in some lease segments."""
-        columns = {"utube": _ROW.utube, "last": greatest(position())}
+        columns = {"utube": _ROW.utube, "last": greatest(self._table.position)}
         held = self.engine.arrow(
             self._table.select(columns, _ROW.segment.is_in(segments), by=["utube"])
         ).to_pylist()
-        lasts = {each["utube"]: OrderPosition(**each["last"]) for each in held}
+        lasts = {each["utube"]: position_in(each["last"]) for each in held}
         if not lasts:
             return False
-        columns = {"utube": _ROW.utube, "first": least(position())}
-        ready = predicates.is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
+        columns = {"utube": _ROW.utube, "first": least(self._table.position)}
+        ready = self._is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
         firsts = self.engine.arrow(
             self._table.select(columns, ready, by=["utube"], skips=())
         ).to_pylist()
-        return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
+        return any(position_in(each["first"]) < lasts[each["utube"]] for each in firsts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
         """The remaining tasks of a take, for programs (columns of `Batch.table`).
@@ -249,6 +282,8 @@ class TubeReader:
         """
         columns = named("task_id", "data", "pri", "utube", "ttl", "ttr", "attempts")
         columns["created"] = Micros(_ROW.created)
+        if self._table.key == "rank":
+            columns["rank"] = case((_ROW.rank.is_null(), UNRANKED), other=_ROW.rank)
         found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)), expected)
         typed = self._table.payload_columns is not None
         return shown_table(found, self._table.order, typed=typed)
@@ -297,7 +332,9 @@ class TubeReader:
         """Tasks whose states by time are not written yet, in at most `limit` groups."""
         columns = {
             **named("segment", "state"),
-            "over": predicates.is_over(now_us),
+            "over": predicates.is_over(
+                now_us, max_attempts=max_attempts, backoff=self._table.backoff
+            ),
             "worn": (_ROW.state == _TAKEN) & _is_worn(max_attempts),
             "n": count(),
         }

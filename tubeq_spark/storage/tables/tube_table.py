@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.expression import row, small
+from tubeq_spark.model.tube_types import AGED, UNRANKED, OrderPosition
+from tubeq_spark.storage.expression import any_of, row, small
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.storage.expression import Expression, Row
 
 #: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
@@ -48,6 +49,7 @@ class TubeTable:
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements note what they do, for the feed of changes.
         optional: Which of `schema.OPTIONAL_COLUMNS` it has: none, or all of them.
+        backoff: The delays of its failed tasks: a lease that has ended counts as an error.
     """
 
     name: str
@@ -56,6 +58,7 @@ class TubeTable:
     payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
     optional: tuple[str, ...] = ()
+    backoff: Backoff | None = None
 
     @property
     def inserted(self) -> dict[str, pa.DataType]:
@@ -86,37 +89,54 @@ class TubeTable:
         near = of.task_id <= position.task_id
         if self.order == ("task_id",):
             return near
-        return (of.pri < small(position.pri)) | ((of.pri == small(position.pri)) & near)
+        if self.order == AGED:
+            # It has no NULL for any row, so that it can be negated.
+            if position.key == UNRANKED:
+                return of.rank.is_null() & near
+            same = (of.rank == position.key) & near
+            return any_of(of.rank.is_null(), of.rank < position.key, same)
+        return (of.pri < small(position.key)) | ((of.pri == small(position.key)) & near)
+
+    @property
+    def key(self) -> str:
+        """The column that the order compares before the id."""
+        return "rank" if self.order == AGED else "pri"
+
+    @property
+    def selected(self) -> dict[str, Expression]:
+        """The columns that a selection reads of its rows; with sub-queues `utube` tells them apart, too."""
+        return named("segment", self.key, "task_id", "state", "ttr")
+
+    @property
+    def position(self) -> Struct:
+        """The position of a row in the order: `position_in` reads it."""
+        return Struct(named(self.key, "task_id"))
+
+    def selection_query(
+        self, rows: Select | Firsts, by: Sequence[str] = ("segment",), at_most: int | None = None
+    ) -> Select:
+        """The query for a selection.
+
+        Args:
+            rows: A query for the rows.
+            by: Columns to tell them apart by: their segments, and their sub-queues where these matter.
+            at_most: A limit to how many segments.
+        """
+        columns = {
+            **named(*by),
+            "n": count(),
+            "last": greatest(self.position),
+            "in_lease_segment": any_holds(_ROW.state == TaskState.TAKEN.value),
+            "delayed": count_if(_ROW.state == TaskState.DELAYED.value),
+            "ttr": least(_ROW.ttr),
+        }
+        return Select(rows, columns, by=by, limit=at_most)
 
 
-#: The columns that a selection reads of its rows; a tube with sub-queues tells them apart by `utube`, too.
-SELECTED = named("segment", "pri", "task_id", "state", "ttr")
-
-
-def position() -> Struct:
-    """The position of a row in the order of its tube."""
-    return Struct(named("pri", "task_id"))
-
-
-def selection_query(
-    rows: Select | Firsts, by: Sequence[str] = ("segment",), at_most: int | None = None
-) -> Select:
-    """The query for a selection.
-
-    Args:
-        rows: A query for the rows.
-        by: Columns to tell them apart by: their segments, and their sub-queues where these matter.
-        at_most: A limit to how many segments.
-    """
-    columns = {
-        **named(*by),
-        "n": count(),
-        "last": greatest(position()),
-        "in_lease_segment": any_holds(_ROW.state == TaskState.TAKEN.value),
-        "delayed": count_if(_ROW.state == TaskState.DELAYED.value),
-        "ttr": least(_ROW.ttr),
-    }
-    return Select(rows, columns, by=by, limit=at_most)
+def position_in(found: Mapping[str, int | None]) -> OrderPosition:
+    """A position as a query finds it."""
+    key, task_id = found.values()
+    return OrderPosition(UNRANKED if key is None else key, task_id or 0)
 
 
 def selections_of(found: pa.Table) -> list[SegmentSelection]:
@@ -125,7 +145,7 @@ def selections_of(found: pa.Table) -> list[SegmentSelection]:
         SegmentSelection(
             each["segment"],
             each["n"],
-            OrderPosition(**each["last"]),
+            position_in(each["last"]),
             each["in_lease_segment"],
             each["delayed"],
             each["ttr"],

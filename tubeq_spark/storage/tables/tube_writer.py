@@ -13,7 +13,7 @@ These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from tubeq_spark.model.changes import (
     Remove,
     Take,
     Takeable,
+    errors_of,
     segments_of,
 )
 from tubeq_spark.storage.ended import Ended
@@ -229,7 +230,7 @@ class TubeWriter:
         if moves:
             clauses.append(clause_of(self._table, InSegments(list(moves)), Move(moves)))
         clauses.append(Clause({"segment": FAIL}, _S.task_id != _UNNAMED, inserts=True))
-        values = [
+        values: list[tuple[Any, ...]] = [
             (each.segment, _EVERY if each.task_id is None else each.task_id, each.chosen)
             for each in rows
         ]
@@ -238,6 +239,10 @@ class TubeWriter:
             for segment in dict.fromkeys(each.segment for each in rows if each.complete)
         ]
         columns = {"segment": Type.BIGINT, "task_id": Type.BIGINT, "chosen": Type.BOOLEAN}
+        errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
+        if errors is not None:
+            columns["error"] = Type.STRING
+            values = [(*each, errors.get(each[1])) for each in values]
         # Without the rest of their lease segments, which moves along; of whole ones it is unknown.
         whole = any(each.task_id is None for each in rows)
         return Statement(

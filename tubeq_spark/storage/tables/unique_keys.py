@@ -90,16 +90,19 @@ class UniqueKeys:
         found = self._engine.arrow(self._table.select(named("task_id"), _has(keys)))
         return self._reader.by_ids(found.column("task_id").to_pylist())
 
-    def among(self, keys: Collection[str], now_us: int) -> pa.Table:
+    def among(self, keys: Collection[str], now_us: int, max_attempts: int | None) -> pa.Table:
         """Those of some keys that stored tasks have (`unique`), and the effective states of these (`state`)."""
-        columns = {**named("unique"), "state": predicates.effective_state(now_us, None)}
+        columns = {**named("unique"), "state": self._state(now_us, max_attempts)}
         return self._engine.arrow(self._table.select(columns, _has(keys)))
 
-    def has_ended(self, now_us: int) -> bool:
+    def has_ended(self, now_us: int, max_attempts: int | None) -> bool:
         """Whether a task that has a key has ended, and is still stored."""
-        gone = predicates.effective_state(now_us, None).is_null()
-        where = _ROW.unique.is_not_null() & gone
+        where = _ROW.unique.is_not_null() & self._state(now_us, max_attempts).is_null()
         return bool(self._engine.rows(self._table.select({"n": count()}, where))[0]["n"])
+
+    def _state(self, now_us: int, max_attempts: int | None) -> Expression:
+        backoff = self._table.backoff
+        return predicates.effective_state(now_us, max_attempts, backoff=backoff)
 
 
 def _has(keys: Collection[str]) -> Expression:

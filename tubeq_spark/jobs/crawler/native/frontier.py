@@ -171,7 +171,9 @@ class NativeBatch:
     def release_failures(self, delay: float) -> Iterable[str]:
         """As of `parts.InHand`."""
         failed = [page for page in self._fetched if page.outcome == Outcome.FAILED]
-        self._batch.release([page.task_id for page in failed], delay=delay)
+        errors = {page.task_id: page.error or str(page.outcome) for page in failed}
+        named = pa.table({"task_id": [*errors], "error": [*errors.values()]})
+        self._batch.release(named if errors else [], delay=delay)
         return {origin_of(page.url) for page in failed}
 
     def ack(self) -> None:

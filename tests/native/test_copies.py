@@ -1,0 +1,283 @@
+"""A queue is copied to another place as a whole, or the place is none that can be opened."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field
+from typer.testing import CliRunner
+
+from tubeq_spark import (
+    InvalidOptionError,
+    PutItem,
+    Queue,
+    QueueNotFoundError,
+    StoreError,
+    TubeBusyError,
+)
+from tubeq_spark.admin import copying
+from tubeq_spark.cli.app import app
+from tubeq_spark.storage.native import file_copy
+from tubeq_spark.storage.native.file_copy import Place
+from tubeq_spark.testing import InMemoryQueue, ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from tubeq_spark import Clock
+
+KEY = pa.table({"data": ["1", "2"]})
+TYPES = ("fifo", "fifottl", "utube", "utubettl", "limfifottl")
+
+
+def opened(place: Path | str, clock: Clock | None = None) -> Queue:
+    return Queue(None, place, engine="native", create=False, clock=clock)
+
+
+def fill(queue: Queue) -> None:
+    """Tubes of all types with tasks in all states but taken, some ended, and keys of puts."""
+    for kind in TYPES:
+        options: dict[str, Any] = {"capacity": 100} if kind == "limfifottl" else {}
+        tube = queue.create_tube(kind, kind, max_attempts=7, **options)
+        timed, utubes = kind.endswith("ttl"), kind.startswith("utube")
+        for n in range(12):
+            more = {"ttl": 5_000.0 + n, "pri": n % 3} if timed else {}
+            tube.put_many([PutItem([n, "é"], **more, utube=str(n % 4) if utubes else None)])
+        if timed:
+            tube.put("later", delay=3_600)
+        tube.put_arrow(KEY, key="once")
+        for _ in range(3):
+            task = tube.take(0)
+            assert task is not None
+            tube.ack(task.task_id)
+        tasks = tube.take_many(2)
+        tube.bury(tasks[0].task_id)
+        tube.release(tasks[1].task_id, error="why" if timed else None)
+    queue.create_tube("typed", schema="url STRING, n ARRAY<INT>").put({"url": "x", "n": [1, None]})
+
+
+def state_of(queue: Queue) -> Any:
+    """All that a copy must keep."""
+    tubes = [queue[name] for name in queue.tubes()]
+    return {
+        tube.name: (
+            tube.type,
+            tube.options,
+            tube.paused,
+            [list(tube.tasks_by_state(state)) for state in "rt!~"],
+            queue.statistics(tube.name),
+        )
+        for tube in tubes
+    }
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Queue]:
+    """A queue with a past, opened anew."""
+    with Queue(None, tmp_path / "source", engine="native") as queue:
+        fill(queue)
+    with opened(tmp_path / "source") as queue:
+        yield queue
+
+
+def test_copy_when_made_has_all_that_the_queue_has(source: Queue, tmp_path: Path) -> None:
+    source["fifo"].pause()
+
+    report = source.copy_to(tmp_path / "copy")
+
+    with opened(tmp_path / "copy") as copy:
+        assert state_of(copy) == state_of(source)
+        assert report.tubes == {
+            name: counts["tasks"]["total"] for name, counts in copy.statistics().items()
+        }
+        assert copy.check().sound
+        for kind in TYPES:
+            assert copy[kind].put_arrow(KEY, key="once").count == 0
+            assert copy[kind].put_arrow(KEY, key="other").count == 2
+
+
+def test_copy_when_its_clock_is_behind_gives_ids_above_all_copied_ones(
+    source: Queue, tmp_path: Path
+) -> None:
+    source.copy_to(tmp_path / "copy")
+    highest = max(
+        task.task_id for name in source.tubes() for task in source[name].tasks_by_state("r")
+    )
+    clock = ManualClock(dt.datetime(2025, 1, 1, tzinfo=dt.UTC))
+
+    for _ in range(4):
+        with opened(tmp_path / "copy", clock) as copy:
+            task = copy["fifo"].put("new")
+            assert task is not None
+            assert task.task_id > highest
+
+
+def test_copy_when_a_table_has_more_columns_has_them_too(source: Queue, tmp_path: Path) -> None:
+    table = DeltaTable(tmp_path / "source" / "fifottl")
+    [added] = pa.schema([("more", pa.string())])
+    table.alter.add_columns([Field.from_arrow(added)])
+    table.update({"more": "'some'"}, predicate="segment != 0")
+    source["fifottl"].put("none of it")
+
+    source.copy_to(tmp_path / "copy")
+
+    found = DeltaTable(tmp_path / "copy" / "fifottl")
+    assert found.schema() == table.schema()
+    assert {*found.to_pyarrow_table(columns=["more"])["more"].to_pylist()} == {"some", None}
+    with opened(tmp_path / "copy") as copy:
+        assert state_of(copy) == state_of(source)
+
+
+def test_copy_when_a_tube_is_temporary_leaves_it_out(source: Queue, tmp_path: Path) -> None:
+    source.create_tube("mine", temporary=True)
+
+    assert source.copy_to(tmp_path / "copy").left_out == ["mine"]
+
+    with opened(tmp_path / "copy") as copy:
+        assert "mine" not in copy.tubes()
+
+
+class StopError(Exception):
+    """Stands for the end of the process."""
+
+
+def stop_after(calls: int, *functions: tuple[Any, str]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Have functions raise at the call after so many of all of them, before and behind it."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        left = [calls]
+        for owner, name in functions:
+            real = getattr(owner, name)
+
+            def run(*args: Any, _real: Any = real, **more: Any) -> Any:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise StopError
+                return _real(*args, **more)
+
+            monkeypatch.setattr(owner, name, run)
+
+    return patch
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2, 9, 40, 90, 150, 10_000])
+def test_copy_when_stopped_cannot_be_opened_and_goes_on_when_called_again(
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    copy = tmp_path / "copy"
+    with monkeypatch.context() as patch:
+        stop_after(calls, (Place, "fetch"), (Place, "write"))(patch)
+        if calls == 10_000:
+            # All but the last step.
+            stop_after(0, (file_copy, "create_with_rows"))(patch)
+        with pytest.raises(StopError):
+            source.copy_to(copy)
+    with pytest.raises(QueueNotFoundError):
+        opened(copy)
+    source["fifo"].put("meanwhile")
+
+    source.copy_to(copy)
+
+    assert not (copy / copying._MARK).exists()
+    with opened(copy) as found:
+        assert state_of(found) == state_of(source)
+        assert found.check().sound
+
+
+def test_copy_when_stopped_behind_its_last_commit_is_complete(
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(0, (Place, "remove"))(patch)
+        with pytest.raises(StopError):
+            source.copy_to(tmp_path / "copy")
+    with opened(tmp_path / "copy") as copy:
+        found = state_of(copy)
+
+    assert found == state_of(source)
+    assert source.copy_to(tmp_path / "copy").tubes["typed"] == 1
+    with pytest.raises(StoreError, match="there is a queue"):
+        source.copy_to(tmp_path / "copy")
+
+
+def test_copy_when_a_tube_is_written_to_meanwhile_is_refused_and_goes_on(
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = copying._Copy._make_sessions
+
+    def put_and_go_on(*args: Any) -> None:
+        source["fifo"].put("late")
+        real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying._Copy, "_make_sessions", put_and_go_on)
+        with pytest.raises((TubeBusyError, StoreError), match="'fifo'"):
+            source.copy_to(tmp_path / "copy")
+    with pytest.raises(QueueNotFoundError):
+        opened(tmp_path / "copy")
+
+    source.copy_to(tmp_path / "copy")
+
+    with opened(tmp_path / "copy") as copy:
+        assert state_of(copy) == state_of(source)
+
+
+def test_copy_when_tasks_are_taken_or_programs_run_is_refused(
+    source: Queue, tmp_path: Path
+) -> None:
+    with opened(tmp_path / "source") as worker:
+        tube = worker["fifo"]
+        task = tube.take(0)
+        assert task is not None
+        with pytest.raises(TubeBusyError, match="'fifo' has 1 taken"):
+            source.copy_to(tmp_path / "copy")
+        tube.release(task.task_id)
+        with pytest.raises(TubeBusyError, match=r"programs use the queue .*fifo"):
+            source.copy_to(tmp_path / "copy")
+        for name in source.tubes():
+            worker[name].pause()
+        source.copy_to(tmp_path / "copy")
+
+
+def test_copy_when_the_target_cannot_be_one_is_refused(source: Queue, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    targets: Mapping[Any, tuple[type[Exception], str]] = {
+        tmp_path / "full": (StoreError, "is not empty"),
+        tmp_path / "source": (InvalidOptionError, "must be apart"),
+        tmp_path / "source" / "in": (InvalidOptionError, "must be apart"),
+        tmp_path: (InvalidOptionError, "must be apart"),
+        "main.queue": (StoreError, "schema of a catalog"),
+        7: (InvalidOptionError, "location"),
+    }
+    for target, (error, said) in targets.items():
+        with pytest.raises(error, match=said):
+            source.copy_to(target)
+    assert [*(tmp_path / "full").iterdir()] == [tmp_path / "full" / "file"]
+
+
+def test_copy_when_the_queue_is_in_memory_is_refused(tmp_path: Path) -> None:
+    with InMemoryQueue() as queue, pytest.raises(StoreError, match="native engine"):
+        queue.copy_to(tmp_path / "copy")
+
+
+def test_tubeq_copy_when_called_tells_the_tubes_and_ends_as_other_commands_do(
+    source: Queue, tmp_path: Path
+) -> None:
+    def call(*arguments: str) -> tuple[int, list[str]]:
+        found = CliRunner().invoke(app, ["copy", *arguments], prog_name="tubeq")
+        return found.exit_code, found.stdout.splitlines()
+
+    places = (source.location, str(tmp_path / "copy"))
+
+    code, lines = call(*places, "--json")
+
+    tubes = {name: counts["tasks"]["total"] for name, counts in source.statistics().items()}
+    assert (code, {t["tube"]: t["tasks"] for t in map(json.loads, lines)}) == (0, tubes)
+    assert call(*places)[0] == 3
+    assert call(str(tmp_path / "none"), str(tmp_path / "other"))[0] == 2

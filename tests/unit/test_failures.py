@@ -1,0 +1,289 @@
+"""The delays of failed tasks, and their errors as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.row_oracle import NOW
+from tubeq_spark import Backoff, InvalidOptionError, TaskState
+from tubeq_spark.model.failures import LEASE_ENDED, MOST_TEXT, error_text, error_texts, headline
+from tubeq_spark.model.stored_task import StoredTask, time_events
+from tubeq_spark.model.times import FOREVER_US, US
+from tubeq_spark.storage.arrow.evaluate import column, of_table
+from tubeq_spark.storage.rows_after import row_value
+from tubeq_spark.storage.tables import predicates
+
+BACKOFFS = st.builds(
+    lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
+    st.floats(0, 1e10),
+    st.floats(1, 1e6),
+    st.floats(0, 1e12),
+    st.floats(0, 1),
+)
+
+
+def task(**changes: Any) -> StoredTask:
+    """A taken task whose lease ended a second ago, with a life of twenty."""
+    row = StoredTask(
+        segment=-1,
+        task_id=7,
+        state=TaskState.TAKEN,
+        pri=0,
+        utube=None,
+        data="{}",
+        created=NOW - 10 * US,
+        ttl=20 * US,
+        ttr=5 * US,
+        next_event=NOW - US,
+        expires_at=NOW + 10 * US,
+        owner="session/1",
+        attempts=1,
+        take_id=-1,
+        error="before",
+    )
+    return replace(row, **changes)
+
+
+# -- delays ------------------------------------------------------------------------------------------
+
+
+def test_delay_when_there_is_no_jitter_grows_up_to_the_longest() -> None:
+    backoff = Backoff(first=0.5, factor=3, most=10, jitter=0)
+
+    assert [backoff.delay_us(n, 1) / US for n in range(7)] == [0.5, 0.5, 1.5, 4.5, 10, 10, 10]
+
+
+def test_delay_when_tasks_follow_one_another_is_spread_over_the_jitter() -> None:
+    backoff = Backoff(first=100, jitter=0.2)
+    delays = [backoff.delay_us(1, number) / US for number in range(5_000, 5_010)]
+
+    assert 80 <= min(delays) < 88
+    assert 112 < max(delays) <= 120
+    assert len(set(delays)) == len(delays)
+    assert backoff.delay_us(1, 5_000) == backoff.delay_us(1, 5_000)
+
+
+def test_delay_when_all_ids_are_seen_is_even_around_the_middle() -> None:
+    delays = {Backoff(first=1, jitter=1).delay_us(1, number) for number in range(997)}
+
+    assert (min(delays), max(delays), len(delays)) == (0, 2 * US, 997)
+
+
+def test_delay_when_it_is_longer_than_all_measure_is_bounded() -> None:
+    backoff = Backoff(first=1e300, factor=1e300, most=1e308, jitter=0)
+
+    assert backoff.delay_us(5, 1) == FOREVER_US
+    assert len(Backoff(first=1, factor=1.0001, most=1e9).steps()) == 100
+
+
+@given(BACKOFFS, st.integers(0, 200), st.integers(0, 2**63 - 1))
+def test_delay_when_computed_by_an_expression_is_the_same(
+    backoff: Backoff, attempts: int, task_id: int
+) -> None:
+    import pyarrow as pa  # noqa: PLC0415  (quick to collect)
+
+    expected = backoff.delay_us(attempts, task_id)
+    expression = predicates.backoff_us(backoff)
+    row = pa.table({"task_id": [task_id], "attempts": pa.array([attempts], pa.int32())})
+
+    assert row_value(expression, {})(task(task_id=task_id, attempts=attempts)) == expected
+    assert column(expression, of_table(row), None, 1).to_pylist() == [expected]
+    delay, jitter = backoff.steps()[min(max(attempts, 1), len(backoff.steps())) - 1]
+    assert abs(expected - delay) <= jitter
+
+
+# -- the end of a lease ------------------------------------------------------------------------------
+
+#: Attempts, end of life and moment (seconds since the end of the lease): state, end of the delay, end of life.
+CASES = {
+    "still held": (1, 50, -1, "t", None, 50),
+    "just ended": (1, 50, 0, "~", 4, 54),
+    "delayed": (1, 50, 3, "~", 4, 54),
+    "ready": (1, 50, 4, "r", None, 54),
+    "delayed for longer": (2, 50, 7, "~", 8, 58),
+    "ready later": (2, 50, 8, "r", None, 58),
+    "worn out": (3, 50, 0, "!", None, 50),
+    "worn out and over": (3, 2, 2, None, None, None),
+    "a life that ends in the delay": (1, 2, 3, "~", 4, 6),
+    "a life that has grown": (1, 2, 5, "r", None, 6),
+    "a life that had grown": (1, 2, 6, None, None, None),
+    "a life that had ended before": (1, 0, 0, None, None, None),
+    "a life that had long ended": (1, -3, 0, None, None, None),
+    "a life without end": (1, None, 3, "~", 4, None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_task_when_its_lease_ended_with_a_backoff_is(name: str) -> None:
+    attempts, life, moment, state, delay, end = CASES[name]
+    ended_us, backoff = NOW, Backoff(first=4, factor=2, jitter=0)
+
+    def at(seconds: int | None) -> int | None:
+        return None if seconds is None else ended_us + seconds * US
+
+    row = task(
+        attempts=attempts,
+        next_event=ended_us,
+        expires_at=at(life),
+        ttl=None if life is None else 20 * US,
+    )
+    seen = row.seen_at(ended_us + moment * US, 3, backoff)
+
+    if state is None:
+        assert seen is None
+        return
+    assert seen is not None
+    assert (seen.state, seen.expires_at) == (state, at(end))
+    if state == "t":
+        assert seen is row
+        return
+    assert seen.next_event == at(delay if state == "~" else end)
+    assert (seen.error, seen.owner, seen.take_id) == (LEASE_ENDED, None, None)
+
+
+@given(
+    st.builds(Backoff, st.integers(0, 4), st.just(2.0), st.just(9.0), st.sampled_from([0.0, 0.5])),
+    st.integers(1, 4),
+    st.integers(-9, 9),
+    st.integers(0, 9),
+    st.integers(0, 12),
+)
+def test_task_when_the_end_of_its_lease_was_written_down_before_is_seen_as_if_it_was_not(
+    backoff: Backoff, attempts: int, life: int, written: int, later: int
+) -> None:
+    row = task(attempts=attempts, next_event=NOW, expires_at=NOW + life * US)
+    then = NOW + written * US
+    seen = row.seen_at(then, 4, backoff)
+    if seen is None or seen.state is TaskState.READY:
+        # What is written of a delay that is over is that delay: `row_clauses`.
+        seen = row.seen_at(NOW, 4, backoff)
+        then = NOW
+    if seen is None:
+        return
+
+    now = max(then, NOW) + later * US
+    assert seen.seen_at(now, 4, backoff) == row.seen_at(now, 4, backoff)
+
+
+def test_events_when_a_lease_ended_with_a_backoff_are_its_end_alone() -> None:
+    backoff = Backoff(first=4, jitter=0)
+
+    def told(now_us: int, **changes: Any) -> list[tuple[str, str]]:
+        events = time_events(task(**changes), now_us, 3, backoff)
+        return [(event, row.state.value) for event, row in events]
+
+    assert told(NOW) == [("ttr", "~")]
+    assert told(NOW + 4 * US) == [("ttr", "r")]
+    assert told(NOW, attempts=3) == [("ttr", "r"), ("bury", "!")]
+    assert told(NOW, expires_at=NOW - US) == [("ttr", "r"), ("ttl", "-")]
+
+
+# -- errors as text ----------------------------------------------------------------------------------
+
+
+def failed_at() -> ValueError:
+    try:
+        int("x" * 3)
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def test_error_when_it_is_an_exception_has_its_type_message_and_traceback() -> None:
+    text = error_text(failed_at())
+
+    assert text is not None
+    first, *_, last = text.splitlines()
+    assert first == "ValueError: invalid literal for int() with base 10: 'xxx'"
+    assert "failed_at" in text
+    assert 'int("x" * 3)' in last or "int(" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (None, None),
+        ("", ""),
+        ("why", "why"),
+        (KeyError(), "KeyError"),
+        (KeyboardInterrupt("stop"), "KeyboardInterrupt: stop"),
+        ("a\0b", "a\\x00b"),
+        ("a\ud800b", "a\\ud800b"),
+        ("漢 ${x} 'q'", "漢 ${x} 'q'"),
+    ],
+)
+def test_error_when_given_is_storable_text(given: Any, text: str | None) -> None:
+    assert error_text(given) == text
+
+
+def test_error_when_it_is_too_long_keeps_its_first_line_and_its_end() -> None:
+    lines = "\n".join(f"line {number}" for number in range(5_000))
+    text = error_text("first\n" + lines)
+
+    assert text is not None
+    assert len(text) == MOST_TEXT
+    assert text.startswith("first\n[…]\n")
+    assert text.endswith("line 4998\nline 4999")
+
+
+def test_error_when_it_is_one_long_line_keeps_its_beginning_and_its_end() -> None:
+    text = error_text("b" + "x" * 10_000 + "e")
+
+    assert text is not None
+    assert (len(text), text[0], text[-1]) == (MOST_TEXT, "b", "e")
+    assert error_text("x" * MOST_TEXT) == "x" * MOST_TEXT
+
+
+@given(st.text(st.characters(), max_size=5_000))
+def test_error_when_it_is_any_text_can_be_stored(given: str) -> None:
+    text = error_text(given)
+
+    assert text is not None
+    assert len(text) <= MOST_TEXT
+    assert "\0" not in text
+    text.encode()
+
+
+def test_error_when_it_cannot_be_said_is_its_type() -> None:
+    class Mute(Exception):  # noqa: N818  (a name)
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert headline(Mute()) == error_text(Mute()) == "Mute"
+
+
+@pytest.mark.parametrize("bad", [1, True, b"why", ["why"], ValueError, object()])
+def test_error_when_it_is_neither_text_nor_exception_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="error"):
+        error_text(bad)
+
+
+def test_errors_when_they_are_by_id_are_those_of_the_tasks() -> None:
+    assert error_texts({1: "a", 2: KeyError("b"), 3: "c"}, [2, 1]) == {2: "KeyError: 'b'", 1: "a"}
+    assert error_texts("a", [1]) == "a"
+    assert error_texts(None, [1]) is None
+
+
+@pytest.mark.parametrize("bad", [{}, {2: "b"}, {1: None}, {1: 5}])
+def test_errors_when_a_task_has_none_are_refused(bad: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="error"):
+        error_texts(bad, [1])
+
+
+def test_expressions_when_there_is_no_jitter_do_not_ask_for_the_id() -> None:
+    from tubeq_spark.storage.expression_parts import columns_of  # noqa: PLC0415
+
+    assert columns_of(predicates.backoff_us(Backoff(jitter=0))) == {"attempts"}
+    assert columns_of(predicates.backoff_us(Backoff())) == {"attempts", "task_id"}
+
+
+def test_row_when_it_is_not_taken_is_none_of_the_backoff() -> None:
+    for state, backoff in product((TaskState.READY, TaskState.DELAYED), (None, Backoff())):
+        row = task(state=state, owner=None, take_id=None)
+        assert row.seen_at(NOW, 1, backoff) == row.seen_at(NOW, 1, None)

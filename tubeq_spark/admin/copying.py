@@ -1,0 +1,264 @@
+"""Copies a queue to a new place: tubes with their tasks, ids, keys of puts, counts and moments.
+
+Steps, after a sweep of the source: refuse if tasks are taken or somebody may take some; write a mark; copy
+the tables of the tubes file by file; make the table of sessions with all number slots above the ids of the
+source; compare the copy with the source; make the registry in one commit; remove the mark. Before the
+registry is there the place is no queue, and nobody can open it. If the copy is interrupted, the next call
+goes on: by the mark it knows that the files there are its own. Nothing is written to the source.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.admin import opening
+from tubeq_spark.admin.engines import engines_of
+from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError
+from tubeq_spark.model import ids
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.reports import CopyReport
+from tubeq_spark.observe.sessions import sessions_of
+from tubeq_spark.observe.statistics import written_calls
+from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
+from tubeq_spark.storage.opened_location import WRITERS, OpenedLocation, allows_one_engine_only
+from tubeq_spark.storage.query import Select, count, greatest, least, named
+from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.storage.engine import Tables
+    from tubeq_spark.storage.native.file_copy import Place
+
+#: At the target while a copy is on its way.
+_MARK = "_tubeq_copy.json"
+_ROW = row()
+
+
+def copy(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    tubes: Sequence[TubeContext],
+    target: object,
+    source_options: Mapping[str, str] | None,
+    target_options: Mapping[str, str] | None,
+) -> CopyReport:
+    """Copy a queue that was just swept.
+
+    Args:
+        queue: The source, on the native engine.
+        opened: Its location.
+        tubes: All its tubes.
+        target: The new location.
+        source_options: What the library needs to reach the source.
+        target_options: Likewise, the target.
+
+    Raises:
+        InvalidOptionError: The target is no location, or not apart from the source.
+        TubeBusyError: Tasks are taken or may be, or the source has changed meanwhile.
+        StoreError: There is something else at the target, or a table cannot be copied.
+    """
+    location = Location.parse(target)
+    engines = engines_of(None, target, "native", target_options)
+    try:
+        new = OpenedLocation.without_spark(location, Durability(queue.config.durability))
+        _require_apart(opened, new)
+        refuse_mounts(location)
+        _require_quiet(queue, tubes)
+        from tubeq_spark.storage.native.file_copy import Place  # noqa: PLC0415  it is optional
+
+        places = Place(opened.uri, source_options or {}), Place(new.uri, target_options or {})
+        is_begun = _begin(engines.rows.tables, new, *places)
+        made = opening.make_context(engines, new, queue.clock, queue.config)
+        work = _Copy(queue, opened, made, new, *places)
+        if is_begun:
+            work.run(tubes)
+        return work.report(tubes)
+    finally:
+        engines.close()
+
+
+def _require_apart(opened: OpenedLocation, new: OpenedLocation) -> None:
+    one, other = f"{opened.uri}/", f"{new.uri}/"
+    if one.startswith(other) or other.startswith(one):
+        msg = f"target={new.location.text!r}: must be apart from {opened.location.text}"
+        raise InvalidOptionError(msg)
+
+
+def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
+    """Refuse a source whose tasks are taken, or may be taken meanwhile."""
+    for ctx in tubes:
+        is_taken = ctx.table.mine() & (_ROW.state == TaskState.TAKEN.value)
+        taken = queue.engine.rows(Select(ctx.table.name, {"n": count()}, is_taken))[0]["n"]
+        if taken:
+            msg = f"tube {ctx.record.name!r} has {taken} taken tasks: ack or release them first"
+            raise TubeBusyError(msg)
+    running = [ctx.record.name for ctx in tubes if not ctx.record.paused]
+    others = [info for info in sessions_of(queue, tubes) if info.uuid != queue.session.uuid]
+    if running and others:
+        where = ", ".join(sorted({f"{info.host} pid {info.pid}" for info in others}))
+        msg = (
+            f"programs use the queue ({where}): stop them, or pause the tubes {', '.join(running)}"
+        )
+        raise TubeBusyError(msg)
+
+
+def _begin(tables: Tables, new: OpenedLocation, source: Place, target: Place) -> bool:
+    """Write the mark, unless an earlier call has written it.
+
+    Returns:
+        False if an earlier call has made the whole copy, and nothing is left to do.
+
+    Raises:
+        StoreError: There is something that no earlier call with this source has left.
+    """
+    said = json.dumps({"from": source.uri}).encode()
+    mark = target.read(_MARK)
+    if tables.is_table(new.location.table(TUBES)):
+        if mark == said:
+            _finish(tables, new, target)
+            return False
+        msg = f"there is a queue at {new.location.text}: a copy needs a new place"
+        raise StoreError(msg)
+    if mark == said:
+        return True
+    if mark is not None or not target.is_empty():
+        msg = f"{new.location.text} is not empty: a copy needs a new place"
+        raise StoreError(msg)
+    target.write(_MARK, said)
+    return True
+
+
+def _finish(tables: Tables, new: OpenedLocation, target: Place) -> None:
+    """Let the native engine open the copy, where only one engine may, and remove the mark."""
+    registry = new.location.table(TUBES)
+    if allows_one_engine_only(new.uri) and tables.property(registry, WRITERS) is None:
+        tables.set_property(registry, WRITERS, "native")
+    target.remove(_MARK)
+
+
+class _Copy:
+    """One call of `copy`."""
+
+    def __init__(
+        self,
+        queue: QueueContext,
+        opened: OpenedLocation,
+        made: QueueContext,
+        new: OpenedLocation,
+        source: Place,
+        target: Place,
+    ) -> None:
+        self._queue, self._opened, self._source = queue, opened, source
+        self._made, self._new, self._target = made, new, target
+
+    def run(self, tubes: Sequence[TubeContext]) -> None:
+        """Copy all tubes but temporary ones, which end with their session."""
+        kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
+        versions = {ctx.record.name: self._copy_table(ctx) for ctx in kept}
+        self._make_sessions(kept)
+        for ctx in kept:
+            self._compare(ctx)
+            # Ids of what was put later could be given anew.
+            if self._queue.engine.tables.version(ctx.table.name) != versions[ctx.record.name]:
+                raise _changed(ctx)
+        self._make_registry([ctx.record.id for ctx in kept])
+        _finish(self._made.engine.tables, self._new, self._target)
+
+    def report(self, tubes: Sequence[TubeContext]) -> CopyReport:
+        """Tell what a whole copy has."""
+        temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
+        kept = [ctx for ctx in tubes if ctx.record.name not in temporary]
+        return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in kept}, temporary)
+
+    def _copy_table(self, ctx: TubeContext) -> int:
+        from tubeq_spark.storage.native.file_copy import copy_table  # noqa: PLC0415  it is optional
+
+        name = ctx.record.name
+        try:
+            version = copy_table(self._source, self._target, name)
+        except FileNotFoundError as error:
+            raise _changed(ctx) from error
+        tables, table = self._made.engine.tables, self._new.location.table(name)
+        # Who removes old commits differs (`schema.LOG_CLEANUP`).
+        wanted = "false" if self._target.is_local else "true"
+        if (tables.property(table, LOG_CLEANUP) or "true") != wanted:
+            tables.set_property(table, LOG_CLEANUP, wanted)
+        return version
+
+    def _make_sessions(self, tubes: Sequence[TubeContext]) -> None:
+        """Make the table of sessions, with the bounds of all slots and the calls so far."""
+        table_lock = self._new.table_lock(SESSIONS)
+        new = new_sessions(
+            self._new.location.table(SESSIONS), self._queue.config, local=self._target.is_local
+        )
+        with table_lock.changing(self._made.engine.committer):
+            self._made.engine.tables.create(new)
+        highest = max((self._highest(ctx) for ctx in tubes), default=0)
+        # Ids are in order of their milliseconds, those of one by slots.
+        floor = ids.tick_of(highest | ((1 << (ids.SLOT_BITS + ids.POSITION_BITS)) - 1)) + 1
+        bounds = self._queue.slots.bounds()
+        self._made.slots.raise_to({s: max(bounds.get(s, 0), floor) for s in range(ids.SLOTS)})
+        self._made.sessions.begin_with(written_calls(self._queue))
+
+    def _highest(self, ctx: TubeContext) -> int:
+        """The highest number that the rows of a tube have: as an id, or as a segment."""
+        columns = {
+            "task_id": greatest(_ROW.task_id),
+            "segment": greatest(_ROW.segment),
+            "moved": least(_ROW.segment),
+        }
+        where = ctx.table.mine() & (_ROW.segment != SEGMENT_0)
+        found = self._queue.engine.rows(Select(ctx.table.name, columns, where))[0]
+        return max(found["task_id"] or 0, found["segment"] or 0, ~(found["moved"] or 0))
+
+    def _compare(self, ctx: TubeContext) -> None:
+        source, made = self._counts(ctx, of_source=True), self._counts(ctx)
+        if source != made:
+            msg = (
+                f"the copy of tube {ctx.record.name!r} has {made[0]} tasks and {made[1]} done, and not "
+                f"{source[0]} and {source[1]}"
+            )
+            raise StoreError(msg)
+
+    def _counts(self, ctx: TubeContext, *, of_source: bool = False) -> tuple[int, int]:
+        """How many tasks a tube has, and how many have ended."""
+        queue, opened = (self._queue, self._opened) if of_source else (self._made, self._new)
+        table = opened.location.table(ctx.record.name)
+        rows = queue.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
+        log = queue.engine.tables.ended_log(table, ctx.record.id, for_sum=True)
+        return rows[0]["n"], log.native + log.told + sum(note.count or 0 for note in log.notes)
+
+    def _make_registry(self, tubes: Sequence[int]) -> None:
+        from tubeq_spark.storage.native.file_copy import create_with_rows  # noqa: PLC0415
+
+        table_lock = self._new.table_lock(TUBES)
+        name = self._new.location.table(TUBES)
+        new = new_registry(name, self._queue.config, local=self._target.is_local)
+        records = Select(self._opened.location.table(TUBES), named(*new.columns))
+        rows = self._queue.engine.arrow(records)
+        rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
+        if self._target.is_local:
+            # What is copied was not synced file by file.
+            os.sync()
+        with table_lock.changing(self._made.engine.committer):
+            create_with_rows(self._target, new, TUBES, rows)
+        if self._target.is_local:
+            table_lock.settle()
+
+
+def _changed(ctx: TubeContext) -> TubeBusyError:
+    return TubeBusyError(
+        f"tube {ctx.record.name!r} was changed while it was copied: stop all programs of the queue, and "
+        "copy again"
+    )

@@ -1,0 +1,32 @@
+"""`tubeq copy`: copies a queue to a new place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.call import Call
+
+
+def copy(
+    ctx: typer.Context,
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="Location of the queue, a path or URI")
+    ],
+    target: Annotated[str, typer.Argument(metavar="TO", help="A path or URI where nothing is")],
+) -> None:
+    """Copy a queue to a new place: ids, keys of puts, counts and moments stay.
+
+    Stop all programs of the queue before, or pause its tubes and stop those that put. If the call is
+    interrupted, nobody can open the copy, and the same call goes on.
+    """
+    call: Call = ctx.obj
+    settings = replace(call.settings, location=source, engine="native", remote=None)
+    with replace(call, settings=settings).queue() as queue:
+        report = queue.copy_to(target)
+        for name, tasks in report.tubes.items():
+            call.show({"tube": name, "tasks": tasks}, f"{name}: {tasks:,} tasks")
+        for name in report.left_out:
+            call.tell(f"{name} is temporary and was left out")

@@ -1,0 +1,142 @@
+"""Tells in one sentence why a task is not being handed out.
+
+Pure: the facts are given as data. A new reason is a field of `Facts`, whose default means that it does not
+hold, and a function in `_REASONS`, in the order in which a take would meet them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+#: Characters of an error that a sentence has.
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a task at a moment.
+
+    Attributes:
+        task_id: The task.
+        state: Its effective state; `None`: its ttl has ended.
+        until: When the lease, the delay or the life ends that `state` is about; `None`: never.
+        session: The session that holds it.
+        error: Why it failed last.
+        is_paused: Whether its tube is paused.
+        has_subqueues: Whether its tube has sub-queues.
+        utube: Its sub-queue.
+        busy_with: A taken task of its sub-queue.
+        busy_until: When the lease of that one ends; `None`: never.
+        is_locked: Whether a take has locked its sub-queue, and has not taken a task of it yet.
+        ahead: Ready tasks of its tube, or of its sub-queue, that come before it.
+        subqueues_ahead: Other free sub-queues whose first tasks come before it.
+    """
+
+    task_id: int
+    state: TaskState | None
+    until: dt.datetime | None = None
+    session: str | None = None
+    error: str | None = None
+    is_paused: bool = False
+    has_subqueues: bool = False
+    utube: str | None = None
+    busy_with: int | None = None
+    busy_until: dt.datetime | None = None
+    is_locked: bool = False
+    ahead: int = 0
+    subqueues_ahead: int = 0
+
+
+def sentence(facts: Facts) -> str:
+    """Why a task is not being handed out, or that it is next."""
+    said = next((said for reason in _REASONS if (said := reason(facts)) is not None), _NEXT)
+    return f"Task {facts.task_id} {said}."
+
+
+_NEXT = "is next: the next take gets it"
+
+
+def _life(facts: Facts) -> str | None:
+    if facts.state is None:
+        return f"is not handed out any more: its time to live ended at {_moment(facts.until)}"
+    return "is done" if facts.state is TaskState.DONE else None
+
+
+def _buried(facts: Facts) -> str | None:
+    if facts.state is not TaskState.BURIED:
+        return None
+    why = "" if facts.error is None else f"; it failed with: {_short(facts.error)}"
+    return f"is buried until somebody kicks it{why}"
+
+
+def _taken(facts: Facts) -> str | None:
+    if facts.state is not TaskState.TAKEN:
+        return None
+    return f"is taken by session {facts.session} {_until(facts.until)}"
+
+
+def _delayed(facts: Facts) -> str | None:
+    return f"is delayed {_until(facts.until)}" if facts.state is TaskState.DELAYED else None
+
+
+def _paused(facts: Facts) -> str | None:
+    return "waits: its tube is paused" if facts.is_paused else None
+
+
+def _busy(facts: Facts) -> str | None:
+    if facts.busy_with is None:
+        return None
+    lease = _until(facts.busy_until)
+    return (
+        f"waits: its sub-queue {facts.utube!r} is busy with task {facts.busy_with}, taken {lease}"
+    )
+
+
+def _locked(facts: Facts) -> str | None:
+    if not facts.is_locked:
+        return None
+    return f"waits: its sub-queue {facts.utube!r} is locked by a take that has not taken a task yet"
+
+
+def _behind(facts: Facts) -> str | None:
+    if not facts.ahead:
+        return None
+    of = f" of its sub-queue {facts.utube!r}" if facts.has_subqueues else ""
+    verb = "task{} comes" if facts.ahead == 1 else "tasks{} come"
+    return f"waits: {facts.ahead:,} {verb.format(of)} before it"
+
+
+def _behind_others(facts: Facts) -> str | None:
+    if not facts.subqueues_ahead:
+        return None
+    is_one = facts.subqueues_ahead == 1
+    firsts = (
+        "the first task of 1 other sub-queue comes"
+        if is_one
+        else f"the first tasks of {facts.subqueues_ahead:,} other sub-queues come"
+    )
+    return f"waits: it is the first of its sub-queue {facts.utube!r}, and {firsts} before it"
+
+
+_REASONS = (_life, _buried, _taken, _delayed, _paused, _busy, _locked, _behind, _behind_others)
+
+
+def _short(error: str) -> str:
+    """The line of an error that says most: the last one of a traceback."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    line = lines[-1] if lines else ""
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
+
+
+def _until(at: dt.datetime | None) -> str:
+    return "without an end" if at is None else f"until {_moment(at)}"
+
+
+def _moment(at: dt.datetime | None) -> str:
+    return "an unknown time" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,77 @@
+"""The sizes of payloads, and the refusal of those that are too large.
+
+A JSON payload has the bytes of its text. A typed one has the bytes of its texts and binary values, and
+eight for any other value in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.payloads.arrow_values import is_list, is_text, map_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Bytes that a value other than a text or a binary counts.
+OF_ONE = 8
+
+
+def refuse_large(column: pa.ChunkedArray, most: int, named: Callable[[int], str]) -> None:
+    """Refuse stored payloads some of which are too large.
+
+    Args:
+        column: The payloads, JSON texts or structs.
+        most: `QueueConfig.largest_payload`.
+        named: Names the payload at a position, for the message.
+
+    Raises:
+        InvalidOptionError: One has more than `most` bytes.
+    """
+    first = 0
+    for chunk in column.chunks:
+        found = sizes(chunk)
+        largest = pc.max(found).as_py() or 0
+        if largest > most:
+            raise too_large(named(first + pc.index(found, largest).as_py()), largest, most)
+        first += len(chunk)
+
+
+def too_large(name: str, size: int, most: int) -> InvalidOptionError:
+    """The error for a payload that is too large."""
+    return InvalidOptionError(
+        f"{name}: a payload of {size:,} bytes; must be at most {most:,} (largest_payload in "
+        "QueueConfig). Store the content elsewhere, and put its address"
+    )
+
+
+def sizes(values: pa.Array) -> pa.Array:
+    """The bytes that each value counts."""
+    kind = values.type
+    if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pc.fill_null(pc.binary_length(values).cast(pa.int64()), 0)
+    if pa.types.is_map(kind):
+        return sizes(map_entries(values))
+    if is_list(kind):
+        return _of_lists(values)
+    total = pc.multiply(pc.is_valid(values).cast(pa.int64()), 0 if _is_struct(kind) else OF_ONE)
+    for part in values.flatten() if _is_struct(kind) else ():
+        total = pc.add(total, sizes(part))
+    return total
+
+
+def _is_struct(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind))
+
+
+def _of_lists(values: pa.Array) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(values).cast(pa.int64()), 0)
+    ends = pc.cumulative_sum(lengths)
+    # The sum of all items before each item, and at last that of all.
+    items = pc.cumulative_sum(sizes(pc.list_flatten(values)))
+    before = pa.concat_arrays([pa.repeat(pa.scalar(0, pa.int64()), 1), items])
+    return pc.subtract(before.take(ends), before.take(pc.subtract(ends, lengths)))

@@ -1,0 +1,190 @@
+"""Copies tables file by file, also to another storage: the data files first, then the log that names them.
+
+A copy has the newest version of its table under the same number, with all that the log keeps: the ids of
+transactions, among them keys of puts and totals of ended tasks. Its log begins at a checkpoint, as after a
+clean-up. A copy to an object store that was interrupted goes on with the files that are missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import (
+    FileSelector,
+    FileSystem,
+    FileType,
+    LocalFileSystem,
+    PyFileSystem,
+    SubTreeFileSystem,
+)
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.durability.log_names import checkpoints_in
+from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native import errors, store_client
+from tubeq_spark.storage.native.open_location import schema_of_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tubeq_spark.storage.tables.schema import NewTable
+
+_LOG = "_delta_log"
+#: Bytes that are held in memory of a file.
+_PIECE = 8 << 20
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Run a block that reads and writes files.
+
+    Raises:
+        FileNotFoundError: One is not there.
+        StoreError: Anything else is wrong.
+    """
+    try:
+        with errors.reading():
+            yield
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise error.__cause__ from None
+        raise
+
+
+class Place:
+    """A directory on local files or an object store, with the client for it."""
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        """Use the directory, which need not exist."""
+        self.uri = uri
+        self.options = store_client.to_read(uri, options)
+        self._directory = directory = local_directory(uri)
+        self.is_local = directory is not None
+        #: What the library calls it.
+        self.path = uri if directory is None else str(directory)
+        self._files: FileSystem = (
+            PyFileSystem(DeltaStorageHandler(uri, self.options or None))
+            if directory is None
+            else SubTreeFileSystem(str(directory), LocalFileSystem())
+        )
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """The files in a directory and below, by their paths."""
+        with _reaching():
+            found = self._files.get_file_info(
+                FileSelector(directory, allow_not_found=True, recursive=True)
+            )
+        return {file.path: file.size for file in found if file.type == FileType.File}
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing."""
+        with _reaching():
+            return not self._files.get_file_info(FileSelector("", allow_not_found=True))
+
+    def read(self, path: str) -> bytes | None:
+        """The contents of a file; `None` if it does not exist."""
+        try:
+            with _reaching(), self._files.open_input_stream(path, compression=None) as file:
+                content: bytes = file.readall()
+        except FileNotFoundError:
+            return None
+        return content
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file."""
+        with _reaching(), self._written(path) as file:
+            file.write(content)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        with _reaching():
+            self._files.delete_file(path)
+
+    def fetch(self, other: Place, path: str) -> None:
+        """Copy a file from the same path of another place."""
+        with (
+            _reaching(),
+            other._files.open_input_stream(path, compression=None) as content,
+            self._written(path) as file,
+        ):
+            shutil.copyfileobj(content, file, _PIECE)
+
+    def _written(self, path: str) -> pa.NativeFile:
+        if self._directory is not None:
+            (self._directory / path).parent.mkdir(parents=True, exist_ok=True)
+        # The library takes bytes only, and gets such out of a buffer that is larger than each piece.
+        return self._files.open_output_stream(path, compression=None, buffer_size=2 * _PIECE)
+
+
+def copy_table(source: Place, target: Place, name: str) -> int:
+    """Copy a table.
+
+    Returns:
+        The version that was copied.
+
+    Raises:
+        StoreError: The table has files elsewhere, or features that are not copied.
+        FileNotFoundError: Somebody has cleaned it up meanwhile.
+    """
+    with _reaching():
+        newest = DeltaTable(f"{source.path}/{name}", storage_options=source.options or None)
+        version, files = newest.version(), pa.table(newest.get_add_actions())
+        features = newest.protocol().reader_features
+    paths = files.column("path").to_pylist()
+    if features or any("://" in path or path.startswith("/") for path in paths):
+        msg = f"table {name} cannot be copied: it has {', '.join(features or ['files elsewhere'])}"
+        raise StoreError(msg)
+    data = dict(zip(paths, files.column("size_bytes").to_pylist(), strict=True))
+    log = _log_at(source, name, version)
+    there = target.sizes(name)
+    for path in there:
+        if path.startswith(f"{name}/{_LOG}/") and path not in log:
+            target.remove(path)
+    for path, size in [*((f"{name}/{path}", size) for path, size in data.items()), *log.items()]:
+        # On local files a power cut may have left one of this length without its contents.
+        if target.is_local or there.get(path) != size:
+            target.fetch(source, path)
+    return version
+
+
+def _log_at(source: Place, name: str, version: int) -> dict[str, int]:
+    """The files of a log that a reader of a version needs, in the order in which they are written."""
+    found = {path.rpartition("/")[2]: size for path, size in source.sizes(f"{name}/{_LOG}").items()}
+    parts: dict[int, list[str]] = {}
+    checkpoints = checkpoints_in(found)
+    for file, of in checkpoints.items():
+        if of.files and of.version <= version:
+            parts.setdefault(of.version, []).append(file)
+    whole = [v for v, names in parts.items() if checkpoints[names[0]].files == len(names)]
+    first = max(whole, default=0)
+    commits = [f"{v:020}.json" for v in range(first, version + 1)]
+    missing = [commit for commit in (commits[1:] if whole else commits) if commit not in found]
+    if missing:
+        msg = f"table {name} cannot be copied: its log lacks {missing[0]}"
+        raise StoreError(msg)
+    # Without the file that points to a checkpoint, which is only a hint.
+    files = [*(parts[first] if whole else ()), *commits]
+    return {f"{name}/{_LOG}/{file}": found[file] for file in files if file in found}
+
+
+def create_with_rows(place: Place, new: NewTable, name: str, rows: pa.Table) -> None:
+    """Create a table with rows, in one commit or not at all.
+
+    Raises:
+        DeltaError: There is a table.
+    """
+    schema = pa.schema(schema_of_columns(new.columns).to_arrow())
+    write_deltalake(
+        f"{place.path}/{name}",
+        rows.select(schema.names).cast(schema),
+        mode="error",
+        partition_by=list(new.partitions),
+        configuration=dict(new.properties),
+        storage_options=store_client.to_commit(place.uri, place.options) or None,
+        commit_properties=CommitProperties(max_commit_retries=0),
+    )

@@ -1,0 +1,73 @@
+"""Reads what `model.reasons` needs to tell why a task is not being handed out. No commits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.model import refusals
+from tubeq_spark.model.reasons import Facts
+from tubeq_spark.model.stored_task import session_of
+from tubeq_spark.model.times import from_us
+from tubeq_spark.model.tube_types import position_of
+from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.subqueue_locks import lock_states
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+
+
+def facts(ctx: TubeContext, task_id: int) -> Facts:
+    """What is known of a task.
+
+    Raises:
+        TaskNotFoundError: There is no such task.
+    """
+    found = ctx.reader.by_ids([task_id])
+    if not found:
+        raise refusals.no_task(task_id)
+    now_us = ctx.queue.now_us()
+    over = ctx.queue.lapsed.owners(now_us)
+    row = ctx.seen(found[0], now_us, over)
+    if row is None:
+        return Facts(task_id=task_id, state=None, until=from_us(found[0].expires_at))
+    known = Facts(
+        task_id=task_id,
+        state=row.state,
+        until=from_us(row.next_event),
+        session=session_of(row.owner),
+        error=row.error,
+        is_paused=ctx.record.paused,
+        has_subqueues=ctx.driver.subqueues,
+        utube=row.utube,
+    )
+    if row.state is not TaskState.READY or known.is_paused:
+        return known
+    if ctx.driver.subqueues:
+        return _in_subqueue(ctx, row, known, now_us, over)
+    ahead = ctx.reader.ready_before(
+        position_of(row, ctx.table.order), now_us, ctx.max_attempts, over
+    )
+    return replace(known, ahead=ahead)
+
+
+def _in_subqueue(
+    ctx: TubeContext, row: StoredTask, known: Facts, now_us: int, over: Collection[str]
+) -> Facts:
+    """The facts of a ready task in a tube with sub-queues."""
+    most = ctx.max_attempts
+    taken = ctx.reader.first_taken(row.utube, now_us, most, over)
+    if taken is not None:
+        return replace(known, busy_with=taken.task_id, busy_until=from_us(taken.next_event))
+    locked = {lock.utube for lock in lock_states(ctx, now_us).fresh}
+    place = position_of(row, ctx.table.order)
+    ahead = ctx.reader.ready_before(place, now_us, most, over, [row.utube])
+    known = replace(known, is_locked=row.utube in locked, ahead=ahead)
+    if ahead or known.is_locked:
+        return known
+    busy = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, most, over)
+    others = ctx.subqueue_reader.heads_up_to(place, now_us, most, over, busy | locked | {row.utube})
+    return replace(known, subqueues_ahead=others)
