@@ -33,6 +33,7 @@ from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
+from tubeq_spark.verbs.together import AcksAndTakes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -67,8 +68,8 @@ class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
     While a commit of this tube runs, other verbs of the same queue object wait. Waiting verbs of
-    one kind share the next commit: puts with puts, takes with takes, acks with acks. All other
-    verbs run one after the other.
+    one kind share the next commit: puts with puts, takes with takes, acks with acks. Without Spark, in
+    types without sub-queues, acks and takes share one commit. All other verbs run one after the other.
     """
 
     def __init__(
@@ -84,20 +85,16 @@ class Tube:
         self._current = current
         self._drop = drop
         self._reopen = reopen
+        # None of them knows this object: a queue that is forgotten ends without a garbage collector.
         self._puts = GroupCommit[PutRequest, list[Task]](
-            lambda requests: put.put_group(self._ctx, requests)
+            lambda requests: put.put_group(current.ctx, requests)
         )
-        self._takes = GroupCommit[TakeRequest, TakenRows | None](
-            lambda requests: taking.take_group(self._ctx, requests)
-        )
+        self._together = AcksAndTakes(lambda: current.ctx)
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
-            lambda requests: taking.take_batches(self._ctx, requests)
+            lambda requests: taking.take_batches(current.ctx, requests)
         )
         self._batch_acks = GroupCommit[HeldBatch, int](
-            lambda batches: ack_whole(self._ctx, batches)
-        )
-        self._acks = GroupCommit[list[int], list[Task]](
-            lambda requests: settle.ack_group(self._ctx, requests)
+            lambda batches: ack_whole(current.ctx, batches)
         )
 
     def __repr__(self) -> str:
@@ -510,7 +507,7 @@ class Tube:
             return []
 
         def look() -> list[Task] | None:
-            taken = self._unless_paused(lambda: self._takes.submit(request))
+            taken = self._unless_paused(lambda: self._together.take(request))
             return taking.handed_out(self._ctx, taken) or None
 
         return taking.wait_for(self._ctx, timeout, look) or []
@@ -612,8 +609,9 @@ class Tube:
             InvalidOptionError: A bad argument.
 
         Commits: 1 MERGE if there are tasks to ack and ready tasks. One more before it if it finds
-        leases that have ended, as in `take`. Otherwise, and for tasks of a batch in types with
-        sub-queues, the commits of `ack_many` and `take_many`. Conflicts as these.
+        leases that have ended, as in `take`. Otherwise, and in types with sub-queues for tasks of a
+        batch and for a part of what a call has taken, the commits of `ack_many` and `take_many`.
+        Conflicts as these.
         """
         request = arguments.take_request("take", take, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
@@ -623,7 +621,7 @@ class Tube:
             if not ids:
                 return self._take(request, limit)
             if not request.count or self._ctx.record.paused:
-                self._acks.submit(ids)
+                self._together.ack(ids)
                 return self._take(request, limit)
             expire.end_lapsed_sessions(self._ctx)
             taken = exchange.exchange(self._ctx, ids, request)
@@ -786,7 +784,9 @@ class Tube:
             NotTakenError: This session does not hold it, or its ttr has passed.
 
         Commits: 1, a deletion of the lease segment's partition if it has no other task, else a
-        MERGE; shared with acks of other threads. Conflicts only with commits that end this lease.
+        MERGE; shared with acks of other threads. A take that shared its commit with takes of other
+        threads shares its lease segment, too. Conflicts only with commits that end a lease of this
+        lease segment.
         """
         return self.ack_many([task_id])[0]
 
@@ -805,7 +805,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        return self._many(task_ids, self._acks.submit)
+        return self._many(task_ids, self._together.ack)
 
     def release(
         self, task_id: int, *, delay: float | None = None, error: GivenError = None

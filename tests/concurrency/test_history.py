@@ -133,7 +133,7 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
         "kick(0)": 0,
         "delete": 1,
         "exchange": 1,
-        "exchange of a part": 2,
+        "exchange of a part": 1,
         "exchange for none": 1,
         "release_all": 1,
         "release_all of nothing": 0,

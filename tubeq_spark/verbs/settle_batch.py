@@ -9,11 +9,10 @@ changed; after it, the change is done.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.model.changes import Every, GiveBack, Named
+from tubeq_spark.model.changes import GiveBack
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import due
 from tubeq_spark.model.times import plus
@@ -21,17 +20,22 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.maintain import compact_at_times
-from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
+from tubeq_spark.verbs.settlement import (
+    MakeChange,
+    NamedRows,
+    WholeSegments,
+    removal,
+    settlement,
+)
 from tubeq_spark.verbs.subqueue_locks import free_held, free_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
-    from tubeq_spark.model.changes import Change, Which
+    from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.storage.statement import Affected
@@ -51,54 +55,6 @@ def ack_whole(ctx: TubeContext, batches: Sequence[HeldBatch]) -> list[int | Exce
         if ctx.driver.subqueues:
             free_locks(ctx, done)
     return acked
-
-
-@dataclass(frozen=True, slots=True)
-class _AllLeft:
-    """All tasks of some lease segments."""
-
-    lease_segments: Sequence[int]
-    count: int | None = None
-    whole: bool = True
-
-    @property
-    def chosen(self) -> Which:
-        """All of them."""
-        return Every()
-
-    def source(self) -> list[SettleRow]:
-        """The lease segments."""
-        return [SettleRow(segment, None) for segment in self.lease_segments]
-
-
-@dataclass(frozen=True, slots=True)
-class _Some:
-    """Named tasks of some lease segments, all of whose rows were read."""
-
-    lease_segments: Sequence[int]
-    rows: Sequence[tuple[int, int]]
-    named: Collection[int]
-
-    @property
-    def count(self) -> int:
-        """The number of named tasks."""
-        return len(self.named)
-
-    @property
-    def whole(self) -> bool:
-        """Whether all tasks are named."""
-        return len(self.named) == len(self.rows)
-
-    @property
-    def chosen(self) -> Which:
-        """The rows of the named tasks."""
-        return Named()
-
-    def source(self) -> list[SettleRow]:
-        """All rows of the lease segments."""
-        return [
-            SettleRow(segment, task_id, task_id in self.named) for segment, task_id in self.rows
-        ]
 
 
 class HeldBatch:
@@ -181,7 +137,7 @@ class HeldBatch:
         keeps: bool,
         frees: bool,
     ) -> Plan[int]:
-        selection = _AllLeft(self._lease_segments) if named is None else self._some(named)
+        selection = WholeSegments(self._lease_segments) if named is None else self._some(named)
         if selection.count == 0:
             return Plan(None, lambda _: 0)
         ctx = self._ctx
@@ -204,14 +160,14 @@ class HeldBatch:
 
         return Plan(settled.statement, finish)
 
-    def _some(self, named: set[int]) -> _Some:
+    def _some(self, named: set[int]) -> NamedRows:
         rows = self._ctx.reader.ids_in(self._lease_segments)
         if not rows:
             raise Stale
         foreign = named.difference(task_id for _, task_id in rows)
         if foreign:
             raise not_in_batch(foreign)
-        return _Some(self._lease_segments, rows, named)
+        return NamedRows(self._lease_segments, rows, named)
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries."""
@@ -236,7 +192,7 @@ class HeldBatch:
         end_due(ctx, ctx.queue.now_us())
 
         def attempt() -> Plan[int]:
-            selection = _AllLeft(ctx.reader.lease_segments_of(self.take_id, self.owner))
+            selection = WholeSegments(ctx.reader.lease_segments_of(self.take_id, self.owner))
             if not selection.lease_segments:
                 return Plan(None, lambda _: 0)
             self._lease_segments = list(selection.lease_segments)

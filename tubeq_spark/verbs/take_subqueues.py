@@ -182,7 +182,7 @@ class TakeSubqueues:
 
     def kept(self, ids: Sequence[int], found: NamedTasks) -> dict[str | None, int] | None:
         """The utube locks that an exchange keeps; `None` where it must not go on with them."""
-        if self._ctx.queue.held_tasks.find(self._ctx.record.id, ids) is None:
+        if not found.whole or self._ctx.queue.held_tasks.find(self._ctx.record.id, ids) is None:
             # Perhaps a batch's, which keeps its take id: it must not find others' tasks under it.
             return None
         return {row.utube: row.take_id for row in found.rows if row.take_id is not None}
@@ -244,8 +244,8 @@ class SubqueueChoice(Generic[H]):
         shares = shares_of(tasks.places, self.acquired)
         return statements.take(tasks.segments, shares, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: NamedTasks, lease: NewLease) -> Statement:
-        """The statement that moves them and removes what is acked."""
+    def exchange(self, found: NamedTasks, _moves: Mapping[int, int], lease: NewLease) -> Statement:
+        """The statement that moves them and removes what is acked, which are whole lease segments."""
         return self.ctx.subqueue_writer.exchange(
             _acked(found),
             self.tasks.segments,

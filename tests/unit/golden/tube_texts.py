@@ -43,6 +43,7 @@ from tubeq_spark.model.changes import (
     Older,
     Remove,
     Renew,
+    Share,
     Take,
     Takeable,
     Touch,
@@ -387,6 +388,10 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
     yield case("owners: 5", lambda tasks: tasks.owners(5))
     yield case("holders: now", lambda tasks: tasks.holders(NOW))
     yield case("take_ids_of: two", lambda tasks: tasks.take_ids_of(segments, "session/1"))
+    some = [{"segment": -5, "n": 2}]
+    yield case(
+        "counts_under: two", lambda tasks: tasks.counts_under(segments, "session/1"), some, some
+    )
     yield case("lease_segments_of: one", lambda tasks: tasks.lease_segments_of(-5, "session/1"))
 
 
@@ -512,7 +517,13 @@ def puts(table: TubeTable) -> Iterator[Case]:
             )
 
 
-PLACES = [(OrderPosition(1, 100), -21), (OrderPosition(2, 150), -22), (POSITION, -23)]
+PLACES = [
+    Share(OrderPosition(1, 100), -21, -21),
+    Share(OrderPosition(2, 150), -22, -22),
+    Share(POSITION, -23, -23),
+]
+#: The first and the last share a lease segment, which is that of the first.
+SHARED = [PLACES[0], PLACES[1], Share(POSITION, -21, -23)]
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
@@ -644,6 +655,10 @@ CHANGES: dict[str, Change] = {
     **BECOME,
     "Take: one lease segment": Take(PLACES[-1:], LEASE),
     "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
+    "Take: three take ids in one lease segment": Take(
+        [replace(share, segment=-21) for share in PLACES], LEASE
+    ),
+    "Take: three take ids in two lease segments": Take(SHARED, LEASE),
 }
 
 

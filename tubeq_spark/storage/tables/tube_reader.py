@@ -428,6 +428,20 @@ class TubeReader:
         )
         return sorted(each["segment"] for each in found)
 
+    def counts_under(self, take_ids: Collection[int], owner: str) -> dict[int, tuple[int, int]]:
+        """By segment how many tasks `owner` holds under some take ids, and how many are there."""
+        under = (_ROW.state == _TAKEN) & _ROW.claim.is_in(sorted(take_ids)) & (_ROW.owner == owner)
+        held = self._counts_by_segment(under)
+        if not held:
+            return {}
+        stored = self._counts_by_segment(_ROW.segment.is_in(sorted(held)))
+        return {segment: (count, stored.get(segment, 0)) for segment, count in held.items()}
+
+    def _counts_by_segment(self, where: Expression) -> dict[int, int]:
+        columns = {"segment": _ROW.segment, "n": count()}
+        found = self.engine.rows(self._table.select(columns, where, by=["segment"]))
+        return {each["segment"]: each["n"] for each in found}
+
 
 def _held(take_id: int, owner: str) -> Expression:
     """The tasks of a take that its owner still holds."""
