@@ -6,6 +6,10 @@ engine a put sometimes merges tiny segments, by a separate commit after it. Othe
 affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
 reads the number of stored tasks, and starts again if another put commits in between.
 
+With keys (`unique`) a put first reads the sequence of keys, then the tasks that have these keys, and starts
+again if another put of keys commits in between. It writes the ends of lives down first, by a commit of
+its own, where a task with one of the keys has ended.
+
 put_arrow: check all columns and values, count the rows by sub-queue, then the steps of `put_rows`. Ids
 follow the order of the rows.
 
