@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.model.failures import ErrorTexts, GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
-    from tubeq_spark.model.reports import UtubeCounts
+    from tubeq_spark.model.reports import BatchReport, UtubeCounts
     from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
@@ -61,6 +61,9 @@ __all__ = ["Tube", "first_tasks", "largest_subqueues"]
 
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
+
+#: More tasks than a tube can have.
+_ALL = 2**62
 
 
 @short_tracebacks
@@ -541,7 +544,7 @@ class Tube:
 
         Returns:
             A context manager: leaving the block acks the remaining tasks, an exception releases
-            them.
+            them, and `FailedTasks` those that it names. `Batch.process` calls a function with it.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -549,7 +552,7 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        return self._take_batch(n, timeout, per_utube, utube)
+        return self._take_batch(n, timeout, per_utube, utube, as_arrow=False)
 
     def take_arrow(
         self,
@@ -565,21 +568,27 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        return self._take_batch(n, timeout, per_utube, utube)
+        return self._take_batch(n, timeout, per_utube, utube, as_arrow=True)
 
     def _take_batch(
-        self, n: int, timeout: float | None, per_utube: int, utube: Utubes | None
+        self,
+        n: int,
+        timeout: float | None,
+        per_utube: int,
+        utube: Utubes | None,
+        *,
+        as_arrow: bool,
     ) -> Batch:
         request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
             if not request.count:
-                return Batch(self._current, None, self._batch_acks)
+                return Batch(self._current, None, self._batch_acks, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
             leased = taking.wait_for(self._ctx, limit, lambda: self._unless_paused(take))
             taking.undo_if_interrupted(self._ctx, leased)
-            return Batch(self._current, leased, self._batch_acks)
+            return Batch(self._current, leased, self._batch_acks, as_arrow=as_arrow)
 
         return self._verb(verb)
 
@@ -638,37 +647,42 @@ class Tube:
         per_utube: int = 1,
         checkpoint: str | Path | None = None,
         name: str | None = None,
+        halves: bool = True,
     ) -> StreamingQuery:
         """Process the tasks of the tube by a streaming query, which takes batches at each tick.
 
         At each tick the query takes batches, one after the other, until no task is ready. It acks a
-        batch when the handler returns. If the handler raises, the query releases the batch, logs
-        the error, and goes on with the next tick; tasks that have reached `max_attempts` are buried
-        instead. It does the same if a lease ends before the handler returns: then no task of the
-        batch is acked, because others may have taken some of them. Several queries on a tube take
-        different batches.
+        batch when the handler returns. The handler may name single tasks that failed: it returns or raises
+        `FailedTasks`, or returns a DataFrame with the columns `task_id` and `error` alone. These are released,
+        or buried if they have reached `max_attempts`, and the others are acked. If it raises anything else, it
+        is called again with halves of the batch, until the tasks that it fails at are found, as by
+        `Batch.process`; `halves=False` switches that off, and all tasks of the batch have failed. After a batch
+        of which nothing is done the query logs the error and goes on with the next tick. It does the same if a
+        lease ends before the handler returns: then no task of the batch is acked, because others may have taken
+        some of them. Several queries on a tube take different batches.
 
         Args:
             handler: `handler(df)` with the columns of `Batch.df`; it may run for the ttr of the
-                tasks. It gets a task again if the task was not acked.
+                tasks. It gets a task again if the task was not acked, or was in a batch that failed, so it
+                must be idempotent for each task.
             batch_size: Tasks in a batch at most, >= 1.
             trigger: Time from one tick to the next, such as "10 seconds". With `None` the query
-                processes the ready tasks and ends; it also ends at the first batch that fails. This
-                is Spark's `availableNow`, the only trigger on serverless platforms.
+                processes the ready tasks and ends; it also ends at the first batch of which nothing is
+                done. This is Spark's `availableNow`, the only trigger on serverless platforms.
             per_utube: As for `take_many`.
             checkpoint: Directory of the query's checkpoint, which contains only the number of
                 ticks; by default a temporary directory.
             name: Name of the query.
+            halves: Whether a batch that fails is halved to find the bad tasks.
 
         Returns:
-            The query. Its `stop()` waits for the current batch. It ends with an error when the
+            The query. Its `stop()` waits for the current call, and gives back what it has not tried. It ends with an error when the
             queue is closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.
 
-        Commits: for each batch those of `take_df`, and 1 for its ack or release; none at a tick
-        that finds no task. Conflicts as these.
+        Commits: for each batch those of `take_df` and of `Batch.process`; none at a tick that finds no task. Conflicts as these.
         """
         if not callable(handler):
             validation.refuse("handler", handler, "a function of a DataFrame")
@@ -680,9 +694,12 @@ class Tube:
 
         unsettled: list[Batch] = []
 
+        def handle(batch: Batch, stop: Callable[[], bool]) -> BatchReport:
+            return batch.process(handler, halves=halves, stop=stop)
+
         def tick(goes_on: Callable[[], bool]) -> None:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
-            process.work_off(self.name, take, handler, goes_on, unsettled)
+            process.work_off(self.name, take, handle, goes_on, unsettled)
 
         return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
@@ -952,23 +969,33 @@ class Tube:
         """
         return self._many(task_ids, lambda ids: settle.delete(self._ctx, ids))
 
-    def kick(self, count: int = 1) -> int:
+    def kick(self, count: int | None = 1, *, where: str | None = None) -> int:
         """Make buried tasks ready again, in their order; their attempts begin at 0 again.
 
         Args:
-            count: How many at most, >= 0.
+            count: How many at most, >= 0; `None`: all.
+            where: Which ones: a condition in SQL over the columns of `df`, such as `"attempts >= 3 AND error
+                LIKE '%timeout%'"`. It has `AND OR NOT`, comparisons, `IN`, `BETWEEN`, `LIKE`, `IS NULL`, and
+                the functions `coalesce contains endswith length startswith`; texts, numbers, and moments such
+                as `TIMESTAMP '2026-11-21 08:30:00'`, in UTC unless they have a zone. It compares values of one
+                kind only, and the payload as JSON text.
 
         Returns:
             The number of kicked tasks.
 
         Raises:
-            InvalidOptionError: A bad count.
+            InvalidOptionError: A bad count; or `where` is no such condition, or names another column.
 
-        Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the
-        same segments.
+        Commits: 1, none if no task is buried. With `where`, 1 for each 10,000 tasks: it reads the ids of all
+        tasks first, and leaves those that others kick, remove or change until their commit. Stopped between two
+        commits it has kicked the first ones. Conflicts with other commits that change tasks of the same
+        segments.
         """
-        number = validation.count("count", count)
-        return self._verb(lambda: settle.kick(self._ctx, number) if number else 0)
+        number = None if count is None else validation.count("count", count)
+        if where is not None:
+            return self._verb(lambda: settle.kick_where(self._ctx, where, number))
+        most = _ALL if number is None else number
+        return self._verb(lambda: settle.kick(self._ctx, most) if most else 0)
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks ready again, named by their ids; their attempts start anew.

@@ -34,6 +34,8 @@ ON = {
     "test_addressed": ENGINES,
     "test_arrow": ENGINES,
     "test_bad_input": ENGINES[:2],
+    "test_failed_tasks": ENGINES,
+    "test_kick_where": ENGINES,
     "test_large": ENGINES,
     "test_leases": ENGINES[:2],
     "test_looking": ENGINES[:2],

@@ -299,6 +299,13 @@ CASES = (
         "ar",
     ),
     Case(
+        "kick_by_a_condition",
+        lambda b: [b.tube.bury(task_id) for task_id in b.taken("ab")],
+        lambda b, _: b.tube.kick(None, where="data = '\"b\"'"),
+        1,
+        "a! br",
+    ),
+    Case(
         "delete",
         lambda b: (b.put("ab"), b.tube.peek(b.tube.put("c").task_id))[1],
         lambda b, task: letters([b.tube.delete(task.task_id)]),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.concurrency.support import (
@@ -25,7 +26,7 @@ from tests.concurrency.support import (
     stored,
 )
 from tests.thorough import on_spark
-from tubeq_spark import PutItem, Queue, TubeNotFoundError
+from tubeq_spark import Bury, FailedTasks, PutItem, Queue, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,21 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 MOST_COMMITS = 12
+
+
+def batch_after_an_error(world: World, letters: str) -> Batch:
+    """A batch of a tube that has the columns that the first error adds."""
+    world.rival.put("x")
+    world.rival.take_arrow(1).release(error="first")
+    world.rival.truncate()
+    return batch_of(world, letters)
+
+
+def failing(world: World, letters: str) -> Callable[[Any], FailedTasks]:
+    """A handler that buries the first of some tasks, and fails at the others."""
+    ids = {task.data: task.task_id for task in world.rival.tasks_by_state("t")}
+    reasons = {ids[letter]: Bury("never") if letter == letters[0] else "bad" for letter in letters}
+    return lambda _table: FailedTasks(reasons)
 
 
 @dataclass(frozen=True)
@@ -284,6 +300,12 @@ CASES = (
         ("a! b! c!", "a! br cr"),
     ),
     Case(
+        "kick_by_a_condition",
+        lambda w: bury_all(w, "abc"),
+        lambda w, _: w.tube.kick(2, where="data IN ('\"b\"', '\"c\"')"),
+        ("a! b! c!", "a! br cr"),
+    ),
+    Case(
         "bury_what_another_holds",
         lambda w: taken_by_rival(w, "abc"),
         lambda w, i: w.tube.bury(i[0]),
@@ -355,6 +377,13 @@ CASES = (
         lambda w: batch_of(w, "ab"),
         lambda _, batch: batch.release(delay=5),
         ("at bt", "a~ b~"),
+    ),
+    Case(
+        "batch_fail_of_some_and_ack_of_the_rest",
+        lambda w: batch_after_an_error(w, "abcd"),
+        lambda w, batch: batch.process(failing(w, "bc")),
+        ("at bt ct dt", "at b! ct dt", "at b! cr dt", "b! cr"),
+        swept="b! cr",
     ),
 )
 
@@ -562,3 +591,31 @@ def test_create_tube_when_it_stops_before_or_after_its_commit_leaves_a_name_that
         assert task is not None
         assert rivals.create_tube(name, if_not_exists=True) is tube
         assert stored(mine.tube(name)) == "ar"
+
+
+class ProcessEndError(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.without_spark
+def test_kick_by_a_condition_when_it_stops_between_two_commits_has_kicked_the_first_tasks(
+    world: World,
+) -> None:
+    count = 10_002
+    world.rival.put_arrow(pa.table({"data": ['"x"'] * count}))
+    world.rival.bury_many(ids_of(world.rival.tasks_by_state("r")))
+
+    def end() -> None:
+        raise ProcessEndError
+
+    with (
+        world.probe.interrupted("decided", "kick", end, nth=2),
+        pytest.raises(ProcessEndError),
+    ):
+        world.tube.kick(None, where="data = '\"x\"'")
+
+    kicked, left = ids_of(world.rival.tasks_by_state("r")), ids_of(world.rival.tasks_by_state("!"))
+    assert len(kicked) + len(left) == count
+    assert len(left) == 2
+    assert max(kicked) < min(left)
+    world.rival.truncate()

@@ -145,12 +145,17 @@ def unique(value: Any) -> str:
 
 def _name(argument: str, value: Any, allowed: str) -> str:
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            refuse(argument, value, allowed)
-        return str(value)
+        return utf8(argument, value, allowed)
     return str(_integer(argument, value, allowed))
+
+
+def utf8(argument: str, value: str, allowed: str = "a text without lone surrogates") -> str:
+    """A text that can be stored."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        refuse(argument, value, allowed)
+    return str(value)
 
 
 def utubes(value: Any) -> frozenset[str | None]:

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.model.changes import GiveBack
+from tubeq_spark.model.changes import GiveBack, Renew
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import due
 from tubeq_spark.model.times import plus
@@ -23,6 +23,7 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.maintain import compact_at_times
+from tubeq_spark.verbs.renew import new_lease
 from tubeq_spark.verbs.settlement import (
     MakeChange,
     NamedRows,
@@ -33,7 +34,7 @@ from tubeq_spark.verbs.settlement import (
 from tubeq_spark.verbs.subqueue_locks import free_held, free_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
@@ -70,6 +71,7 @@ class HeldBatch:
         #: Where its tasks are: the segment it was handed out in, unless others took some out of it.
         self._lease_segments = leased.segments
         self._until = leased.until
+        self._ttr = leased.ttr
         self.is_left = leased.count > 0
 
     @property
@@ -88,6 +90,8 @@ class HeldBatch:
         make_change: MakeChange[Change] | None = None,
         *,
         frees: bool = True,
+        keeps: bool = False,
+        wears: bool = True,
     ) -> int:
         """Settle the remaining or the named tasks. One commit, and one to the utube locks.
 
@@ -96,6 +100,8 @@ class HeldBatch:
             named: Ids; `None` is all that is left.
             make_change: What becomes of the tasks; `None`: they are removed.
             frees: Whether the sub-queues of a whole batch are freed: else the caller does it.
+            keeps: Whether the tasks stay held.
+            wears: Whether a release buries tasks that have used up their attempts.
 
         Returns:
             The number of tasks.
@@ -111,13 +117,14 @@ class HeldBatch:
             if not memory.once():
                 self._find()
             self._require_lease()
-            worn = self._worn(named) if event == "release" else 0
-            return self._plan(named, make_change, keeps=event == "touch", frees=frees)
+            worn = self._worn(named) if event == "release" and wears else 0
+            return self._plan(named, make_change, keeps=keeps, frees=frees)
 
         settled = self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
-        self._ctx.count(event, settled)
+        if event != "renew":
+            self._ctx.count(event, settled)
         self._ctx.count("bury", worn)
-        if event != "touch":
+        if not keeps:
             self._ctx.table_lock.wake_takes()
         if event in ("release", "bury"):
             compact_at_times(self._ctx)
@@ -125,9 +132,37 @@ class HeldBatch:
 
     def longer(self, amount_us: int) -> None:
         """Record that a touch of all remaining tasks made the leases longer."""
-        self._until = plus(self._until, amount_us)
+        self._ttr = plus(self._ttr, amount_us)
+        self._lasts(plus(self._until, amount_us))
+
+    def renew(self) -> None:
+        """Begin the leases of all remaining tasks anew, if half of the first one is over. One commit."""
+        ctx, now_us = self._ctx, self._ctx.queue.now_us()
+        if self._until is None or self._ttr is None or self._until - now_us > self._ttr // 2:
+            return
+        leases: list[NewLease] = []
+
+        def renewed(_dest: int, moves: dict[int, int]) -> Renew:
+            leases.append(new_lease(ctx, self.owner))
+            return Renew(moves, leases[-1])
+
+        self.settle("renew", None, renewed, keeps=True)
+        if leases:
+            self._lasts(leases[-1].end(self._ttr))
+
+    def ids(self) -> list[int]:
+        """The ids of the remaining tasks, in their order."""
+        return self._ctx.reader.batch_ids(self.take_id, self.owner)
+
+    def worn(self, named: Collection[int], attempts: int) -> set[int]:
+        """Those of the named tasks that were taken at least so often."""
+        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
+        return set(self._ctx.reader.worn_in(segments, attempts) if segments else ()) & set(named)
+
+    def _lasts(self, until: int | None) -> None:
+        self._until = until
         if self.is_left:
-            self._ctx.queue.held_tasks.add_batch(self.take_id, self._until)
+            self._ctx.queue.held_tasks.add_batch(self.take_id, until)
 
     def _plan(
         self,

@@ -67,6 +67,7 @@ from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
+from tubeq_spark.storage.user_condition import UserCondition
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -77,6 +78,13 @@ if TYPE_CHECKING:
 __all__ = ["tube_cases"]
 
 ATTEMPTS = (None, 3)
+#: A condition of a program with each form that it may have.
+PICKS = (
+    "state = '!' AND NOT ((pri < 5 OR attempts BETWEEN 2 AND 3) AND utube LIKE '%it''s 100ß_' AND owner IS NOT NULL "
+    "AND NOT (ttl > 1.5 AND ttr <= 60) AND created >= TIMESTAMP '2026-11-21 08:30:00.5+01:00' "
+    "AND coalesce(utube, '') NOT IN ('a', 'b') AND length(owner) <> 3 AND startswith(utube, '10%') "
+    "AND NOT contains(owner, 'x'))"
+)
 
 
 def tube_cases() -> Iterator[Case]:
@@ -224,6 +232,17 @@ def reads(table: TubeTable) -> Iterator[Case]:
     yield case("by_ids: one, and two that are no ids", lambda tasks: tasks.by_ids([5, -1, 1 << 63]))
     yield case(f"by_ids: {MANY}", lambda tasks: tasks.by_ids(range(MANY)))
     yield case("buried: 5", lambda tasks: tasks.buried(NOW, POSITION, 5))
+    where = UserCondition(PICKS, table.shown).expression
+    for title, limit in (("all", None), ("5", 5)):
+        yield case(
+            f"buried_ids: {title} of a program's condition",
+            lambda tasks, limit=limit: tasks.buried_ids(NOW, where, limit),
+        )
+    for ids in (range(30), range(MANY)):
+        yield case(
+            f"buried_among: {len(ids)}, of a program's condition",
+            lambda tasks, ids=ids: tasks.buried_among(ids, NOW, where),
+        )
     yield case("due_tasks: 5", lambda tasks: tasks.due_tasks(NOW, 5))
     for (names, over), most in product(OWNERS.items(), ATTEMPTS):
         yield case(
@@ -375,6 +394,7 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
             f"is_behind: max_attempts {most}",
             lambda tasks, most=most: tasks.is_behind(segments, NOW, most),
         )
+    yield case("batch_ids: of a take", lambda tasks: tasks.batch_ids(-5, "session/1"))
     yield case("batch: 5 expected", lambda tasks: tasks.batch(-5, "session/1", 5))
     ids = pa.table({"segment": [-5], "task_id": [1]})
     yield case("ids_in: two", lambda tasks: tasks.ids_in(segments), ids)
