@@ -223,9 +223,10 @@ class Tube:
         ttr: float | None = None,
         delay: float | None = None,
         utube: str | int | None = None,
+        unique: str | int | None = None,
         timeout: float = 0,
     ) -> Task | None:
-        """Add a task.
+        """Add a task, unless a stored one has its key.
 
         As in Tarantool, except that an option which the tube's type lacks is refused.
 
@@ -237,10 +238,15 @@ class Tube:
             ttr: Seconds for which a consumer may hold it, > 0; the ttl by default.
             delay: Seconds before it can be taken, >= 0; added to its ttl.
             utube: Its sub-queue.
+            unique: Its key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
+                most one stored task of the tube has a key, in whatever state. The key is free when the
+                task is gone.
             timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
-            The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds.
+            The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds. If a
+            stored task has the key, that task in its state, which this call has not changed: it
+            needs no free capacity, and counts no `put`.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
@@ -250,8 +256,14 @@ class Tube:
         a capacity with other puts, but never with takes and acks. On the native engine one put in
         some dozens also compacts small segments, in a commit of its own. That commit conflicts with
         takes of these segments, and takes win.
+
+        With a key the commit is a MERGE that makes a sequence greater, none if the key is there. It
+        conflicts with other puts of keys, and never with puts without a key, takes and acks. A task that has the key and whose ttl has ended is written
+        down first, by one more commit. The put reads the column of keys, but not of the files
+        whose statistics exclude the key. The first key of a tube adds columns, as `alter` says.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
+        options["unique"] = unique
         tasks = self.put_many([data], timeout=timeout, **options)
         return tasks[0] if tasks else None
 
@@ -260,24 +272,29 @@ class Tube:
 
         Args:
             items: Data, or `PutItem`s with their own options.
-            **options: As for `put`; defaults for the items.
+            **options: As for `put`; defaults for the items. A `unique` for all items makes one task:
+                give each `PutItem` its own.
 
         Returns:
-            The tasks in the order of the items, with rising ids. An empty list if the tube lacked
-            the capacity for all of them for `timeout` seconds.
+            The tasks in the order of the items. Added ones have rising ids. For an item whose key a
+            stored task or an earlier item has, it is that task. An empty list if the tube lacked
+            the capacity for all that were to be added for `timeout` seconds.
 
         Raises:
             InvalidOptionError: Any item or option is bad; nothing was written.
             TypeError: An unknown option, or `items` is a string or a mapping.
 
-        Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`. On the native
-        engine it also compacts sometimes, as `put` does.
+        Commits: 1 (none for no items, and if all keys are there), an insert-only MERGE; with keys
+        one that makes the sequence of these greater. Conflicts as `put`. On the native engine it
+        also compacts sometimes, as `put` does.
         """
         call = arguments.put_call(items, options, self._ctx.driver)
 
         def attempt() -> list[Task]:
             # Prepared again for each try: the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
+            if request.has_keys:
+                self._current.upgrade()
             return put.put_many(self._ctx, self._puts, request)
 
         def verb() -> list[Task]:
@@ -300,15 +317,15 @@ class Tube:
 
         Args:
             df: Columns `data` (JSON text; with a `schema`, its columns). Optional columns are those
-                of `pri ttl ttr delay utube` that the tube's type has; NULL means the tube's
-                default.
+                of `pri ttl ttr delay utube unique` that the tube's type has; NULL means the tube's
+                default, or no key.
             key: Identity of this put: a second put with the same key adds nothing, for at least
                 `config.key_days`. Use one key for a batch, because each key is an entry in the
                 table's log.
 
         Returns:
             The number of added tasks, with the first and last id; ids follow the order of
-            partitions.
+            partitions. Rows whose `unique` a stored task has, or an earlier row, are not added.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
@@ -321,7 +338,10 @@ class Tube:
 
         Commits: 1, an append. Conflicts only with a put of the same key. In a tube with a capacity
         it is a MERGE, which conflicts with other puts; if the capacity is too small for all rows,
-        it makes no commit, and the count is 0.
+        it makes no commit, and the count is 0. With a column `unique` the new rows are found by a
+        join with the stored keys, into one more local checkpoint; the commit is a MERGE, which
+        conflicts with all puts of keys. A `key` of rows with `unique` is remembered apart from
+        that of rows without.
         """
         if not hasattr(df, "sparkSession"):
             validation.refuse("df", type(df), "a DataFrame of Spark; for this use put_arrow")
@@ -329,7 +349,12 @@ class Tube:
         self._ctx.queue.require_spark()
         from tubeq_spark.verbs import put_frame  # noqa: PLC0415  pyspark is optional
 
-        return self._verb(lambda: put_frame.put_df(self._ctx, df, identity), on_spark=True)
+        def verb() -> PutResult:
+            frame = put_frame.count_frame(self._ctx, df)
+            ctx = self._current.upgrade() if frame.has_keys else self._ctx
+            return put_frame.put_df(ctx, frame, identity)
+
+        return self._verb(verb, on_spark=True)
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
         """Add the rows of an Arrow table in this process, all of them in one commit or none.
@@ -341,12 +366,13 @@ class Tube:
             table: A `pyarrow.Table`, a `RecordBatch`, a `RecordBatchReader`, or an object that
                 Arrow converts to a table, such as a DataFrame of polars or pandas. It has the
                 column `data` (JSON text; with a `schema`, its columns). Optional columns are those
-                of `pri` (integers), `ttl ttr delay` (seconds) and `utube` (strings or integers)
-                that the tube's type has; null means the tube's default.
+                of `pri` (integers), `ttl ttr delay` (seconds), `utube` and `unique` (strings or
+                integers) that the tube's type has; null means the tube's default, or no key.
             key: Identity of this put, as for `put_df`. Both methods share their keys.
 
         Returns:
-            The number of added tasks, with the first and last id; ids follow the order of the rows.
+            The number of added tasks, with the first and last id; ids follow the order of the
+            rows. Rows whose `unique` a stored task has, or an earlier row, are not added.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
@@ -358,10 +384,17 @@ class Tube:
         Commits: 1 (none for no rows), an insert as in `put_many`, which conflicts with nothing;
         with a `key` an append, which conflicts with a put of the same key. In a tube with a
         capacity it is a MERGE, which conflicts with other puts; if the capacity is too small for
-        all rows, it makes no commit, and the count is 0.
+        all rows, it makes no commit, and the count is 0. With keys it is the MERGE of `put_many`,
+        also with a `key`, which then is remembered apart from keys of puts without `unique`.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
-        return self._verb(lambda: put.put_arrow(self._ctx, as_table(table), identity))
+
+        def verb() -> PutResult:
+            rows = put.checked_rows(self._ctx, as_table(table))
+            ctx = self._ctx if rows.unique is None else self._current.upgrade()
+            return put.put_arrow(ctx, rows, identity)
+
+        return self._verb(verb)
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
@@ -399,7 +432,10 @@ class Tube:
         sink.require_identity(self._ctx, name)
 
         def put_batch(df: DataFrame, batch_id: int) -> None:
-            self._verb(lambda: sink.put_batch(self._ctx, df, batch_id, name, wait), on_spark=True)
+            upgrade = self._current.upgrade
+            self._verb(
+                lambda: sink.put_batch(self._ctx, df, batch_id, name, wait, upgrade), on_spark=True
+            )
 
         return put_batch
 

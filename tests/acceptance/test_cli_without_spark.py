@@ -154,6 +154,23 @@ def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
     assert counts(queue, tube) == {"ready": 4, "total": 4}
 
 
+def test_put_when_keys_are_there_puts_the_others_and_counts_these(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    lines = '{"url": "a"}\n{"url": "b"}\n{"url": "a"}\n{"n": 1}\n'
+
+    first = tubeq("put", tube.name, "--unique-field=url", "--json", stdin=lines)
+    again = tubeq("put", tube.name, "--unique-field=url", "--batch=2", "--json", stdin=lines)
+    one = tubeq("put", tube.name, "--unique=a", stdin="5\n6\n")
+    bad = tubeq("put", tube.name, "--unique-field=url", stdin='{"url": [1]}\n')
+
+    assert [results(result)[0]["count"] for result in (first, again)] == [3, 1]
+    assert one.stdout == f"put 0 tasks into {tube.name}\n"
+    assert (bad.exit_code, "unique" in bad.stderr) == (2, True)
+    assert data_of(tube.tasks_by_state("r")) == [{"url": "a"}, {"url": "b"}, {"n": 1}, {"n": 1}]
+
+
 def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq, new_tube: NewTube) -> None:
     tube = new_tube("limfifottl", capacity=3)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.concurrency.s3_store import served
 from tests.queries import select
-from tubeq_spark import CommitUnknownError, TubeqError
+from tubeq_spark import CommitUnknownError, PutItem, TubeqError
 from tubeq_spark.storage.expression import row
 
 if TYPE_CHECKING:
@@ -116,6 +116,15 @@ def twice_with_a_key(bench: Bench, _: object) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+def twice_with_keys(bench: Bench, _: object) -> str:
+    """Put tasks with keys, and once more, one by one and as a table."""
+    items = [PutItem(letter, unique=letter) for letter in "ab"]
+    tasks = bench.tube.put_many(items)
+    assert bench.tube.put_many(items) == tasks
+    added = bench.tube.put_arrow(table("bc").append_column("unique", [["b", "c"]])).count
+    return f"{letters(tasks)}{added}"
+
+
 def take_of_subqueues(bench: Bench, _: object) -> str:
     """Take for three, where two may have a task."""
     return letters(bench.tube.take(0) for _ in range(3))
@@ -181,6 +190,7 @@ CASES = (
     ),
     Case("put_arrow", lambda _: None, lambda b, _: b.tube.put_arrow(table("ab")).count, 2, "ar br"),
     Case("put_arrow_with_a_key", lambda _: None, twice_with_a_key, (2, 0), "ar br"),
+    Case("put_with_keys", lambda _: None, twice_with_keys, "ab1", "ar br cr"),
     Case(
         "put_with_a_capacity",
         lambda _: None,

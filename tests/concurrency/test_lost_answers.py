@@ -131,6 +131,14 @@ CASES = (
         "ar br",
     ),
     Case(
+        "put of keys",
+        lambda w: w.tube._current.upgrade(),
+        lambda w, _: names(w.tube.put_many([PutItem(n, unique="k") for n in "ab"])),
+        "put",
+        "aa",
+        "ar",
+    ),
+    Case(
         "take",
         lambda w: put(w, "abc"),
         lambda w, _: names(w.tube.take_many(2)),

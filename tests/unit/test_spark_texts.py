@@ -31,6 +31,7 @@ from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
@@ -52,6 +53,7 @@ MAKERS = (
     SubqueueWriter,
     SegmentReader,
     TubeReader,
+    UniqueKeys,
     UtubeLocks,
     VacuumNotes,
 )

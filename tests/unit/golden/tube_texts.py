@@ -13,10 +13,12 @@ from tests.unit.golden.sample_values import (
     AGED_TUBE,
     DATA_FRAME,
     HEADROOM,
+    KEYED,
     LATER,
     LEASE,
     MANY,
     NAMES,
+    NEW_KEYED_ROWS,
     NEW_ROWS,
     NOW,
     OWNERS,
@@ -54,8 +56,9 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.location import identifier, path_table
+from tubeq_spark.storage.rows import CapacityState, KeyState
 from tubeq_spark.storage.statement import ExchangedRow, PutIdentity, SettleRow, SubqueueShare
-from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
+from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
@@ -63,6 +66,7 @@ from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.storage.user_condition import UserCondition
 from tubeq_spark.task import TaskState
 
@@ -110,7 +114,55 @@ def tube_cases() -> Iterator[Case]:
     yield from rare_names()
     yield from all_takes()
     yield from counting_of_many()
+    yield from keys(KEYED)
     yield from with_backoff()
+
+
+def keys(table: TubeTable) -> Iterator[Case]:
+    """The cases of keys."""
+    reader = lambda made: UniqueKeys(made.engine, table, TubeReader(made.engine, table))  # noqa: E731
+    identity = PutIdentity.of_batch("plain", 8)
+    yield Case("UniqueKeys.look: no identity", lambda made: reader(made).look())
+    yield Case("UniqueKeys.look: an identity", lambda made: reader(made).look(identity))
+    yield Case("UniqueKeys.has_ended: ", lambda made: reader(made).has_ended(NOW, 3), [[{"n": 1}]])
+    for said, some in {
+        "rare names": [name for name in NAMES if name is not None],
+        f"{MANY}": [str(n) for n in range(MANY)],
+    }.items():
+        yield Case(
+            f"UniqueKeys.find: {said}",
+            lambda made, some=some: reader(made).find(some),
+            [[{"task_id": 5}]],
+        )
+        yield Case(
+            f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW, None)
+        )
+    yield Case(
+        "SegmentReader.leftover_segments: a tube with keys",
+        lambda made: SegmentReader(made.engine, table).leftover_segments(),
+    )
+    for said, room, named in (
+        ("keys", None, None),
+        ("keys and an identity", None, identity),
+        ("keys and a capacity", CapacityState(4, 5, False, None), None),
+        ("keys, a capacity and an identity", CapacityState(4, 5, False, 3), identity),
+    ):
+        for rows, data in (("", NEW_KEYED_ROWS), (", a DataFrame", DATA_FRAME)):
+            yield Case(
+                f"CapacityGate.put: {said}{rows}",
+                lambda made, room=room, named=named, data=data: CapacityGate(
+                    made.engine, table, made.fresh
+                ).put(
+                    data,
+                    3,
+                    [10, 11],
+                    room,
+                    now_us=NOW,
+                    identity=named,
+                    forget_us=NOW - 5 * US,
+                    keys=KeyState(7, False, None),
+                ),
+            )
 
 
 def with_backoff() -> Iterator[Case]:

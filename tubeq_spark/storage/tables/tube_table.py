@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 #: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
 SEGMENT_0 = 0
+#: The segment of the sequence of keys (`unique_keys`): no number that was ever made is so low.
+KEY_SEGMENT = -(1 << 63) + 1
+#: All segments without a task.
+OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT)
 _ROW = row()
 
 _SHOWN = {
