@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "a bury readies the task",
         "verbs/settle.py",
-        "GiveBack(dest, TaskState.BURIED, event=event)",
-        "GiveBack(dest, TaskState.READY, event=event)",
+        "GiveBack(dest, TaskState.BURIED, event=event, error=error)",
+        "GiveBack(dest, TaskState.READY, event=event, error=error)",
     ),
     Fault(
         "a kick takes the newest tasks",

@@ -24,6 +24,7 @@ from tubeq_spark.model.changes import (
     Older,
     Remove,
     Renew,
+    Share,
     Take,
     Takeable,
     Touch,
@@ -85,16 +86,15 @@ def row_after(  # noqa: PLR0911  (one of each)
                 for name in ("task_id", "utube", "created", "ttr", "taken_at", "error")
             }
             return replace(after, **of_row, segment=dest, data=data, owner=None, take_id=None)
-        case Take(lease_segments, lease):
+        case Take(shares, lease):
             position = (row.pri, row.task_id)
-            segment = next(
-                (s for last, s in lease_segments if position <= (last.key, last.task_id)),
-                lease_segments[-1][1],
+            share = next(
+                (s for s in shares if position <= (s.last.key, s.last.task_id)), shares[-1]
             )
             return replace(
                 row,
-                segment=segment,
-                take_id=segment,
+                segment=share.segment,
+                take_id=share.take_id,
                 owner=lease.owner,
                 state=TaskState.TAKEN,
                 attempts=row.attempts + 1,
@@ -191,6 +191,13 @@ def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of ea
             return row.task_id <= last_id and (row.state is TaskState.TAKEN or not taken)
 
 
+def shares(*each: tuple[int, int, int, int]) -> list[Share]:
+    """What the calls of a take get: pri and id of the last row, lease segment, take id."""
+    return [
+        Share(OrderPosition(pri, last), segment, take_id) for pri, last, segment, take_id in each
+    ]
+
+
 NOW = 1_767_225_600_123_456
 TABLE = TubeTable("t", 1, ("pri", "task_id"))
 LEASE = NewLease("session/1", NOW, 3 * US)
@@ -258,8 +265,16 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "renewed_at_once": (Renew(MOVES, replace(LEASE, headroom_us=0)), HELD),
     "moved": (Move(9), GRID),
     "moved_along": (Move(MOVES), GRID),
-    "taken": (Take([(OrderPosition(0, 50), 11), (OrderPosition(9, 9), 12)], LEASE), GRID),
-    "taken_by_one": (Take([(OrderPosition(9, 9), 12)], LEASE), GRID),
+    "taken": (Take(shares((0, 50, 11, 11), (9, 9, 12, 12)), LEASE), GRID),
+    "taken_by_one": (Take(shares((9, 9, 12, 12)), LEASE), GRID),
+    "taken_to_one_segment": (
+        Take(shares((0, 50, 11, 11), (1, 60, 11, 12), (9, 9, 11, 13)), LEASE),
+        GRID,
+    ),
+    "taken_to_one_segment_beside_others": (
+        Take(shares((0, 50, 11, 11), (1, 60, 12, 12), (2, 9, 11, 13), (9, 9, 11, 14)), LEASE),
+        GRID,
+    ),
     "become": (
         Become(9, replace(GRID[0], state=TaskState.DONE, data="[]", ttl=5, attempts=4), data=True),
         GRID,

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
         TubeNotFoundError,
         TubeqError,
     )
-    from tubeq_spark.model.failures import Backoff
+    from tubeq_spark.model.failures import Backoff, Bury, FailedTasks
     from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import (
+        BatchReport,
         CheckReport,
         CopyReport,
         Damage,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.spark_session import delta_package, local_session, spark_conf
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
-    from tubeq_spark.workers.handlers import Bury, FailedTasks
     from tubeq_spark.workers.loop import WorkReport
 
 __version__ = "0.1.0"
@@ -60,13 +60,14 @@ _MODULES = {
     "batch": ("Batch",),
     "clock": ("Clock", "SystemClock"),
     "config": ("QueueConfig",),
-    "model.failures": ("Backoff",),
+    "model.failures": ("Backoff", "Bury", "FailedTasks"),
     "model.limits": ("Rate",),
     "model.tube_types": ("Driver",),
     "errors": tuple(errors.__all__),
     "observe.health": ("Health", "Problem"),
     "queue": ("Queue",),
     "model.reports": (
+        "BatchReport",
         "CheckReport",
         "CopyReport",
         "Damage",
@@ -81,7 +82,6 @@ _MODULES = {
     "model.states": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
-    "workers.handlers": ("Bury", "FailedTasks"),
     "workers.loop": ("WorkReport",),
     "storage.spark.guarded_write": ("guarded_write",),
 }
@@ -90,6 +90,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Backoff",
     "Batch",
+    "BatchReport",
     "Bury",
     "CheckReport",
     "Clock",

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
 
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
-from tubeq_spark.model.failures import error_text
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.failures import Bury, FailedTasks, error_text
+from tubeq_spark.model.halving import Trial, by_halves
+from tubeq_spark.model.reports import BatchReport
 from tubeq_spark.model.times import FOREVER_S, from_us
-from tubeq_spark.payloads.shown_table import named_tasks, not_in_batch
+from tubeq_spark.payloads.shown_table import (
+    has_reasons,
+    named_reasons,
+    named_tasks,
+    not_in_batch,
+    part_of,
+)
 from tubeq_spark.runtime.tracebacks import short_tracebacks
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from typing import TypeAlias
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.changes import Change
-    from tubeq_spark.model.failures import ErrorTexts, GivenError
+    from tubeq_spark.model.failures import ErrorTexts, GivenError, Reason
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
@@ -31,7 +46,14 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.taken import LeasedBatch
     from tubeq_spark.verbs.settlement import MakeChange
 
+    #: Settles some tasks of a batch; returns how many.
+    Settle: TypeAlias = Callable[[Sequence[int]], int]
+
 __all__ = ["Batch"]
+
+log = logging.getLogger(__name__)
+#: Reasons of failed tasks of a batch that the log has.
+_TOLD = 10
 
 
 @short_tracebacks
@@ -39,7 +61,8 @@ class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
     Leaving the block acks the remaining tasks; an exception releases them with the exception as their
-    error. If no task was ready,
+    error. `FailedTasks` as the exception releases those that it names, each with its own, acks the
+    rest, and goes no further. If no task was ready,
     the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and its methods do
     nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
     method releases the other tasks and raises `NotTakenError`.
@@ -53,8 +76,11 @@ class Batch:
         current: CurrentTube,
         leased: LeasedBatch | None,
         acks: GroupCommit[HeldBatch, int],
+        *,
+        as_arrow: bool,
     ) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
+        self._as_arrow = as_arrow
         self._current = current
         self._held = HeldBatch(current, leased)
         self._acks = acks
@@ -74,11 +100,15 @@ class Batch:
         return self
 
     def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, *_: object
-    ) -> None:
+        self, _type: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool | None:
+        # Not `bool`: type checkers would take the end of every block for a place that is reached.
+        goes_no_further = True if isinstance(error, FailedTasks) else None
         if not self._held.is_left:
-            return
-        if error_type is None:
+            return goes_no_further
+        if isinstance(error, FailedTasks):
+            self._settle_trial(Trial(error.reasons))
+        elif error is None:
             self.ack()
         else:
             # An interrupt of the program is no failure of a task.
@@ -86,6 +116,7 @@ class Batch:
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
                 self.release(error=failed)
+        return goes_no_further
 
     @property
     def _ctx(self) -> TubeContext:
@@ -223,11 +254,221 @@ class Batch:
             msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
-        touched = self._settle("touch", None, lambda _: lambda _, moves: Touch(moves, amount_us))
+        touched = self._settle(
+            "touch", None, lambda _: lambda _, moves: Touch(moves, amount_us), keeps=True
+        )
         self._held.longer(amount_us)
         return touched
 
+    def fail(
+        self,
+        reasons: Mapping[int, Reason] | FailedTasks | DataFrame | Any,
+        delay: float | None = None,
+    ) -> int:
+        """Give back tasks of the batch that failed, each with its reason.
+
+        Args:
+            reasons: Texts or exceptions by task id, or rows (a DataFrame, a `pyarrow.Table`) with the columns
+                `task_id` and `error`; rows without an error are left out. A task whose reason is `Bury` is
+                buried at once.
+            delay: As for `release`.
+
+        Returns:
+            The number of tasks, including those that are buried.
+
+        Raises:
+            NotTakenError: A lease has ended, or a task is not in the batch.
+            InvalidOptionError: There are no reasons in it, or `delay` is bad.
+
+        Commits: 1 for the released tasks, 1 for the buried ones; as `release`.
+        """
+        found = named_reasons(self._evaluated(reasons) if has_reasons(reasons) else reasons)
+        buried = {task_id for task_id, reason in found.items() if isinstance(reason, Bury)}
+        return self._fail(found, buried, delay)
+
+    def process(
+        self,
+        handler: Callable[[Any], object],
+        *,
+        halves: bool = True,
+        delay: float | None = None,
+        max_attempts: int | None = None,
+        stop: Callable[[], bool] | None = None,
+        raises: tuple[type[Exception], ...] = (),
+    ) -> BatchReport:
+        """Call a handler with the batch; ack what it has done, and give back the tasks that it fails at.
+
+        The handler names the tasks that it failed at: it returns or raises `FailedTasks`, or returns rows with
+        the columns `task_id` and `error` alone. All others are done.
+
+        If it raises anything else, nobody knows which task is bad. It is called again with each half of the
+        tasks, and so on, until the bad ones are found: only these have failed. So a handler may see a task
+        several times and must bear that (be idempotent for each task); `halves=False` switches it off. Before a
+        call with less than half of its time left the leases are renewed. If it fails 32 times in a row, the
+        handler or something that it needs is broken; then what was not tried alone is given back as if it had
+        never been taken, so that no attempt of an innocent task is used up.
+
+        Args:
+            handler: `handler(df)` with the columns of `df`; for a batch of `take_arrow`, `handler(table)`.
+            halves: Whether to look for the bad tasks of a batch; else all of them have failed.
+            delay: Seconds before failed tasks are ready again, as for `release`; `None`: the tube's backoff, else 0.
+            max_attempts: Bury failed tasks that were taken at least so often; `None` leaves that to the tube.
+            stop: Asked before each further call; if it says yes, what was not tried is given back.
+            raises: Errors that say nothing of the tasks: they are raised, and the batch stays as it is.
+
+        Returns:
+            What became of the tasks.
+
+        Raises:
+            NotTakenError: A lease has ended; nothing was acked, and the tasks are back in the tube.
+            InvalidOptionError: A bad argument, or bad reasons.
+
+        Commits: 1 if all is done; 1 for the released, 1 for the buried tasks, 1 for those that were not tried,
+        and 1 for each renewal. Conflicts as `release`.
+        """
+        if not callable(handler):
+            validation.refuse("handler", handler, "a function of the batch's tasks")
+        if max_attempts is not None:
+            validation.attempts("max_attempts", max_attempts)
+        arguments.release(delay, None, self._ctx.driver)
+        if not self._held.is_left:
+            return BatchReport()
+        trial = self._tried(handler, halves, stop or (lambda: False), raises)
+        return self._settle_trial(trial, delay, max_attempts)
+
     # -- inside -------------------------------------------------------------------------------
+
+    def _tried(
+        self,
+        handler: Callable[[Any], object],
+        halves: bool,  # noqa: FBT001  (of `process`)
+        stop: Callable[[], bool],
+        raises: tuple[type[Exception], ...],
+    ) -> Trial:
+        """Call a handler with the batch, and with parts of it if it fails."""
+
+        def call(part: Sequence[int]) -> Any:
+            return self._called(handler, self._part(part[0], part[-1]))
+
+        def goes_on() -> bool:
+            if stop():
+                return False
+            self._ctx.queue.uninterrupted(self._held.renew)
+            return True
+
+        try:
+            result = self._called(handler, self._tasks)
+        except raises:
+            raise
+        except Exception as error:  # noqa: BLE001  (a handler may raise anything)
+            ids = self._ids()
+            if not halves:
+                return Trial(dict.fromkeys(ids, error), error=error)
+            log.warning("a batch of %d tasks failed: %s", len(ids), reason_of(error))
+            return by_halves(ids, error, call, _failed_of, goes_on, raises)
+        return Trial(_failed_of(result, None))
+
+    def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
+        """What a handler says of some tasks; a DataFrame of failed ones is evaluated by that."""
+        try:
+            result = handler(tasks)
+        except FailedTasks as named:
+            return named
+        return self._evaluated(result) if has_reasons(result) else result
+
+    @property
+    def _tasks(self) -> Any:
+        """What a handler is called with."""
+        return self.table if self._as_arrow else self.df
+
+    def _part(self, first: int, last: int) -> Any:
+        """The tasks from one id to another."""
+        if self._as_arrow:
+            return part_of(self.table, first, last)
+        df = self.df
+        return df.where((df["task_id"] >= first) & (df["task_id"] <= last))
+
+    def _ids(self) -> list[int]:
+        self._ctx.queue.require_running()
+        return self._ctx.queue.uninterrupted(self._held.ids)
+
+    def _settle_trial(
+        self, trial: Trial, delay: float | None = None, max_attempts: int | None = None
+    ) -> BatchReport:
+        """Ack what is done, and give back the rest; what others took out meanwhile is left to them."""
+        failed, worn = trial.failed, set[int]()
+        if failed:
+            failed = _within(failed, set(self._ids()))
+            worn = self._worn(failed, max_attempts)
+        untried = self._settle_left(self._give_back, trial.untried)
+        buried = {task_id for task_id, reason in failed.items() if isinstance(reason, Bury)}
+        ours = set[int]() if max_attempts is None else worn
+        settled = self._fail(failed, buried | ours, delay, self._settle_left)
+        done = self.ack()
+        return BatchReport(done, settled, len(buried | worn), untried, trial.error)
+
+    def _give_back(self, ids: Sequence[int]) -> int:
+        """Give back tasks as if they had not been taken."""
+
+        def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
+            return lambda dest, _: GiveBack(
+                dest, TaskState.READY, untaken=True, event=Event("release")
+            )
+
+        return self._settle("release", ids, make_change, wears=False)
+
+    def _settle_left(self, settle: Settle, ids: Sequence[int]) -> int:
+        """Settle those of some tasks that the batch still has; returns how many."""
+        while ids:
+            try:
+                return settle(ids)
+            except NotTakenError:
+                left = set(self._ids()) if self._held.is_left else set(ids)
+                if left.issuperset(ids):
+                    raise
+                ids = [task_id for task_id in ids if task_id in left]
+        return 0
+
+    def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
+        """The failed tasks that have used up their attempts."""
+        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+        if not limits:
+            return set()
+        return self._ctx.queue.uninterrupted(lambda: self._held.worn(failed, min(limits)))
+
+    def _fail(
+        self,
+        reasons: Mapping[int, Reason],
+        buried: AbstractSet[int],
+        delay: float | None,
+        by: Callable[[Settle, Sequence[int]], int] = lambda settle, ids: settle(ids),
+    ) -> int:
+        """Bury some failed tasks, and release the others.
+
+        The tasks keep the reasons as their errors, and the log has some of them.
+        """
+        for task_id, reason in islice(reasons.items(), _TOLD):
+            said = reason if isinstance(reason, str) else reason_of(reason)
+            log.warning("task %d failed: %s", task_id, said)
+        if len(reasons) > _TOLD:
+            log.warning("%d more tasks failed", len(reasons) - _TOLD)
+        released = [task_id for task_id in reasons if task_id not in buried]
+
+        def told(ids: Sequence[int]) -> pa.Table:
+            texts = [error_text(reasons[task_id]) or "" for task_id in ids]
+            columns = [array(ids, pa.int64()), array(texts, pa.string())]
+            return pa.Table.from_arrays(columns, names=["task_id", "error"])
+
+        count = by(lambda ids: self.bury(told(ids)), sorted(buried)) if buried else 0
+        if released:
+            count += by(lambda ids: self.release(told(ids), delay), released)
+        return count
+
+    def _evaluated(self, rows: Any) -> Any:
+        """Rows of failed tasks, in this process; at most one more than the batch has."""
+        if not hasattr(rows, "sparkSession"):
+            return rows
+        return rows.where(rows["error"].isNotNull()).limit(self.count + 1).toArrow()
 
     def _settle(
         self,
@@ -235,11 +476,12 @@ class Batch:
         df: DataFrame | Ids | None,
         make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
         error: str | None = None,
+        **how: bool,
     ) -> int:
         """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
         is_frame = hasattr(df, "sparkSession")
         return self._ctx.queue.uninterrupted(
-            lambda: self._settled(event, df, make_change, error), on_spark=is_frame
+            lambda: self._settled(event, df, make_change, error, **how), on_spark=is_frame
         )
 
     def _settled(
@@ -248,6 +490,7 @@ class Batch:
         df: DataFrame | Ids | None,
         make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
         error: str | None,
+        **how: bool,
     ) -> int:
         self._ctx.queue.require_running()
         named, errors = (None, None) if df is None else self._named(df)
@@ -262,7 +505,7 @@ class Batch:
         texts = error if errors is None or error is not None else errors
         if texts is not None:
             self._current.upgrade()
-        return self._held.settle(event, named, make_change(texts))
+        return self._held.settle(event, named, make_change(texts), **how)
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
@@ -277,3 +520,19 @@ class Batch:
         self._ctx.frames.engine.prepare(self._ctx.table.name)
         names = [name for name in ("task_id", "error") if name in df.columns]
         return df.select(names).dropDuplicates(["task_id"]).limit(self.count + 1).toArrow()
+
+
+def _within(reasons: Mapping[int, Reason], ids: AbstractSet[int]) -> dict[int, Reason]:
+    """The reasons of tasks that a handler was given."""
+    strange = reasons.keys() - ids
+    if strange:
+        log.warning("a handler named tasks that it was not given: %s", sorted(strange)[:_TOLD])
+    return {task_id: reason for task_id, reason in reasons.items() if task_id in ids}
+
+
+def _failed_of(result: Any, part: Sequence[int] | None) -> dict[int, Reason]:
+    """The failed tasks that a handler has named, among those that it was given; `None`: the whole batch."""
+    if not (isinstance(result, FailedTasks) or has_reasons(result)):
+        return {}
+    found = named_reasons(result)
+    return found if part is None else _within(found, set(part))

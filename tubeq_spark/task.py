@@ -88,6 +88,7 @@ class PutItem:
         ttr: Seconds for which a consumer may hold it, > 0.
         delay: Seconds before it can be taken, >= 0; added to its ttl.
         utube: Its sub-queue.
+        unique: Its key, which at most one stored task of the tube has.
     """
 
     data: Any = field(hash=False)
@@ -96,6 +97,7 @@ class PutItem:
     ttr: float | None = None
     delay: float | None = None
     utube: str | int | None = None
+    unique: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,8 @@ class PutResult:
     """The result of `put_df` or `put_arrow`.
 
     Attributes:
-        count: Tasks added; 0 if the key was used before, if there were no rows, or if the capacity
-            was too small for all of them.
+        count: Tasks added, without those whose `unique` was there; 0 if the `key` was used before, if
+            there were no rows, or if the capacity was too small for all of them.
         first_task_id: Id of the first task; `None` when `count` is 0.
         last_task_id: Id of the last one.
     """

@@ -42,6 +42,7 @@ from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
+from tubeq_spark.verbs.together import AcksAndTakes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.model.failures import ErrorTexts, GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
-    from tubeq_spark.model.reports import UtubeCounts
+    from tubeq_spark.model.reports import BatchReport, UtubeCounts
     from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
@@ -70,14 +71,17 @@ __all__ = ["Tube", "first_tasks", "largest_subqueues"]
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
 
+#: More tasks than a tube can have.
+_ALL = 2**62
+
 
 @short_tracebacks
 class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
     While a commit of this tube runs, other verbs of the same queue object wait. Waiting verbs of
-    one kind share the next commit: puts with puts, takes with takes, acks with acks. All other
-    verbs run one after the other.
+    one kind share the next commit: puts with puts, takes with takes, acks with acks. Without Spark, in
+    types without sub-queues, acks and takes share one commit. All other verbs run one after the other.
     """
 
     def __init__(
@@ -93,20 +97,16 @@ class Tube:
         self._current = current
         self._drop = drop
         self._reopen = reopen
+        # None of them knows this object: a queue that is forgotten ends without a garbage collector.
         self._puts = GroupCommit[PutRequest, list[Task]](
-            lambda requests: put.put_group(self._ctx, requests)
+            lambda requests: put.put_group(current.ctx, requests)
         )
-        self._takes = GroupCommit[TakeRequest, TakenRows | None](
-            lambda requests: taking.take_group(self._ctx, requests)
-        )
+        self._together = AcksAndTakes(lambda: current.ctx)
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
-            lambda requests: taking.take_batches(self._ctx, requests)
+            lambda requests: taking.take_batches(current.ctx, requests)
         )
         self._batch_acks = GroupCommit[HeldBatch, int](
-            lambda batches: ack_whole(self._ctx, batches)
-        )
-        self._acks = GroupCommit[list[int], list[Task]](
-            lambda requests: settle.ack_group(self._ctx, requests)
+            lambda batches: ack_whole(current.ctx, batches)
         )
 
     def __repr__(self) -> str:
@@ -232,9 +232,10 @@ class Tube:
         ttr: float | None = None,
         delay: float | None = None,
         utube: str | int | None = None,
+        unique: str | int | None = None,
         timeout: float = 0,
     ) -> Task | None:
-        """Add a task.
+        """Add a task, unless a stored one has its key.
 
         As in Tarantool, except that an option which the tube's type lacks is refused.
 
@@ -246,10 +247,15 @@ class Tube:
             ttr: Seconds for which a consumer may hold it, > 0; the ttl by default.
             delay: Seconds before it can be taken, >= 0; added to its ttl.
             utube: Its sub-queue.
+            unique: Its key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
+                most one stored task of the tube has a key, in whatever state. The key is free when the
+                task is gone.
             timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
-            The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds.
+            The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds. If a
+            stored task has the key, that task in its state, which this call has not changed: it
+            needs no free capacity, and counts no `put`.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
@@ -259,8 +265,14 @@ class Tube:
         a capacity with other puts, but never with takes and acks. On the native engine one put in
         some dozens also compacts small segments, in a commit of its own. That commit conflicts with
         takes of these segments, and takes win.
+
+        With a key the commit is a MERGE that makes a sequence greater, none if the key is there. It
+        conflicts with other puts of keys, and never with puts without a key, takes and acks. A task that has the key and whose ttl has ended is written
+        down first, by one more commit. The put reads the column of keys, but not of the files
+        whose statistics exclude the key. The first key of a tube adds columns, as `alter` says.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
+        options["unique"] = unique
         tasks = self.put_many([data], timeout=timeout, **options)
         return tasks[0] if tasks else None
 
@@ -269,24 +281,29 @@ class Tube:
 
         Args:
             items: Data, or `PutItem`s with their own options.
-            **options: As for `put`; defaults for the items.
+            **options: As for `put`; defaults for the items. A `unique` for all items makes one task:
+                give each `PutItem` its own.
 
         Returns:
-            The tasks in the order of the items, with rising ids. An empty list if the tube lacked
-            the capacity for all of them for `timeout` seconds.
+            The tasks in the order of the items. Added ones have rising ids. For an item whose key a
+            stored task or an earlier item has, it is that task. An empty list if the tube lacked
+            the capacity for all that were to be added for `timeout` seconds.
 
         Raises:
             InvalidOptionError: Any item or option is bad; nothing was written.
             TypeError: An unknown option, or `items` is a string or a mapping.
 
-        Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`. On the native
-        engine it also compacts sometimes, as `put` does.
+        Commits: 1 (none for no items, and if all keys are there), an insert-only MERGE; with keys
+        one that makes the sequence of these greater. Conflicts as `put`. On the native engine it
+        also compacts sometimes, as `put` does.
         """
         call = arguments.put_call(items, options, self._ctx.driver)
 
         def attempt() -> list[Task]:
             # Prepared again for each try: the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
+            if request.has_keys:
+                self._current.upgrade()
             return put.put_many(self._ctx, self._puts, request)
 
         def verb() -> list[Task]:
@@ -309,15 +326,15 @@ class Tube:
 
         Args:
             df: Columns `data` (JSON text; with a `schema`, its columns). Optional columns are those
-                of `pri ttl ttr delay utube` that the tube's type has; NULL means the tube's
-                default.
+                of `pri ttl ttr delay utube unique` that the tube's type has; NULL means the tube's
+                default, or no key.
             key: Identity of this put: a second put with the same key adds nothing, for at least
                 `config.key_days`. Use one key for a batch, because each key is an entry in the
                 table's log.
 
         Returns:
             The number of added tasks, with the first and last id; ids follow the order of
-            partitions.
+            partitions. Rows whose `unique` a stored task has, or an earlier row, are not added.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
@@ -330,7 +347,10 @@ class Tube:
 
         Commits: 1, an append. Conflicts only with a put of the same key. In a tube with a capacity
         it is a MERGE, which conflicts with other puts; if the capacity is too small for all rows,
-        it makes no commit, and the count is 0.
+        it makes no commit, and the count is 0. With a column `unique` the new rows are found by a
+        join with the stored keys, into one more local checkpoint; the commit is a MERGE, which
+        conflicts with all puts of keys. A `key` of rows with `unique` is remembered apart from
+        that of rows without.
         """
         if not hasattr(df, "sparkSession"):
             validation.refuse("df", type(df), "a DataFrame of Spark; for this use put_arrow")
@@ -338,7 +358,12 @@ class Tube:
         self._ctx.queue.require_spark()
         from tubeq_spark.verbs import put_frame  # noqa: PLC0415  pyspark is optional
 
-        return self._verb(lambda: put_frame.put_df(self._ctx, df, identity), on_spark=True)
+        def verb() -> PutResult:
+            frame = put_frame.count_frame(self._ctx, df)
+            ctx = self._current.upgrade() if frame.has_keys else self._ctx
+            return put_frame.put_df(ctx, frame, identity)
+
+        return self._verb(verb, on_spark=True)
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
         """Add the rows of an Arrow table in this process, all of them in one commit or none.
@@ -350,12 +375,13 @@ class Tube:
             table: A `pyarrow.Table`, a `RecordBatch`, a `RecordBatchReader`, or an object that
                 Arrow converts to a table, such as a DataFrame of polars or pandas. It has the
                 column `data` (JSON text; with a `schema`, its columns). Optional columns are those
-                of `pri` (integers), `ttl ttr delay` (seconds) and `utube` (strings or integers)
-                that the tube's type has; null means the tube's default.
+                of `pri` (integers), `ttl ttr delay` (seconds), `utube` and `unique` (strings or
+                integers) that the tube's type has; null means the tube's default, or no key.
             key: Identity of this put, as for `put_df`. Both methods share their keys.
 
         Returns:
-            The number of added tasks, with the first and last id; ids follow the order of the rows.
+            The number of added tasks, with the first and last id; ids follow the order of the
+            rows. Rows whose `unique` a stored task has, or an earlier row, are not added.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
@@ -367,10 +393,17 @@ class Tube:
         Commits: 1 (none for no rows), an insert as in `put_many`, which conflicts with nothing;
         with a `key` an append, which conflicts with a put of the same key. In a tube with a
         capacity it is a MERGE, which conflicts with other puts; if the capacity is too small for
-        all rows, it makes no commit, and the count is 0.
+        all rows, it makes no commit, and the count is 0. With keys it is the MERGE of `put_many`,
+        also with a `key`, which then is remembered apart from keys of puts without `unique`.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
-        return self._verb(lambda: put.put_arrow(self._ctx, as_table(table), identity))
+
+        def verb() -> PutResult:
+            rows = put.checked_rows(self._ctx, as_table(table))
+            ctx = self._ctx if rows.unique is None else self._current.upgrade()
+            return put.put_arrow(ctx, rows, identity)
+
+        return self._verb(verb)
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
@@ -408,7 +441,10 @@ class Tube:
         sink.require_identity(self._ctx, name)
 
         def put_batch(df: DataFrame, batch_id: int) -> None:
-            self._verb(lambda: sink.put_batch(self._ctx, df, batch_id, name, wait), on_spark=True)
+            upgrade = self._current.upgrade
+            self._verb(
+                lambda: sink.put_batch(self._ctx, df, batch_id, name, wait, upgrade), on_spark=True
+            )
 
         return put_batch
 
@@ -483,7 +519,7 @@ class Tube:
             return []
 
         def look() -> list[Task] | None:
-            taken = self._unless_paused(lambda: self._takes.submit(request))
+            taken = self._unless_paused(lambda: self._together.take(request))
             return taking.handed_out(self._ctx, taken) or None
 
         return taking.wait_for(self._ctx, timeout, look) or []
@@ -517,7 +553,7 @@ class Tube:
 
         Returns:
             A context manager: leaving the block acks the remaining tasks, an exception releases
-            them.
+            them, and `FailedTasks` those that it names. `Batch.process` calls a function with it.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -525,7 +561,7 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        return self._take_batch(n, timeout, per_utube, utube)
+        return self._take_batch(n, timeout, per_utube, utube, as_arrow=False)
 
     def take_arrow(
         self,
@@ -541,21 +577,27 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        return self._take_batch(n, timeout, per_utube, utube)
+        return self._take_batch(n, timeout, per_utube, utube, as_arrow=True)
 
     def _take_batch(
-        self, n: int, timeout: float | None, per_utube: int, utube: Utubes | None
+        self,
+        n: int,
+        timeout: float | None,
+        per_utube: int,
+        utube: Utubes | None,
+        *,
+        as_arrow: bool,
     ) -> Batch:
         request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
             if not request.count:
-                return Batch(self._current, None, self._batch_acks)
+                return Batch(self._current, None, self._batch_acks, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
             leased = taking.wait_for(self._ctx, limit, lambda: self._unless_paused(take))
             taking.undo_if_interrupted(self._ctx, leased)
-            return Batch(self._current, leased, self._batch_acks)
+            return Batch(self._current, leased, self._batch_acks, as_arrow=as_arrow)
 
         return self._verb(verb)
 
@@ -585,8 +627,9 @@ class Tube:
             InvalidOptionError: A bad argument.
 
         Commits: 1 MERGE if there are tasks to ack and ready tasks. One more before it if it finds
-        leases that have ended, as in `take`. Otherwise, and for tasks of a batch in types with
-        sub-queues, the commits of `ack_many` and `take_many`. Conflicts as these.
+        leases that have ended, as in `take`. Otherwise, and in types with sub-queues for tasks of a
+        batch and for a part of what a call has taken, the commits of `ack_many` and `take_many`.
+        Conflicts as these.
         """
         request = arguments.take_request("take", take, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
@@ -596,7 +639,7 @@ class Tube:
             if not ids:
                 return self._take(request, limit)
             if not request.count or self._ctx.record.paused:
-                self._acks.submit(ids)
+                self._together.ack(ids)
                 return self._take(request, limit)
             expire.end_lapsed_sessions(self._ctx)
             taken = exchange.exchange(self._ctx, ids, request)
@@ -613,37 +656,42 @@ class Tube:
         per_utube: int = 1,
         checkpoint: str | Path | None = None,
         name: str | None = None,
+        halves: bool = True,
     ) -> StreamingQuery:
         """Process the tasks of the tube by a streaming query, which takes batches at each tick.
 
         At each tick the query takes batches, one after the other, until no task is ready. It acks a
-        batch when the handler returns. If the handler raises, the query releases the batch, logs
-        the error, and goes on with the next tick; tasks that have reached `max_attempts` are buried
-        instead. It does the same if a lease ends before the handler returns: then no task of the
-        batch is acked, because others may have taken some of them. Several queries on a tube take
-        different batches.
+        batch when the handler returns. The handler may name single tasks that failed: it returns or raises
+        `FailedTasks`, or returns a DataFrame with the columns `task_id` and `error` alone. These are released,
+        or buried if they have reached `max_attempts`, and the others are acked. If it raises anything else, it
+        is called again with halves of the batch, until the tasks that it fails at are found, as by
+        `Batch.process`; `halves=False` switches that off, and all tasks of the batch have failed. After a batch
+        of which nothing is done the query logs the error and goes on with the next tick. It does the same if a
+        lease ends before the handler returns: then no task of the batch is acked, because others may have taken
+        some of them. Several queries on a tube take different batches.
 
         Args:
             handler: `handler(df)` with the columns of `Batch.df`; it may run for the ttr of the
-                tasks. It gets a task again if the task was not acked.
+                tasks. It gets a task again if the task was not acked, or was in a batch that failed, so it
+                must be idempotent for each task.
             batch_size: Tasks in a batch at most, >= 1.
             trigger: Time from one tick to the next, such as "10 seconds". With `None` the query
-                processes the ready tasks and ends; it also ends at the first batch that fails. This
-                is Spark's `availableNow`, the only trigger on serverless platforms.
+                processes the ready tasks and ends; it also ends at the first batch of which nothing is
+                done. This is Spark's `availableNow`, the only trigger on serverless platforms.
             per_utube: As for `take_many`.
             checkpoint: Directory of the query's checkpoint, which contains only the number of
                 ticks; by default a temporary directory.
             name: Name of the query.
+            halves: Whether a batch that fails is halved to find the bad tasks.
 
         Returns:
-            The query. Its `stop()` waits for the current batch. It ends with an error when the
+            The query. Its `stop()` waits for the current call, and gives back what it has not tried. It ends with an error when the
             queue is closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.
 
-        Commits: for each batch those of `take_df`, and 1 for its ack or release; none at a tick
-        that finds no task. Conflicts as these.
+        Commits: for each batch those of `take_df` and of `Batch.process`; none at a tick that finds no task. Conflicts as these.
         """
         if not callable(handler):
             validation.refuse("handler", handler, "a function of a DataFrame")
@@ -655,9 +703,12 @@ class Tube:
 
         unsettled: list[Batch] = []
 
+        def handle(batch: Batch, stop: Callable[[], bool]) -> BatchReport:
+            return batch.process(handler, halves=halves, stop=stop)
+
         def tick(goes_on: Callable[[], bool]) -> None:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
-            process.work_off(self.name, take, handler, goes_on, unsettled)
+            process.work_off(self.name, take, handle, goes_on, unsettled)
 
         return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
@@ -760,7 +811,9 @@ class Tube:
             NotTakenError: This session does not hold it, or its ttr has passed.
 
         Commits: 1, a deletion of the lease segment's partition if it has no other task, else a
-        MERGE; shared with acks of other threads. Conflicts only with commits that end this lease.
+        MERGE; shared with acks of other threads. A take that shared its commit with takes of other
+        threads shares its lease segment, too. Conflicts only with commits that end a lease of this
+        lease segment.
         """
         return self.ack_many([task_id])[0]
 
@@ -779,7 +832,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        return self._many(task_ids, self._acks.submit)
+        return self._many(task_ids, self._together.ack)
 
     def release(
         self, task_id: int, *, delay: float | None = None, error: GivenError = None
@@ -926,23 +979,33 @@ class Tube:
         """
         return self._many(task_ids, lambda ids: settle.delete(self._ctx, ids))
 
-    def kick(self, count: int = 1) -> int:
+    def kick(self, count: int | None = 1, *, where: str | None = None) -> int:
         """Make buried tasks ready again, in their order; their attempts begin at 0 again.
 
         Args:
-            count: How many at most, >= 0.
+            count: How many at most, >= 0; `None`: all.
+            where: Which ones: a condition in SQL over the columns of `df`, such as `"attempts >= 3 AND error
+                LIKE '%timeout%'"`. It has `AND OR NOT`, comparisons, `IN`, `BETWEEN`, `LIKE`, `IS NULL`, and
+                the functions `coalesce contains endswith length startswith`; texts, numbers, and moments such
+                as `TIMESTAMP '2026-11-21 08:30:00'`, in UTC unless they have a zone. It compares values of one
+                kind only, and the payload as JSON text.
 
         Returns:
             The number of kicked tasks.
 
         Raises:
-            InvalidOptionError: A bad count.
+            InvalidOptionError: A bad count; or `where` is no such condition, or names another column.
 
-        Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the
-        same segments.
+        Commits: 1, none if no task is buried. With `where`, 1 for each 10,000 tasks: it reads the ids of all
+        tasks first, and leaves those that others kick, remove or change until their commit. Stopped between two
+        commits it has kicked the first ones. Conflicts with other commits that change tasks of the same
+        segments.
         """
-        number = validation.count("count", count)
-        return self._verb(lambda: settle.kick(self._ctx, number) if number else 0)
+        number = None if count is None else validation.count("count", count)
+        if where is not None:
+            return self._verb(lambda: settle.kick_where(self._ctx, where, number))
+        most = _ALL if number is None else number
+        return self._verb(lambda: settle.kick(self._ctx, most) if most else 0)
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks ready again, named by their ids; their attempts start anew.

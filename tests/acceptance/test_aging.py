@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import data_of, take
+from tests.acceptance.support import OnSpark, data_of, take
 from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem, Task, TaskState
 from tubeq_spark.model.times import US, to_us
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import Engine, NewTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 AGING = 10.0
 #: Seconds after which every program has seen a change.
 SEEN = 5
+
+
+@pytest.fixture
+def quick(engine: Engine, queue: Queue) -> Callable[[Tube], Tube]:
+    """A tube for puts that a test is not about: natively where the engine is Spark."""
+    return lambda tube: engine._native(queue)[tube.name] if isinstance(engine, OnSpark) else tube
 
 
 def in_order(tasks: Iterable[Task], aging: float = AGING) -> list[Any]:
@@ -92,10 +98,10 @@ ON_SPARK = [*without_spark("one by one", "by exchange"), "many at once", "as Arr
 
 @pytest.mark.parametrize("takes", ON_SPARK)
 def test_take_when_a_tube_has_aging_is_in_the_order_of_ranks(
-    new_tube: NewTube, clock: ManualClock, takes: str
+    new_tube: NewTube, clock: ManualClock, quick: Callable[[Tube], Tube], takes: str
 ) -> None:
     tube = new_tube("fifottl", aging=AGING)
-    put = mixed(tube, clock, 12, seed=[*TAKES].index(takes))
+    put = mixed(quick(tube), clock, 12, seed=[*TAKES].index(takes))
 
     assert [*TAKES[takes](tube)] == in_order(put)
 
@@ -166,10 +172,10 @@ def test_task_when_a_verb_gives_it_back_keeps_its_rank(
 
 
 def test_kick_and_list_when_a_tube_has_aging_are_in_the_order_of_ranks(
-    new_tube: NewTube, clock: ManualClock
+    new_tube: NewTube, clock: ManualClock, quick: Callable[[Tube], Tube]
 ) -> None:
     tube = new_tube("fifottl", aging=AGING)
-    put = mixed(tube, clock, 9, seed=11)
+    put = mixed(quick(tube), clock, 9, seed=11)
     listed = [*tasks_by_state(tube._ctx, TaskState.READY, page=2)]
     assert data_of(listed) == in_order(put)
     tube.bury_many([task.task_id for task in put])
@@ -178,14 +184,16 @@ def test_kick_and_list_when_a_tube_has_aging_are_in_the_order_of_ranks(
     assert tube.kick(3) == 3
 
     assert data_of(tube.tasks_by_state("r")) == in_order(put)[:3]
-    assert data_of(tasks_by_state(tube._ctx, TaskState.BURIED, page=1)) == in_order(put)[3:]
+    assert data_of(tasks_by_state(tube._ctx, TaskState.BURIED, page=4)) == in_order(put)[3:]
+    assert tube.kick(2, where="pri < 100") == 2
+    assert data_of(tube.tasks_by_state("r")) == in_order(put)[:5]
 
 
 def test_subqueue_when_a_tube_has_aging_is_in_the_order_of_ranks(
-    new_tube: NewTube, clock: ManualClock
+    new_tube: NewTube, clock: ManualClock, quick: Callable[[Tube], Tube]
 ) -> None:
     tube = new_tube("utubettl", aging=AGING)
-    put = mixed(tube, clock, 14, seed=3, utubes=True)
+    put = mixed(quick(tube), clock, 14, seed=3, utubes=True)
     expected = in_order(put)
     of = {task.data: task.utube for task in put}
 
@@ -222,7 +230,7 @@ def test_task_when_its_program_has_not_seen_the_aging_comes_first_and_is_taken(
     assert [tube._ctx.reader.by_ids([t.task_id])[0].rank for t in old if t] == [None] * 3
     clock.advance(SEEN)
     theirs.put(6)
-    listed = [*tasks_by_state(tube._ctx, TaskState.READY, page=1)]
+    listed = [*tasks_by_state(tube._ctx, TaskState.READY, page=2)]
 
     if type_name == "utubettl" and takes == "many at once":
         found = data_of(tube.take_many(100, per_utube=100))
@@ -329,10 +337,10 @@ def test_put_df_when_a_tube_has_aging_gives_the_ranks_of_put_many(
 
 
 def test_take_when_rivals_take_from_a_tube_with_aging_gives_each_task_once_in_order(
-    new_tube: NewTube, other: Queue, clock: ManualClock
+    new_tube: NewTube, other: Queue, clock: ManualClock, quick: Callable[[Tube], Tube]
 ) -> None:
     tube = new_tube("fifottl", aging=AGING)
-    put = mixed(tube, clock, 12, seed=5)
+    put = mixed(quick(tube), clock, 12, seed=5)
     rivals, found = (tube, other[tube.name]), []
     for turn in range(len(put) + 1):
         rival = rivals[turn % 2]
@@ -406,3 +414,16 @@ def test_aging_when_another_program_alters_is_in_force_within_five_seconds(
     tube.put("new", pri=0)
 
     assert [*one_by_one(theirs)] == ["old", "new"]
+
+
+@pytest.mark.without_spark
+def test_why_when_a_tube_has_aging_counts_the_tasks_before_by_their_ranks(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", aging=AGING)
+    [old] = tube.put_many(["old"], pri=1)
+    clock.advance(100)
+    [new] = tube.put_many(["new"], pri=0)
+
+    assert "next" in tube.why(old.task_id)
+    assert "1 task" in tube.why(new.task_id)

@@ -154,6 +154,23 @@ def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
     assert counts(queue, tube) == {"ready": 4, "total": 4}
 
 
+def test_put_when_keys_are_there_puts_the_others_and_counts_these(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    lines = '{"url": "a"}\n{"url": "b"}\n{"url": "a"}\n{"n": 1}\n'
+
+    first = tubeq("put", tube.name, "--unique-field=url", "--json", stdin=lines)
+    again = tubeq("put", tube.name, "--unique-field=url", "--batch=2", "--json", stdin=lines)
+    one = tubeq("put", tube.name, "--unique=a", stdin="5\n6\n")
+    bad = tubeq("put", tube.name, "--unique-field=url", stdin='{"url": [1]}\n')
+
+    assert [results(result)[0]["count"] for result in (first, again)] == [3, 1]
+    assert one.stdout == f"put 0 tasks into {tube.name}\n"
+    assert (bad.exit_code, "unique" in bad.stderr) == (2, True)
+    assert data_of(tube.tasks_by_state("r")) == [{"url": "a"}, {"url": "b"}, {"n": 1}, {"n": 1}]
+
+
 def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq, new_tube: NewTube) -> None:
     tube = new_tube("limfifottl", capacity=3)
 
@@ -849,6 +866,46 @@ def test_kick_of_named_tasks_kicks_these(tubeq: Tubeq, new_tube: NewTube) -> Non
     both = tubeq("kick", tube.name, "2", *named)
     assert (both.exit_code, both.stderr) == (2, "tubeq: a count and --id exclude each other\n")
     assert tubeq("kick", tube.name).stdout == f"kicked 1 tasks of {tube.name}\n"
+
+
+def test_kick_where_a_condition_holds_kicks_the_first_so_many_or_all(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.bury_many([task.task_id for task in tube.put_many(range(6))])
+
+    assert tubeq("kick", tube.name, "--where", "data >= '4'").stdout == (
+        f"kicked 1 tasks of {tube.name}\n"
+    )
+    assert results(tubeq("kick", tube.name, "2", "--where=data < '4'", "--json")) == [
+        {"tube": tube.name, "kicked": 2}
+    ]
+    assert data_of(tube.tasks_by_state("r")) == [0, 1, 4]
+    assert results(tubeq("kick", tube.name, "--all", "--where=data < '4'", "--json")) == [
+        {"tube": tube.name, "kicked": 2}
+    ]
+    assert tubeq("kick", tube.name, "--all").stdout == f"kicked 1 tasks of {tube.name}\n"
+    assert data_of(tube.tasks_by_state("!")) == []
+
+
+def test_kick_when_its_options_are_bad_kicks_nothing(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    task = tube.put("a")
+    tube.bury(task.task_id)
+    named = f"--id={task.task_id}"
+
+    for arguments, said in {
+        ("--all", "2"): "a count and --all exclude each other",
+        ("--all", named): "--all and --id exclude each other",
+        (named, "--where=TRUE"): "--id and --where exclude each other",
+        ("--where=nothing = 1",): "where='nothing = 1': no column nothing; there are task_id, ",
+        ("--where=",): "where='': must be a text that is not empty",
+    }.items():
+        done = tubeq("kick", tube.name, *arguments)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"tubeq: {said}")
+
+    assert data_of(tube.tasks_by_state("!")) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,19 @@ def work(df):
     number = F.get_json_object("data", "$.n").cast("int")
     return df.select("task_id", F.udf(double, T.IntegerType())(number).alias("twice"))
 
+def picky(df):
+    if df.where("data LIKE '%3%'").count():
+        raise ValueError("a three")
+    return work(df)
+
+def named(df):
+    bad = "data LIKE '%3%'"
+    failed = df.where(bad).select("task_id", F.lit("a three").alias("error"))
+    return work(df.where(f"NOT {bad}")), failed
+
+def only_named(df):
+    return named(df)[1]
+
 def fail(df):
     raise RuntimeError("no such luck")
 
@@ -261,6 +274,54 @@ def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
     code, _, said = do_tasks(to, "--max-attempts=2", f"{handlers}:fail")
     assert (code, said) == (3, "consume.py: finished: 0 tasks, 1 failed batches\n")
     assert counts(place, tube) == {"buried": 2, "total": 2}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("handler", ["picky", "named"])
+def test_bad_tasks_of_a_batch_are_buried_after_their_attempts_and_the_others_done(
+    do_tasks: Program,
+    place: Queue,
+    spark: SparkSession,
+    tube_name: str,
+    tmp_path: Path,
+    handlers: str,
+    handler: str,
+) -> None:
+    tube = made(place, tube_name, "fifottl", max_attempts=1)
+    ids = [task.task_id for task in tube.put_many([{"n": n} for n in range(5)])]
+    options = (f"--tube={tube_name}", f"--results={tmp_path}/results")
+
+    code, log, said = do_tasks(*options, f"{handlers}:{handler}")
+
+    assert code == 3
+    assert "4 tasks done: 4 in " in log
+    assert log.endswith(" s, 4 results, 1 failed (1 buried)\n")
+    assert said.endswith(
+        "consume.py: finished: 4 tasks, 0 failed batches, 1 failures of single tasks\n"
+    )
+    assert [task.task_id for task in tube.tasks_by_state("!")] == [ids[3]]
+    stored = spark.read.format("delta").load(f"{tmp_path}/results").collect()
+    assert {row["task_id"]: row["twice"] for row in stored} == dict(
+        zip(ids[:3] + ids[4:], [0, 2, 4, 8], strict=True)
+    )
+
+
+@pytest.mark.thorough
+def test_bad_tasks_of_a_batch_alone_need_no_results_and_without_halves_all_fail(
+    do_tasks: Program, place: Queue, tube_name: str, handlers: str
+) -> None:
+    tube = made(place, tube_name, "fifottl")
+    tube.put_many([{"n": n} for n in range(2, 5)])
+    to = f"--tube={tube_name}"
+
+    code, log, _ = do_tasks(to, "--no-halves", "--max-failures=1", f"{handlers}:picky")
+    assert code == 3
+    assert log.endswith("a batch of 3 failed, 3 tasks released, 0 buried: a three\n")
+    code, log, _ = do_tasks(to, "--max-failures=1", f"{handlers}:only_named")
+    assert code == 3
+    assert "2 tasks done: 2 in " in log
+    assert log.endswith("a batch of 1 failed, 1 tasks released, 0 buried: the handler says so\n")
+    assert counts(place, tube) == {"ready": 1, "done": 2, "total": 1}
 
 
 @pytest.mark.thorough

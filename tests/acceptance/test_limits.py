@@ -293,7 +293,7 @@ def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
     theirs = seen_by(other, tube)
     tube.put_many(list("abc"), utube="u")
     assert taken_in_turn(tube, 1) == "a"
-    submit = theirs._takes.submit
+    submit = theirs._together.group.submit
     slept: list[Any] = []
 
     def asleep(request: Any) -> Any:
@@ -304,7 +304,7 @@ def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
             clock.advance(SEEN)
         return taken
 
-    monkeypatch.setattr(theirs._takes, "submit", asleep)
+    monkeypatch.setattr(theirs._together.group, "submit", asleep)
 
     assert theirs.take(timeout=0) is None
     assert len(slept) == 1

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
-from tests.acceptance.support import WAIT, counts, take
+from tests.acceptance.support import WAIT, counts, data_of, take
 from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -196,6 +197,40 @@ def test_process_when_its_handler_raises_gives_back_and_goes_on(
     assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [
         ("cannot work",)
     ]
+
+
+@pytest.mark.thorough
+def test_process_when_single_tasks_fail_acks_the_rest_and_goes_on(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl", max_attempts=2)
+    tube.put_many([1, 2, 3, 4, 5])
+
+    def work(batch: DataFrame) -> DataFrame:
+        # One is named, and of the others one breaks the call that it is in.
+        broken = F.raise_error(F.lit("broken")).cast("string")
+        error = F.when(F.col("data") == "4", broken).when(F.col("data") == "2", F.lit("named"))
+        return batch.select("task_id", error.alias("error"))
+
+    tube.process(work, batch_size=4, trigger=None).awaitTermination()
+
+    assert data_of(tube.tasks_by_state("!")) == [2, 4]
+    assert counts(queue, tube) == {"buried": 2, "done": 3, "total": 2}
+
+
+@pytest.mark.thorough
+def test_process_when_it_shall_not_halve_releases_the_whole_batch(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["a", "b"])
+    handler = Handler(failures=1)
+
+    query = tube.process(handler, batch_size=2, trigger=None, halves=False)
+    query.awaitTermination()
+
+    assert handler.batches == [["a", "b"]]
+    assert [task.attempts for task in tube.tasks_by_state("r")] == [1, 1]
 
 
 @pytest.mark.thorough

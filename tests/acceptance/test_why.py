@@ -111,6 +111,17 @@ def test_why_when_a_task_is_buried_says_so_until_it_is_kicked(fifottl: Tube) -> 
 
 
 @pytest.mark.without_spark
+def test_why_when_a_task_was_buried_with_an_error_says_which(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    task_id = put(tube)
+
+    tube.bury(task_id, error=ValueError("no such page"))
+
+    failed = "it failed with: ValueError: no such page"
+    assert why(tube, task_id) == f"is buried until somebody kicks it; {failed}"
+
+
+@pytest.mark.without_spark
 def test_why_when_its_life_has_ended_says_when_until_a_sweep_removes_it(
     fifottl: Tube, queue: Queue, clock: ManualClock
 ) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.concurrency.s3_store import served
 from tests.queries import select
-from tubeq_spark import CommitUnknownError, Rate, TubeqError
+from tubeq_spark import CommitUnknownError, PutItem, Rate, TubeqError
 from tubeq_spark.storage.expression import row
 
 if TYPE_CHECKING:
@@ -131,6 +131,15 @@ def twice_with_a_key(bench: Bench, _: object) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+def twice_with_keys(bench: Bench, _: object) -> str:
+    """Put tasks with keys, and once more, one by one and as a table."""
+    items = [PutItem(letter, unique=letter) for letter in "ab"]
+    tasks = bench.tube.put_many(items)
+    assert bench.tube.put_many(items) == tasks
+    added = bench.tube.put_arrow(table("bc").append_column("unique", [["b", "c"]])).count
+    return f"{letters(tasks)}{added}"
+
+
 def take_of_subqueues(bench: Bench, _: object) -> str:
     """Take for three, where two may have a task."""
     return letters(bench.tube.take(0) for _ in range(3))
@@ -196,6 +205,7 @@ CASES = (
     ),
     Case("put_arrow", lambda _: None, lambda b, _: b.tube.put_arrow(table("ab")).count, 2, "ar br"),
     Case("put_arrow_with_a_key", lambda _: None, twice_with_a_key, (2, 0), "ar br"),
+    Case("put_with_keys", lambda _: None, twice_with_keys, "ab1", "ar br cr"),
     Case(
         "put_with_a_capacity",
         lambda _: None,
@@ -249,6 +259,24 @@ CASES = (
         2,
         "ar br",
     ),
+    Case(
+        "release_with_an_error",
+        lambda b: (b.tube._current.upgrade(), b.taken("ab"))[1],
+        lambda b, ids: [b.tube.release(ids[0], error="why").error, b.tube.peek(ids[0]).error],
+        ["why", "why"],
+        "ar bt",
+    ),
+    Case(
+        "bury_with_an_error_for_each",
+        lambda b: (b.tube._current.upgrade(), b.taken("ab"))[1],
+        lambda b, ids: (
+            [t.error for t in b.tube.bury_many(ids, error={i: f"{i}" for i in ids})]
+            == [b.tube.peek(i).error for i in ids]
+            == [f"{i}" for i in ids]
+        ),
+        True,
+        "a! b!",
+    ),
     Case("bury", lambda b: b.taken("a"), lambda b, ids: letters([b.tube.bury(ids[0])]), "a", "a!"),
     Case(
         "touch",
@@ -284,6 +312,13 @@ CASES = (
         lambda b, _: b.tube.kick(1),
         1,
         "ar",
+    ),
+    Case(
+        "kick_by_a_condition",
+        lambda b: [b.tube.bury(task_id) for task_id in b.taken("ab")],
+        lambda b, _: b.tube.kick(None, where="data = '\"b\"'"),
+        1,
+        "a! br",
     ),
     Case(
         "delete",

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from tests.concurrency.support import FOR_EVER, ids_of, names, rows_of
 from tests.oracle.queue import OracleQueue
+from tests.oracle.tube import OracleTube
 from tubeq_spark import PutItem, TubeqError
+from tubeq_spark.model.arguments import take_request
 from tubeq_spark.model.times import to_us
+from tubeq_spark.runtime.context import perform
 from tubeq_spark.testing import ManualClock
+from tubeq_spark.verbs.take import take_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     from tests.concurrency.support import Probe
     from tubeq_spark import Queue, Tube
+    from tubeq_spark.runtime.taken import TakenRows
 
 #: What each side has taken before, at once; `ghi` are ready, `j` is buried, `k` was delayed until now.
 MINE, RIVALS = "abc", "def"
@@ -78,7 +83,7 @@ class Table:
         ids = dict(zip(held + "ghijk", ids_of(put.tube.put_many(items)), strict=True))
         self.mine.ids = self.rival.ids = ids
         for side in (self.mine, self.rival):
-            assert names(side.tube.take_many(len(side.held) or 1) if side.held else []) == side.held
+            assert _hold(side.tube, len(side.held)) == side.of(side.held)
         put.tube.bury(ids["j"])
         self.clock.advance(_DELAY)
 
@@ -95,6 +100,21 @@ class Table:
         self.clock.advance(_DELAY)
 
 
+def _hold(tube: Tube, count: int) -> list[int]:
+    """Take so many tasks; by two calls that share a commit, as those of threads do."""
+    if isinstance(tube, OracleTube):
+        return ids_of(tube.take_many(count))
+    calls = taken_together(tube, *[n for n in (1, count - 1) if 0 < n < count or n == count == 1])
+    return [row.task_id for call in calls for row in call.rows]
+
+
+def taken_together(tube: Tube, *counts: int) -> list[TakenRows]:
+    """What some calls take that share a commit, as calls of threads do; `None` for one without tasks."""
+    ctx = tube._ctx
+    requests = [take_request("n", count, 1, ctx.driver) for count in counts]
+    return list(perform(ctx, lambda: take_group(ctx, requests)))  # type: ignore[arg-type]
+
+
 def _swept(side: Side) -> None:
     side.queue.sweep()
 
@@ -108,6 +128,10 @@ VERBS: dict[str, Callable[[Side], object]] = {
     "release_some": lambda s: names(s.tube.release_many(s.of(s.held[:2]))),
     "touch": lambda s: names([s.tube.touch(s.ids[s.held[1]], 100)]),
     "bury_held_by_other": lambda s: names([s.tube.bury(s.ids[s.others[0]])]),
+    "release_with_errors": lambda s: names(
+        s.tube.release_many(s.of(s.held[:2]), error=dict.fromkeys(s.of(s.held[:2]), "why"))
+    ),
+    "bury_with_an_error": lambda s: names([s.tube.bury(s.ids[s.others[0]], error="why")]),
     "delete_ready": lambda s: names([s.tube.delete(s.ids["g"])]),
     "kick": lambda s: s.tube.kick(1),
     "exchange": lambda s: names(s.tube.exchange(ack=s.of(s.held), take=min(2, s.most))),

@@ -50,7 +50,7 @@ def while_one_commits(
             commits.append(seen)
 
     tube = world.open_queue(observer=hold_the_first)[name]
-    waiting = getattr(tube, group)
+    waiting = getattr(tube, group).group
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(calls[0], tube)]
         assert held.wait(WAIT)
@@ -80,7 +80,7 @@ def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -
     others: list[Callable[[Tube], Any]] = [
         lambda tube, i=i: tube.ack_many(taken[i]) for i in range(1, 4)
     ]
-    futures = while_one_commits(world, "_acks", "ack", [first, *others])
+    futures = while_one_commits(world, "_together", "ack", [first, *others])
 
     assert [[task.data for task in future.result()] for future in futures] == [*map(list, "abcd")]
     assert world.version() == before + 2
@@ -101,7 +101,7 @@ def test_acks_that_share_a_commit_when_one_is_not_held_fail_alone(world: World) 
         lambda tube: tube.ack_many(foreign),
         lambda tube: tube.ack_many(taken[1]),
     ]
-    futures = while_one_commits(world, "_acks", "ack", [first, *others])
+    futures = while_one_commits(world, "_together", "ack", [first, *others])
 
     assert isinstance(futures[1].exception(), NotTakenError)
     assert [task.data for task in futures[2].result()] == ["c"]
@@ -114,7 +114,7 @@ def test_takes_of_threads_while_one_commits_share_the_next_commit(world: World) 
     before = world.version()
 
     takes: list[Callable[[Tube], Any]] = [lambda tube: tube.take_many(1)] * 4
-    futures = while_one_commits(world, "_takes", "take", takes)
+    futures = while_one_commits(world, "_together", "take", takes)
 
     assert sorted(task.data for future in futures for task in future.result()) == list("abcd")
     assert world.version() == before + 2
@@ -130,7 +130,7 @@ def groups_of_takes(world: World, takes: list[Callable[[Tube], Any]]) -> list[An
         return tube.take_many(1, utube="h")
 
     futures = while_one_commits(
-        world, "_takes", "take", [first, *takes], name=tube.name, commits=commits
+        world, "_together", "take", [first, *takes], name=tube.name, commits=commits
     )
     assert commits.count("take") == commits.count("claim")
     return [

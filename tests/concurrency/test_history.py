@@ -8,11 +8,12 @@ import pytest
 
 from tests.both_engines import engine_of
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, names
-from tubeq_spark import PutItem
+from tubeq_spark import Bury, FailedTasks, PutItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 T = TypeVar("T")
@@ -108,6 +109,9 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
     meter("kick", lambda: tube.kick(5))
     meter("kick of nothing", lambda: tube.kick(5))
     meter("kick(0)", lambda: tube.kick(0))
+    tube.bury_many([b, f])
+    meter("kick by a condition", lambda: tube.kick(None, where="attempts >= 0"))
+    meter("kick by a condition of nothing", lambda: tube.kick(None, where="pri = 99"))
     meter("delete", lambda: tube.delete(b))
     held = ids(tube.take_many(1))
     meter("exchange", lambda: held.extend(ids(tube.exchange(ack=[held.pop()], take=2))))
@@ -131,14 +135,58 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
         "kick": 1,
         "kick of nothing": 0,
         "kick(0)": 0,
+        "kick by a condition": 1,
+        "kick by a condition of nothing": 0,
         "delete": 1,
         "exchange": 1,
-        "exchange of a part": 2,
+        "exchange of a part": 1,
         "exchange for none": 1,
         "release_all": 1,
         "release_all of nothing": 0,
         "truncate": 1,
         "truncate of nothing": 0,
+    }
+
+
+@pytest.mark.without_spark
+def test_commits_of_a_batch_that_is_processed_are_as_its_docstring_says(world: World) -> None:
+    meter, tube = Meter(world), world.tube
+
+    # The first error in a tube adds columns.
+    tube.put("a")
+    tube.take_arrow(1).release(error="first")
+    tube.truncate()
+
+    def process(name: str, handler: Callable[[pa.Table], object]) -> None:
+        tube.put_many(list("abcdefgh"))
+        batch = tube.take_arrow(8)
+        meter(name, lambda: batch.process(handler))
+        tube.truncate()
+
+    def named(*reasons: str | Bury) -> Callable[[pa.Table], FailedTasks]:
+        return lambda table: FailedTasks(
+            dict(zip(table["task_id"].to_pylist(), reasons, strict=False))
+        )
+
+    def broken(_table: pa.Table) -> None:
+        raise OSError
+
+    def at_a(table: pa.Table) -> None:
+        if '"a"' in table["data"].to_pylist():
+            raise OSError
+
+    process("all done", lambda _: None)
+    process("some failed", named("bad", "bad"))
+    process("some failed, some to be buried", named("bad", Bury("bad"), "bad"))
+    process("halved", at_a)
+    process("all failed", broken)
+
+    assert meter.spent == {
+        "all done": 1,
+        "some failed": 2,
+        "some failed, some to be buried": 3,
+        "halved": 2,
+        "all failed": 1,
     }
 
 

@@ -73,6 +73,12 @@ def taken(world: World, letters: str) -> list[int]:
     return ids_of(world.tube.take_many(len(letters)))
 
 
+def upgraded(world: World, ids: list[int]) -> list[int]:
+    """The tasks, in a table with a column for their errors."""
+    world.tube._current.upgrade()
+    return ids
+
+
 def due(world: World) -> None:
     world.rival.put_many([PutItem("a", delay=TTR), PutItem("b", ttl=TTR)])
     world.clock.advance(PAST_TTR)
@@ -125,6 +131,14 @@ CASES = (
         "ar br",
     ),
     Case(
+        "put of keys",
+        lambda w: w.tube._current.upgrade(),
+        lambda w, _: names(w.tube.put_many([PutItem(n, unique="k") for n in "ab"])),
+        "put",
+        "aa",
+        "ar",
+    ),
+    Case(
         "take",
         lambda w: put(w, "abc"),
         lambda w, _: names(w.tube.take_many(2)),
@@ -155,6 +169,25 @@ CASES = (
         "exchange",
         "b",
         "bt cr",
+    ),
+    Case(
+        "release with an error",
+        lambda w: upgraded(w, taken(w, "ab")),
+        lambda w, ids: (names([w.tube.release(ids[0], error="why")]), w.tube.peek(ids[0]).error),
+        "release",
+        ("a", "why"),
+        "ar bt",
+    ),
+    Case(
+        "bury with an error for each",
+        lambda w: upgraded(w, put(w, "ab")),
+        lambda w, ids: (
+            names(w.tube.bury_many(ids, error={ids[0]: "why", ids[1]: "how"})),
+            [w.tube.peek(task_id).error for task_id in ids],
+        ),
+        "bury",
+        ("ab", ["why", "how"]),
+        "a! b!",
     ),
     Case("truncate", lambda w: put(w, "ab"), lambda w, _: w.tube.truncate(), "truncate", None, ""),
     Case(

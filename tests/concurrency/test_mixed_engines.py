@@ -117,6 +117,8 @@ MEETINGS = {
     "take": "take",
     "ack_lease_segment": "bury_held_by_other",
     "release_some": "bury_held_by_other",
+    "release_with_errors": "bury_with_an_error",
+    "bury_with_an_error": "release_with_errors",
     "exchange": "take",
     "sweep": "take",
 }

@@ -27,6 +27,7 @@ from tests.concurrency.support import (
 )
 from tests.thorough import without_spark
 from tubeq_spark import (
+    FailedTasks,
     NotTakenError,
     PutItem,
     Queue,
@@ -43,6 +44,8 @@ from tubeq_spark.model import ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import pyarrow as pa
 
     from tests.acceptance.support import OnSpark
     from tubeq_spark import Tube
@@ -312,6 +315,43 @@ def test_kick_of_a_named_task_when_a_rival_kicks_it_first_says_not_buried(world:
     assert world.stored() == "ar b!"
 
 
+@pytest.mark.without_spark
+def test_kick_by_a_condition_when_a_rival_kicks_or_deletes_some_first_kicks_the_rest(
+    world: World,
+) -> None:
+    a, b, _c, _d = put(world, "abcd")
+    world.rival.bury_many([a, b, _c])
+
+    def meanwhile() -> None:
+        world.rival.kick_many([a])
+        world.rival.delete(b)
+        world.rival.bury(_d)
+
+    with world.probe.interrupted("decided", "kick", meanwhile):
+        assert world.tube.kick(None, where="data <> '\"x\"'") == 1
+
+    # What was buried after the ids were picked waits for the next one.
+    assert world.stored() == "ar cr d!"
+
+
+@pytest.mark.without_spark
+def test_kick_by_a_condition_when_a_task_is_buried_anew_meanwhile_asks_it_again(
+    world: World,
+) -> None:
+    a, b = put(world, "ab")
+    world.rival.bury_many([a, b])
+
+    def meanwhile() -> None:
+        world.rival.kick_many([a])
+        assert names(world.rival.take_many(1)) == "a"
+        world.rival.bury(a)
+
+    with world.probe.interrupted("decided", "kick", meanwhile):
+        assert world.tube.kick(None, where="attempts = 0") == 1
+
+    assert world.stored() == "a! br"
+
+
 # -- batches --------------------------------------------------------------------------------------
 
 
@@ -339,6 +379,61 @@ def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World) 
         batch.ack()
 
     assert world.stored() == "ar br"
+
+
+@pytest.mark.without_spark
+def test_batch_process_when_a_rival_takes_a_task_out_meanwhile_settles_the_others(
+    world: World,
+) -> None:
+    a, b, c, d = put(world, "abcd")
+    batch = world.tube.take_arrow(4)
+
+    def handle(_table: object) -> FailedTasks:
+        world.rival.bury(a)
+        return FailedTasks({a: "bad", b: "bad"})
+
+    with world.probe.interrupted("decided", "release", lambda: world.rival.delete(c)):
+        report = batch.process(handle)
+
+    # Whose fate others have decided is no business of the batch any more.
+    assert (report.done, report.failed) == (1, 1)
+    assert world.stored() == "a! br"
+    assert d not in [task.task_id for task in world.rival.tasks_by_state("t")]
+
+
+@pytest.mark.without_spark
+def test_batch_process_when_a_rival_takes_a_failed_task_out_before_its_release_acks_the_rest(
+    world: World,
+) -> None:
+    _a, b, c, _d = put(world, "abcd")
+    batch = world.tube.take_arrow(4)
+
+    with world.probe.interrupted("decided", "release", lambda: world.rival.bury(b)):
+        report = batch.process(lambda _: FailedTasks({b: "bad", c: "bad"}))
+
+    assert (report.done, report.failed) == (2, 1)
+    assert world.stored() == "b! cr"
+
+
+@pytest.mark.without_spark
+def test_batch_process_when_a_rival_takes_tasks_out_while_it_halves_goes_on_with_the_rest(
+    world: World,
+) -> None:
+    a, *_ = put(world, "abcd")
+    batch = world.tube.take_arrow(4)
+    calls: list[int] = []
+
+    def handle(table: pa.Table) -> None:
+        calls.append(table.num_rows)
+        if len(calls) == 1:
+            world.rival.bury(a)
+        if '"b"' in table["data"].to_pylist():
+            raise OSError
+
+    report = batch.process(handle)
+
+    assert (report.done, report.failed) == (2, 1)
+    assert world.stored() == "a! br"
 
 
 @pytest.mark.thorough

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.concurrency.support import (
@@ -25,7 +26,7 @@ from tests.concurrency.support import (
     stored,
 )
 from tests.thorough import on_spark
-from tubeq_spark import PutItem, Queue, TubeNotFoundError
+from tubeq_spark import Bury, FailedTasks, PutItem, Queue, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +34,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tests.concurrency.support import OpenQueue
-    from tubeq_spark import Batch, Tube
+    from tubeq_spark import Batch, Task, Tube
     from tubeq_spark.testing import ManualClock
 
 MOST_COMMITS = 12
+
+
+def batch_after_an_error(world: World, letters: str) -> Batch:
+    """A batch of a tube that has the columns that the first error adds."""
+    world.rival.put("x")
+    world.rival.take_arrow(1).release(error="first")
+    world.rival.truncate()
+    return batch_of(world, letters)
+
+
+def failing(world: World, letters: str) -> Callable[[Any], FailedTasks]:
+    """A handler that buries the first of some tasks, and fails at the others."""
+    ids = {task.data: task.task_id for task in world.rival.tasks_by_state("t")}
+    reasons = {ids[letter]: Bury("never") if letter == letters[0] else "bad" for letter in letters}
+    return lambda _table: FailedTasks(reasons)
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,23 @@ def taken_long_ago(world: World, letters: str) -> None:
 
 def buried(world: World, letters: str) -> None:
     bury_all(world, letters)
+
+
+def upgraded(world: World, ids: list[int]) -> list[int]:
+    """The tasks, in a table with a column for their errors, as both know it."""
+    world.tube._current.upgrade()
+    world.rival._current.see(world.tube._current.ctx.record)
+    return ids
+
+
+def check(tasks: list[Task], error: str) -> None:
+    """All of some tasks have this error."""
+    assert [task.error for task in tasks] == [error] * len(tasks)
+
+
+def error_is_kept(world: World, ids: list[int]) -> None:
+    check([world.rival.peek(ids[0])], "why")
+    world.tube.ack(ids[1])
 
 
 def bury_all(world: World, letters: str) -> list[int]:
@@ -223,6 +256,21 @@ CASES = (
         ("at bt", "ar br"),
     ),
     Case(
+        "release_with_an_error",
+        lambda w: upgraded(w, taken(w, "ab")),
+        lambda w, i: w.tube.release_many(i[:1], error="why"),
+        ("at bt", "ar bt"),
+        then=error_is_kept,
+        swept="ar",
+    ),
+    Case(
+        "bury_with_an_error_for_each",
+        lambda w: upgraded(w, taken(w, "ab")),
+        lambda w, i: w.tube.bury_many(i, error={i[0]: "why", i[1]: "how"}),
+        ("at bt", "a! b!"),
+        then=lambda w, i: check([w.rival.peek(i[1])], "how"),
+    ),
+    Case(
         "touch_part_of_a_lease_segment",
         lambda w: taken(w, "ab"),
         lambda w, i: w.tube.touch(i[0], 100),
@@ -252,6 +300,12 @@ CASES = (
         ("a! b! c!", "a! br cr"),
     ),
     Case(
+        "kick_by_a_condition",
+        lambda w: bury_all(w, "abc"),
+        lambda w, _: w.tube.kick(2, where="data IN ('\"b\"', '\"c\"')"),
+        ("a! b! c!", "a! br cr"),
+    ),
+    Case(
         "bury_what_another_holds",
         lambda w: taken_by_rival(w, "abc"),
         lambda w, i: w.tube.bury(i[0]),
@@ -272,10 +326,10 @@ CASES = (
         ("at br", "bt"),
     ),
     Case(
-        "exchange_in_two_commits",
+        "exchange_of_a_part",
         lambda w: taken(w, "abc", 2),
         lambda w, i: w.tube.exchange(ack=i[:1], take=1),
-        ("at bt cr", "bt cr", "bt ct"),
+        ("at bt cr", "bt ct"),
     ),
     Case(
         "release_all",
@@ -324,6 +378,13 @@ CASES = (
         lambda _, batch: batch.release(delay=5),
         ("at bt", "a~ b~"),
     ),
+    Case(
+        "batch_fail_of_some_and_ack_of_the_rest",
+        lambda w: batch_after_an_error(w, "abcd"),
+        lambda w, batch: batch.process(failing(w, "bc")),
+        ("at bt ct dt", "at b! ct dt", "at b! cr dt", "b! cr"),
+        swept="b! cr",
+    ),
 )
 
 
@@ -331,7 +392,7 @@ CASES = (
 #: between two commits is the same code on both engines.
 ON_SPARK = {
     "ack_whole_lease_segment",
-    "exchange_in_two_commits",
+    "exchange_of_a_part",
 }
 #: More of them: a statement of its own, and a verb of many steps.
 MORE_ON_SPARK = {
@@ -530,3 +591,31 @@ def test_create_tube_when_it_stops_before_or_after_its_commit_leaves_a_name_that
         assert task is not None
         assert rivals.create_tube(name, if_not_exists=True) is tube
         assert stored(mine.tube(name)) == "ar"
+
+
+class ProcessEndError(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.without_spark
+def test_kick_by_a_condition_when_it_stops_between_two_commits_has_kicked_the_first_tasks(
+    world: World,
+) -> None:
+    count = 10_002
+    world.rival.put_arrow(pa.table({"data": ['"x"'] * count}))
+    world.rival.bury_many(ids_of(world.rival.tasks_by_state("r")))
+
+    def end() -> None:
+        raise ProcessEndError
+
+    with (
+        world.probe.interrupted("decided", "kick", end, nth=2),
+        pytest.raises(ProcessEndError),
+    ):
+        world.tube.kick(None, where="data = '\"x\"'")
+
+    kicked, left = ids_of(world.rival.tasks_by_state("r")), ids_of(world.rival.tasks_by_state("!"))
+    assert len(kicked) + len(left) == count
+    assert len(left) == 2
+    assert max(kicked) < min(left)
+    world.rival.truncate()

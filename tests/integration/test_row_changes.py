@@ -29,12 +29,12 @@ def as_table(rows: list[StoredTask]) -> pa.Table:
     values: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in names}
     values["claim"] = values.pop("take_id")
     values["state"] = [state.value for state in values["state"]]
-    for name in ("created", "next_event", "expires_at"):
+    for name in ("created", "next_event", "expires_at", "taken_at"):
         values[name] = [from_us(moment) for moment in values[name]]
     moment = pa.timestamp("us", "UTC")
     kinds = {"pri": pa.int32(), "attempts": pa.int32()}
     kinds |= dict.fromkeys(("utube", "data", "state", "owner", "error", "unique"), pa.string())
-    kinds |= dict.fromkeys(("created", "next_event", "expires_at"), moment)
+    kinds |= dict.fromkeys(("created", "next_event", "expires_at", "taken_at"), moment)
     return pa.table({n: pa.array(v, kinds.get(n, pa.int64())) for n, v in values.items()})
 
 

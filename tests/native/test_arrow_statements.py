@@ -16,7 +16,7 @@ from tests.native import grid
 from tests.native.support import at, new_rows
 from tests.unit.golden.sample_values import NAMES, NOW
 from tests.unit.golden.system_texts import PATH
-from tubeq_spark.model.changes import Move, Named
+from tubeq_spark.model.changes import Move, Named, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
 from tubeq_spark.storage.arrow.statement import changed
@@ -437,7 +437,7 @@ def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
 
 def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None:
     statements = TubeWriter(grid.table_of_tube(), lambda: -9)
-    statement = statements.take([10], [(at(9), -50)], NewLease("session/1", NOW), NOW, 1)
+    statement = statements.take([10], [Share(at(9), -50, -50)], NewLease("session/1", NOW), NOW, 1)
     there = [
         {"segment": 10, "tube": TUBE, "task_id": 1, "state": "r", "ttr": 2**63 - 1},
         {"segment": 10, "tube": TUBE, "task_id": 2, "state": "r", "ttr": 7},

@@ -17,6 +17,7 @@ from tests.native.support import NOW, OWNER, Place, at, new_rows
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.location import path_of, path_table
@@ -39,7 +40,7 @@ def test_find_when_a_statement_has_landed_tells_what_it_changed(place: Place) ->
     put = place.statements.put(rows, 2, [5])
     assert place.engine.find(put) is None
     place.run(put)
-    take = place.statements.take([5], [(at(50), -5)], LEASE, NOW, 1)
+    take = place.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1)
     place.run(take)
     ack = place.statements.delete_lease_segment(-5)
     place.run(ack)
@@ -208,7 +209,7 @@ def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(
     at_data = rows.schema.get_field_index("data")
     rows = rows.set_column(at_data, "data", pa.array([value, None], kind))
     typed.run(typed.statements.put(rows, 2, [5]))
-    typed.run(typed.statements.take([5], [(at(50), -5)], LEASE, NOW, 1))
+    typed.run(typed.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1))
     found = typed.tasks.by_ids([50, 51])
     assert {row.task_id: row.data for row in found} == {50: value, 51: None}
     room = typed.admission.look(NOW)
@@ -274,7 +275,7 @@ def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path, l
     place = Place(tmp_path, -7, local=local).create(change_feed=True)
     place.put(5, [50])
     with pytest.raises(StoreError, match="change feed"):
-        place.run(place.statements.take([5], [(at(50), -5)], LEASE, NOW, 1))
+        place.run(place.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1))
     assert place.run(place.statements.delete_lease_segment(5)).deleted == 1
 
 
@@ -291,7 +292,7 @@ def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
             chosen = [selection.segment for selection in selections]
             last = selections[-1].last
             try:
-                process.run(process.statements.take(chosen, [(last, to)], LEASE, NOW, 3))
+                process.run(process.statements.take(chosen, [Share(last, to, to)], LEASE, NOW, 3))
             except EngineError as error:
                 assert outcome_of(error) is Outcome.CONFLICT  # noqa: PT017
                 continue

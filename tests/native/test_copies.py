@@ -57,7 +57,7 @@ def fill(queue: Queue) -> None:
             tube.ack(task.task_id)
         tasks = tube.take_many(2)
         tube.bury(tasks[0].task_id)
-        tube.release(tasks[1].task_id)
+        tube.release(tasks[1].task_id, error="why" if timed else None)
     queue.create_tube("typed", schema="url STRING, n ARRAY<INT>").put({"url": "x", "n": [1, None]})
 
 

@@ -21,7 +21,7 @@ from tests.native.support import NOW, OWNER, Place, at, new_rows
 from tests.queries import select
 from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.model.changes import Every, GiveBack
+from tubeq_spark.model.changes import Every, GiveBack, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.arrays import nested
 from tubeq_spark.storage.arrow.columns import grouped
@@ -136,7 +136,7 @@ def test_log_when_both_write_it_by_turns_is_the_same_to_both(
         side.put(first, [first, first + 1, first + 2], utube=["a", None, "é" * 80])
         rival.run(once(rival, f"app-{n % 5}", n))
         to = side.fresh()
-        taken = rival.statements.take([first], [(at(first + 1), to)], LEASE, NOW, 2)
+        taken = rival.statements.take([first], [Share(at(first + 1), to, to)], LEASE, NOW, 2)
         assert rival.run(taken).updated == 2
         if n % 3:
             assert side.run(side.statements.delete_lease_segment(to)).deleted == 2
@@ -304,7 +304,7 @@ def test_vacuum_removes_what_stopped_writers_left_and_what_checkpoints_forgot(
 Act = dict[str, "Callable[[Place], object]"]
 MINE: Act = {
     "put": lambda p: p.put(9, [90]),
-    "take": lambda p: p.run(p.statements.take([5], [(at(50), -5)], LEASE, NOW, 1)),
+    "take": lambda p: p.run(p.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1)),
     "ack": lambda p: p.run(p.statements.delete_lease_segment(6)),
     "capacity": lambda p: p.run(
         p.admission.put(new_rows(8, [80]), 1, [8], p.admission.look(NOW), now_us=NOW)[0]

@@ -14,6 +14,7 @@ from deltalake import convert_to_deltalake
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
@@ -55,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place.put(6, [60, 61], state="!")
     place.put(7, [70, 71], state="~", next_event=NOW + 1000, utube="x")
     place.put(8, [80, 81], utube="y")
-    place.run(place.statements.take([8], [(at(99, 9), HELD)], LEASE, NOW, 2))
+    place.run(place.statements.take([8], [Share(at(99, 9), HELD, HELD)], LEASE, NOW, 2))
     return place
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
+from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.native import engine, small_files
@@ -64,13 +65,15 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
     place = Place(tmp_path, -1, ("pri", "task_id"), local=True).create()
     for segment in SEGMENTS:
         place.put(segment, [segment * 10, segment * 10 + 1])
-    assert place.run(place.statements.take([5], [(at(51), -50)], LEASE, NOW, 2)).updated == 2
+    assert (
+        place.run(place.statements.take([5], [Share(at(51), -50, -50)], LEASE, NOW, 2)).updated == 2
+    )
     mine = place.table.mine() & READY
     assert files_of(place, mine) == {*SEGMENTS} - {5}
     assert files_of(place, mine & place.table.up_to(at(70))) == {6, 7}
     # What was taken for ever has no end that could have passed.
     place.put(13, [130], ttr=None)
-    place.run(place.statements.take([13], [(at(130), -130)], LEASE, NOW, 1))
+    place.run(place.statements.take([13], [Share(at(130), -130, -130)], LEASE, NOW, 1))
     assert files_of(place, mine) == {*SEGMENTS} - {5}
     # Its lease has ended by then.
     assert files_of(place, predicates.is_ready(NOW + MINUTE, None)) == {*SEGMENTS, -50} - {5}
@@ -101,7 +104,9 @@ def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
     place.tasks.ready(NOW, 1, None)
     (first,) = place.tasks.ready(NOW, 1, None)
     assert first.task_id == 50
-    assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
+    assert (
+        place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
+    )
     assert place.engine._datafusion is None
     assert place.stored() == [(-50, 50, "t"), (5, 51, "r"), (5, 52, "r")]
 
@@ -110,7 +115,7 @@ def test_rows_when_a_rival_has_committed_are_the_newest(tmp_path: Path) -> None:
     ours, theirs = Place(tmp_path, -1, local=True).create(), Place(tmp_path, -1_000, local=True)
     ours.put(5, [50, 51])
     assert [task.task_id for task in ours.tasks.ready(NOW, 2, None)] == [50, 51]
-    theirs.run(theirs.statements.take([5], [(at(50), -50)], LEASE, NOW, 1))
+    theirs.run(theirs.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1))
     assert [task.task_id for task in ours.tasks.ready(NOW, 2, None)] == [51]
 
 
@@ -184,7 +189,9 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     assert first(3) == [50, 51, 60]
     assert opened == ["segment=5", "segment=6"]
     # A file with a lower bound, and nothing that is ready.
-    assert place.run(place.statements.take([5], [(at(51), -50)], LEASE, NOW, 2)).updated == 2
+    assert (
+        place.run(place.statements.take([5], [Share(at(51), -50, -50)], LEASE, NOW, 2)).updated == 2
+    )
     assert first(1) == [60]
     assert opened == ["segment=6"]
     # Tasks that come before others in the order, whichever was put last.
@@ -259,7 +266,7 @@ def test_take_when_there_are_too_many_files_reads_them_in_parts(
     for segment in (5, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
     assert [task.task_id for task in place.tasks.ready(NOW, 3, None)] == [50, 51, 60]
-    taken = place.statements.take([5, 6, 7], [(at(60), -50)], LEASE, NOW, 3)
+    taken = place.statements.take([5, 6, 7], [Share(at(60), -50, -50)], LEASE, NOW, 3)
     assert place.run(taken).updated == 3
     assert place.engine._datafusion is None
     assert [(task, state) for _, task, state in place.stored()] == [
@@ -277,7 +284,9 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
     place.put(5, ids, data=["x" * 10_000] * len(ids))
     assert len(without(place, ready(place))) == len(ids)
     assert not place.engine._handles.files._kept
-    assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
+    assert (
+        place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
+    )
     assert [task.task_id for task in place.tasks.ready(NOW, 2, None)] == [51, 52]
     assert place.engine._datafusion is None
 
@@ -316,7 +325,9 @@ def test_take_when_another_rows_lease_cannot_be_computed_takes_as_the_library(
 ) -> None:
     place = Place(tmp_path, -1, local=True).create()
     place.put(5, [50, 51], ttr=[7, 2**63 - 1])
-    assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
+    assert (
+        place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
+    )
     assert place.stored() == [(-50, 50, "t"), (5, 51, "r")]
 
 

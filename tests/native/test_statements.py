@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at, new_rows
-from tubeq_spark.model.changes import Every, GiveBack, Named
+from tubeq_spark.model.changes import Every, GiveBack, Named, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
@@ -50,7 +50,7 @@ def stored(place: Place) -> None:
 
 
 def take(place: Place, segments: list[int], last: int, to: int) -> Affected:
-    return place.run(place.statements.take(segments, [(at(last), to)], LEASE, NOW, 1))
+    return place.run(place.statements.take(segments, [Share(at(last), to, to)], LEASE, NOW, 1))
 
 
 def share(utube: str | None, last: int, take_id: int) -> SubqueueShare:

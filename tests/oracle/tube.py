@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.model import arguments, json_payload
+from tubeq_spark.model.failures import error_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tests.oracle.verbs import Verbs
     from tubeq_spark import Task, TaskState
     from tubeq_spark.model.arguments import Utubes
+    from tubeq_spark.model.failures import GivenErrors
     from tubeq_spark.runtime.events import Callback
 
 __all__ = ["OracleTube"]
@@ -80,13 +82,17 @@ class OracleTube:
     def ack(self, task_id: int) -> Task:
         return self.ack_many([task_id])[0]
 
-    def release_many(self, task_ids: Sequence[int], *, delay: float = 0) -> list[Task]:
-        delay_us = arguments.delay(delay, self.verbs.driver)
+    def release_many(
+        self, task_ids: Sequence[int], *, delay: float | None = None, error: GivenErrors = None
+    ) -> list[Task]:
         ids = arguments.task_ids(task_ids)
-        return self._do(lambda: self.verbs.release(ids, delay_us))
+        how = arguments.release(delay, error_texts(error, ids), self.verbs.driver)
+        return self._do(lambda: self.verbs.release(ids, how))
 
-    def release(self, task_id: int, *, delay: float = 0) -> Task:
-        return self.release_many([task_id], delay=delay)[0]
+    def release(
+        self, task_id: int, *, delay: float | None = None, error: GivenErrors = None
+    ) -> Task:
+        return self.release_many([task_id], delay=delay, error=error)[0]
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         amount_us = arguments.increment(increment, self.verbs.driver)
@@ -94,12 +100,13 @@ class OracleTube:
             return None
         return self._do(lambda: self.verbs.touch(task_id, amount_us))
 
-    def bury_many(self, task_ids: Sequence[int]) -> list[Task]:
+    def bury_many(self, task_ids: Sequence[int], *, error: GivenErrors = None) -> list[Task]:
         ids = arguments.task_ids(task_ids)
-        return self._do(lambda: self.verbs.bury(ids))
+        texts = error_texts(error, ids)
+        return self._do(lambda: self.verbs.bury(ids, texts))
 
-    def bury(self, task_id: int) -> Task:
-        return self.bury_many([task_id])[0]
+    def bury(self, task_id: int, *, error: GivenErrors = None) -> Task:
+        return self.bury_many([task_id], error=error)[0]
 
     def delete_many(self, task_ids: Sequence[int]) -> list[Task]:
         ids = arguments.task_ids(task_ids)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import refusals
-from tubeq_spark.model.changes import Every, Take, Touch, released
+from tubeq_spark.model.changes import Every, Share, Take, Touch, released
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.reports import TubeSweep
 from tubeq_spark.model.stored_task import new_row
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tests.oracle.place import StoredTube
     from tests.oracle.queue import OracleQueue
     from tubeq_spark.model.arguments import PutRequest, TakeRequest
-    from tubeq_spark.model.changes import Change
+    from tubeq_spark.model.changes import Change, Release
+    from tubeq_spark.model.failures import Backoff, ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -142,7 +143,8 @@ class Verbs:
         chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
-        take = Take([(OrderPosition(0, 0), self.tube.takes)], lease)
+        share = Share(OrderPosition(0, 0), self.tube.takes, self.tube.takes)
+        take = Take([share], lease)
         rows = self._after(take, self._written_down(chosen))
         self.tube.rows.update((row.task_id, row) for row in rows)
         return rows
@@ -168,9 +170,9 @@ class Verbs:
         self._remove(ids)
         return self.events.record_event("ack", rows, TaskState.DONE)
 
-    def release(self, ids: Sequence[int], delay_us: int | None) -> list[Task]:
-        """Give held tasks back: ready (or buried when its attempts are used up), or delayed; 0 is no delay."""
-        return self._release(self._held(ids), delay_us)
+    def release(self, ids: Sequence[int], how: Release) -> list[Task]:
+        """Give held tasks back: ready (or buried when its attempts are used up), or delayed."""
+        return self._release(failed(self._held(ids), how.error), how.delay_us)
 
     def touch(self, task_id: int, increment_us: int) -> Task:
         """Give a held task more time: its lease, its life, and the ttr of later takes."""
@@ -179,14 +181,15 @@ class Verbs:
         self.tube.rows[task_id] = after
         return self.events.record_event("touch", [after])[0]
 
-    def bury(self, ids: Sequence[int]) -> list[Task]:
+    def bury(self, ids: Sequence[int], error: ErrorTexts | None) -> list[Task]:
         """Set tasks of any state aside; those that are buried already stay as they are."""
         seen = self._there(ids)
         others = self._written_down([row for row in seen if row.state is not TaskState.BURIED])
-        buried = [row.given_back(TaskState.BURIED) for row in others]
+        buried = [row.given_back(TaskState.BURIED) for row in failed(others, error)]
         self._store(buried)
         self.events.record_event("bury", buried)
-        return [row.given_back(TaskState.BURIED).task() for row in seen]
+        after = {row.task_id: row for row in [*seen, *buried]}
+        return [after[task_id].task() for task_id in ids]
 
     def delete(self, ids: Sequence[int]) -> list[Task]:
         """Remove tasks in any state."""
@@ -292,7 +295,7 @@ class Verbs:
         return seen
 
     def _write_down(self, row: StoredTask, now_us: int) -> list[str]:
-        events = self.events.written_down(row, now_us, self.max_attempts)
+        events = self.events.written_down(row, now_us, self.max_attempts, None)
         if events:
             after = row.seen_at(now_us, self.max_attempts, None)
             if after is None:
@@ -301,7 +304,7 @@ class Verbs:
                 self.tube.rows[row.task_id] = after
         return events
 
-    def _release(self, rows: Sequence[StoredTask], delay_us: int | None) -> list[Task]:
+    def _release(self, rows: Sequence[StoredTask], delay_us: int | Backoff | None) -> list[Task]:
         now_us = self.queue.now_us()
         change = released(0, delay_us, now_us, self.max_attempts)
         after = self._after(change, rows)
@@ -319,3 +322,12 @@ class Verbs:
     def _remove(self, ids: Iterable[int]) -> None:
         for task_id in ids:
             del self.tube.rows[task_id]
+
+
+def failed(rows: Iterable[StoredTask], error: ErrorTexts | None) -> list[StoredTask]:
+    """Rows with their errors; without one they keep the last."""
+    if error is None:
+        return list(rows)
+    return [
+        replace(row, error=error if isinstance(error, str) else error[row.task_id]) for row in rows
+    ]

@@ -34,6 +34,8 @@ from tubeq_spark.storage.expression import (
     Greatest,
     In,
     IsNull,
+    Length,
+    Like,
     Literal,
     Lower,
     Mapped,
@@ -43,6 +45,7 @@ from tubeq_spark.storage.expression import (
     Or,
     Product,
     Quotient,
+    Seconds,
     Type,
     all_of,
     any_of,
@@ -51,6 +54,7 @@ from tubeq_spark.storage.expression import (
     integer,
     literal,
     null,
+    real,
     row,
     small,
 )
@@ -93,6 +97,8 @@ ROWS = pa.Table.from_arrays(
     [nested(VALUES[field.name], field.type) for field in SCHEMA], schema=SCHEMA
 )
 COUNT = ROWS.num_rows
+#: What no change of a row has.
+IN_NO_CHANGE = (Among, Concat, Contains, Length, Like, Lower, Seconds)
 
 
 def values_of(expression: Expression) -> list[Any]:
@@ -154,6 +160,13 @@ TRUTHS: dict[str, tuple[Expression, list[bool | None]]] = {
     "contains no pattern": (Contains(R.text, "%"), [NO, NO, None, None, NO, NO, NO, YES, NO]),
     "contains nothing": (Contains(R.text, ""), [YES, YES, None, None, *[YES] * 5]),
     "contains rare characters": (Contains(R.text, "漢"), [NO, NO, None, None, NO, NO, NO, NO, YES]),
+    "like": (Like(R.text, "_b"), [YES, YES, None, None, NO, NO, NO, NO, NO]),
+    "like any": (Like(R.text, "%"), [YES, YES, None, None, *[YES] * 5]),
+    "like a part": (Like(R.text, "%'N%"), [NO, NO, None, None, NO, YES, NO, NO, NO]),
+    "like an escaped sign": (Like(R.text, "_\\%_"), [NO, NO, None, None, NO, NO, NO, YES, NO]),
+    "like a rare character": (Like(R.text, "%_字"), [NO, NO, None, None, NO, NO, NO, NO, YES]),
+    "like no other expression": (Like(R.text, ".b"), [NO, NO, None, None, *[NO] * 5]),
+    "seconds": (Seconds(R.m) > real(0.0000015), [NO, YES, YES, None, YES, YES, NO, YES, NO]),
 }  # fmt: skip
 
 
@@ -210,6 +223,10 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
     "lower": (
         Lower(R.text), ["ab", "ab", None, None, "", "o'neil", "a\\b", "{%}", "zażółć 漢字"],
     ),
+    "length": (Length(R.text), [2, 2, None, None, 0, 6, 3, 3, 9]),
+    "seconds": (Seconds(R.i), [1e-6, 2e-6, None, 2147.483647, -2147.483648, 0, 3e-6, None, 4e-6]),
+    "a number": (real(0.5), [0.5] * 9),
+    "no number": (null(Type.DOUBLE), [None] * 9),
     "moment as a number": (Micros(R.at), VALUES["at"]),
     "number as a moment": (Moment(R.n), VALUES["n"]),
     "there and back": (Micros(Moment(R.n)), VALUES["n"]),
@@ -231,7 +248,7 @@ def test_value_in_python_when_values_are_null_is_as_in_sql(
     for name, values in VALUES.items():
         monkeypatch.setitem(rows_after._COLUMNS, name, values.__getitem__)
     expression, expected = (TRUTHS | OTHERS)[said]
-    if not any(isinstance(part, (Among, Concat, Contains, Lower)) for part in _all_of(expression)):
+    if not any(isinstance(part, IN_NO_CHANGE) for part in _all_of(expression)):
         value = rows_after.row_value(expression, {})
         found = [value(place) for place in range(COUNT)]  # type: ignore[arg-type]
         assert found == [dict(e) if isinstance(e, list) else e for e in expected]
@@ -324,6 +341,8 @@ NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
     Greatest: (Greatest((A, B)), {"a", "b"}),
     In: (A.is_in([1]), {"a"}),
     IsNull: (A.is_null(), {"a"}),
+    Length: (Length(A), {"a"}),
+    Like: (Like(A, "x"), {"a"}),
     Literal: (literal(1), set()),
     Lower: (Lower(A), {"a"}),
     Mapped: (Mapped(A, ((1, 2),)), {"a"}),
@@ -333,6 +352,7 @@ NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
     Or: (Or((A, B)), {"a", "b"}),
     Product: (A * B, {"a", "b"}),
     Quotient: (Quotient(A, 2), {"a"}),
+    Seconds: (Seconds(A), {"a"}),
     Struct: (Struct({"x": A, "y": B}), {"a", "b"}),
 }
 

@@ -16,12 +16,12 @@ from tubeq_spark.model.ids import Range
 from tubeq_spark.model.options import PutDefaults, TubeOptions, new_task
 from tubeq_spark.model.segments import BUCKETS, hash_of, spread
 from tubeq_spark.model.times import to_us
-from tubeq_spark.payloads.arrow_values import unreadable
+from tubeq_spark.payloads.arrow_values import places, unreadable
 from tubeq_spark.payloads.put_columns import FIRST_US, LAST_US
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.shown_table import named_tasks, shown_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
-from tubeq_spark.verbs.put import Buckets, Numbering, places, segments_of, task_ids
+from tubeq_spark.verbs.put import Buckets, Numbering, segments_of, task_ids
 
 NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})

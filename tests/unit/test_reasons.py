@@ -76,12 +76,12 @@ def test_sentence_when_the_tube_has_no_subqueues_tells_of_its_tasks() -> None:
     ("error", "said"),
     [
         ("ValueError: no", "ValueError: no"),
-        ("Traceback (most recent call last):\n  line\nValueError: no\n\n", "ValueError: no"),
+        ('\nValueError: no\nand more\n  File "a.py", line 1, in f\n', "ValueError: no"),
         ("x" * 201, "x" * 200 + " …"),
         ("x" * 200, "x" * 200),
     ],
 )
-def test_sentence_when_a_buried_task_has_failed_tells_the_last_line_of_its_error(
+def test_sentence_when_a_buried_task_has_failed_tells_the_first_line_of_its_error(
     error: str, said: str
 ) -> None:
     buried = said_of(state=TaskState.BURIED, error=error)

@@ -32,6 +32,7 @@ from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.storage.tables.utube_history import UtubeHistory
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
@@ -56,6 +57,7 @@ MAKERS = (
     TubeReader,
     TakenGate,
     UtubeHistory,
+    UniqueKeys,
     UtubeLocks,
     VacuumNotes,
 )

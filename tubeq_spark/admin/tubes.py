@@ -48,6 +48,7 @@ from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.verbs import expire, maintain
 
@@ -273,12 +274,14 @@ def _optional_columns(record: TubeRecord) -> tuple[str, ...]:
 def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
     """The objects of a tube's context that read and write its table."""
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
+    reader = TubeReader(queue.engine, table)
     return {
         "table": table,
-        "reader": TubeReader(queue.engine, table),
+        "reader": reader,
         "segment_reader": SegmentReader(queue.engine, table),
         "writer": TubeWriter(table, fresh),
         "capacity_gate": CapacityGate(queue.engine, table, fresh),
+        "unique_keys": UniqueKeys(queue.engine, table, reader),
         "subqueue_reader": SubqueueReader(queue.engine, table),
         "subqueue_writer": SubqueueWriter(table, fresh),
         "ended": EndedTasks(queue.engine, table, fresh, queue.config.key_days),

@@ -19,11 +19,10 @@ from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.json_payload import encode
+from tubeq_spark.task import PutItem, Task
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from tubeq_spark.task import Task
 
 
 def put(
@@ -37,6 +36,13 @@ def put(
     ttr: Annotated[float | None, typer.Option(help="Seconds that a taker may hold it")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds before it can be taken")] = None,
     utube: Annotated[str | None, typer.Option(help="Sub-queue")] = None,
+    unique: Annotated[
+        str | None, typer.Option(help="Key of the task: nothing is put if a stored task has it")
+    ] = None,
+    unique_field: Annotated[
+        str | None,
+        typer.Option(help="Field of each line that has the key: a text or a whole number"),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for room (limfifottl)")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Lines that share a commit")] = 5_000,
 ) -> None:
@@ -46,19 +52,26 @@ def put(
     """
     call: Call = ctx.obj
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
+    options["unique"] = unique
     with call.answering(), _opened(call, file) as stream, call.queue(tube=tube) as queue:
         target = queue.tube(tube)
-        done = _Done()
+        done, added = _Done(), list[Task]()
+        has_keys = unique is not None or unique_field is not None
+        if has_keys:
+            # Some of the tasks that a put returns were there before.
+            target.on_task_change(lambda task, _event: added.append(task))
         with _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
                 if done.count:
                     show(done.count)
-                tasks = target.put_many(items, timeout=timeout, **options)
+                keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
+                tasks = target.put_many(keyed, timeout=timeout, **options)
                 if items and not tasks:
                     call.tell(f"tube {tube} is full; {done.count:,} tasks were put before")
                     call.show(done.as_dict(tube), done.sentence(tube))
                     raise typer.Exit(ExitCode.NOTHING)
-                done.add(tasks)
+                done.add(added if has_keys else tasks)
+                added.clear()
         call.show(done.as_dict(tube), done.sentence(tube))
 
 
@@ -113,6 +126,11 @@ def _parsed(line: bytes, number: int, name: str, done: _Done) -> Any:
         msg = f"line {number} of {where} is no JSON: {what}; {done.count:,} tasks were put before"
         raise InvalidOptionError(msg) from None
     return data
+
+
+def _keyed(data: Any, field: str) -> PutItem:
+    """A line with its key; without one if it has no such field, or NULL there."""
+    return PutItem(data, unique=data.get(field) if isinstance(data, dict) else None)
 
 
 def _refuse_constant(name: str) -> None:

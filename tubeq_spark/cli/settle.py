@@ -94,16 +94,27 @@ def kick(
             "--id", metavar="TASK_ID", parser=_task_id, help="This buried task; may be repeated"
         ),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help='Only those of a condition, such as "attempts > 3"'),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All, not only the first")] = False,
 ) -> None:
     """Make buried tasks ready again: the first in order, or those named by --id, all or none."""
     call: Call = ctx.obj
-    if ids and count is not None:
+    ways = {"a count": count is not None, "--all": every, "--id": bool(ids)}
+    given = [name for name, is_given in (ways | {"--where": where is not None}).items() if is_given]
+    if sum(ways.values()) > 1 or (ids and where is not None):
         with call.answering():
-            msg = "a count and --id exclude each other"
+            msg = f"{' and '.join(given)} exclude each other"
             raise InvalidOptionError(msg)
     with call.queue(tube=tube) as queue:
         source = queue.tube(tube)
-        kicked = len(source.kick_many(ids)) if ids else source.kick(1 if count is None else count)
+        if ids:
+            kicked = len(source.kick_many(ids))
+        else:
+            most = 1 if count is None else count
+            kicked = source.kick(None if every else most, where=where)
         call.show({"tube": tube, "kicked": kicked}, f"kicked {kicked:,} tasks of {tube}")
 
 

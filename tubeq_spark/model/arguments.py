@@ -10,7 +10,7 @@ from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
-from tubeq_spark.model.tube_types import Driver
+from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     #: A sub-queue that a take names, or several; `None` among several is one.
     Utubes: TypeAlias = str | int | Collection[str | int | None]
 
-_PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
+_PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube", "unique"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class PutRequest:
 
     news: list[NewTask]
     data: list[Any]
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether an item has a key."""
+        return any(new.unique is not None for new in self.news)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +229,8 @@ def register_driver(
     problem = driver.problem()
     if problem is not None:
         validation.refuse("driver", driver, problem)
-    drivers[name] = replace(driver, name=name)
+    put_options = driver.put_options | COMMON_PUT_OPTIONS
+    drivers[name] = replace(driver, name=name, put_options=put_options)
 
 
 def check_new(

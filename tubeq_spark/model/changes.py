@@ -219,16 +219,30 @@ class Become:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one call of a take gets: the rows after those of the call before it.
+
+    Attributes:
+        last: The last position in the order that goes there.
+        segment: The lease segment, which small takes of one commit share.
+        take_id: The take id, which no other call has.
+    """
+
+    last: OrderPosition
+    segment: int
+    take_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Take:
     """A row is taken: it moves to a lease segment, and its lease begins.
 
     Attributes:
-        lease_segments: A lease segment for each consumer, with the last position in the order that
-            goes there.
+        shares: What each call gets, in the order of the rows.
         lease: Who takes, and from when on.
     """
 
-    lease_segments: Sequence[tuple[OrderPosition, int]]
+    shares: Sequence[Share]
     lease: NewLease
 
 
@@ -294,5 +308,5 @@ def segments_of(change: Change) -> list[int]:
             return list(moves.values())
         case Move(to):
             return [to] if isinstance(to, int) else list(to.values())
-        case Take(lease_segments):
-            return [segment for _, segment in lease_segments]
+        case Take(shares):
+            return list(dict.fromkeys(share.segment for share in shares))

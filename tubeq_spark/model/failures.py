@@ -1,4 +1,4 @@
-"""Why a task failed, as text, and the delay after which it is tried again."""
+"""Why a task failed, as text, what handlers say of failed tasks, and the delay after which these are tried again."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ SESSION_ENDED = "the session that held the task ended without giving it back"
 
 #: An error as it is stored: one for all tasks, or one for each by its id.
 ErrorTexts: TypeAlias = str | Mapping[int, str]
+#: Why a task failed.
+Reason: TypeAlias = str | BaseException
 #: An error as programs give it.
 GivenError: TypeAlias = str | BaseException | None
 #: One for all tasks, or one for each by its id.
@@ -154,3 +156,31 @@ def _shortened(text: str) -> str:
         return text
     first = text.partition("\n")[0][:_FIRST_LINE] + _CUT
     return first + text[len(first) - MOST_TEXT :]
+
+
+class Bury(Exception):  # noqa: N818  (it is raised to say what becomes of a task; nothing failed)
+    """Raised by a handler of `Tube.work`, or the reason of a failed task: bury it at once."""
+
+
+class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
+    """Raised or returned by a handler of several tasks: these failed, all others are done.
+
+    Raised in the block of a `Batch`, it says the same of that batch, and goes no further.
+
+    Attributes:
+        reasons: By task id an exception or a text. `Bury` as the reason buries the task at once.
+    """
+
+    def __init__(self, reasons: Mapping[int, Reason]) -> None:
+        """Name the tasks that failed, each with its reason.
+
+        Raises:
+            InvalidOptionError: An id is no whole number, or a reason neither a text nor an exception.
+        """
+        if not isinstance(reasons, Mapping):
+            validation.refuse("reasons", type(reasons), "a mapping from task ids to reasons")
+        super().__init__(f"{len(reasons)} tasks failed")
+        for reason in reasons.values():
+            if not isinstance(reason, str | BaseException):
+                validation.refuse("reasons", reason, "texts or exceptions")
+        self.reasons = {validation.task_id(number): reason for number, reason in reasons.items()}

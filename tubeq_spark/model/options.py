@@ -149,6 +149,8 @@ _CHECKS = {
     "aging": validation.lease,
     "unique_for": validation.seconds,
 }
+#: The checks of options of a put that are names.
+_NAME_CHECKS = {"utube": validation.utube, "unique": validation.unique}
 #: Default values that count as not given, so that every type allows them.
 _PLAIN = {"storage_mode": "default", "parallel": 1, "order": "fifo"}
 
@@ -249,6 +251,7 @@ class PutDefaults:
     ttr: float | None = None
     delay: float | None = None
     utube: str | None = None
+    unique: str | None = None
 
     @classmethod
     def parse(
@@ -262,7 +265,7 @@ class PutDefaults:
         refuse_foreign(options, allowed, type_name)
         present = {name: value for name, value in options.items() if value is not None}
         checked: dict[str, Any] = {
-            name: validation.utube(value) if name == "utube" else _CHECKS[name](name, value)
+            name: _NAME_CHECKS[name](value) if name in _NAME_CHECKS else _CHECKS[name](name, value)
             for name, value in present.items()
         }
         return cls(**checked)
@@ -317,4 +320,5 @@ def new_task(put: PutDefaults, tube: TubeOptions, now_us: int) -> NewTask:
         ttr=ttr,
         next_event=plus(now_us, delay) if delayed else expires_at,
         expires_at=expires_at,
+        unique=put.unique,
     )

@@ -128,9 +128,8 @@ _REASONS = (_life, _buried, _taken, _delayed, _paused, _busy, _locked, _behind, 
 
 
 def _short(error: str) -> str:
-    """The line of an error that says most: the last one of a traceback."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    line = lines[-1] if lines else ""
+    """The first line of an error: what follows is the rest of its message, and its traceback."""
+    line = next((line.strip() for line in error.splitlines() if line.strip()), "")
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 
 

@@ -12,6 +12,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What `Batch.process` has done with a batch.
+
+    Attributes:
+        done: Tasks that were acked.
+        failed: Tasks that the handler failed at: they were released or buried.
+        buried: Those of them that are buried by now.
+        given_back: Tasks of which nobody knows: they are ready again, as if they had not been taken.
+        error: What the handler raised, if it failed at the batch and at all parts of it, or was given up; `None` if
+            it has done some of them, or has named those that failed.
+    """
+
+    done: int = 0
+    failed: int = 0
+    buried: int = 0
+    given_back: int = 0
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TubeSweep:
     """The result of a sweep in one tube.
 

@@ -19,7 +19,9 @@ TIMED_TUBE_OPTIONS = TIMED_OPTIONS | {"backoff", "aging"}
 #: Options of `create_tube` in types with sub-queues.
 SUBQUEUE_OPTIONS = frozenset({"storage_mode", "parallel", "rate", "order"})
 _TUBE_OPTIONS = COMMON_OPTIONS | TIMED_TUBE_OPTIONS | SUBQUEUE_OPTIONS | {"capacity"}
-_PUT_OPTIONS = TIMED_OPTIONS | {"utube"}
+#: Options of puts that every type has.
+COMMON_PUT_OPTIONS = frozenset({"unique"})
+_PUT_OPTIONS = COMMON_PUT_OPTIONS | TIMED_OPTIONS | {"utube"}
 _ORDERS = (("task_id",), ("pri", "task_id"))
 #: The order of a tube with aging.
 AGED = ("rank", "task_id")
@@ -39,7 +41,7 @@ class Driver:
     Attributes:
         name: The `type` of `create_tube`.
         tube_options: The options of `create_tube` that it has.
-        put_options: The options of `put` that it has.
+        put_options: The options of `put` that it has; `unique` belongs to every type.
         order: Columns by which tasks are taken and kicked: `("task_id",)` or `("pri", "task_id")`.
         timed: Whether touch and release with a delay are allowed.
         limited: Whether tubes have a `capacity`, so that a put can find a tube full and wait.
@@ -73,7 +75,7 @@ class Driver:
 FIFO = Driver(
     name="fifo",
     tube_options=COMMON_OPTIONS,
-    put_options=frozenset(),
+    put_options=COMMON_PUT_OPTIONS,
     order=("task_id",),
     timed=False,
 )
@@ -82,7 +84,7 @@ FIFO = Driver(
 FIFOTTL = Driver(
     name="fifottl",
     tube_options=COMMON_OPTIONS | TIMED_TUBE_OPTIONS,
-    put_options=TIMED_OPTIONS,
+    put_options=COMMON_PUT_OPTIONS | TIMED_OPTIONS,
     order=("pri", "task_id"),
     timed=True,
 )

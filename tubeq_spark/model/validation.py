@@ -18,6 +18,8 @@ T = TypeVar("T")
 #: The most that a column of type INT holds.
 _INT_MAX = 2**31 - 1
 PRI_MAX = _INT_MAX
+#: The most bytes of a key in UTF-8: each stored task has its own.
+KEY_BYTES = 1_024
 _TUBE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")
 
 
@@ -129,14 +131,31 @@ def task_id(value: Any) -> int:
 
 def utube(value: Any) -> str:
     """The name of a sub-queue: text; an int becomes its decimal text."""
-    allowed = "a str without lone surrogates, or an int"
+    return _name("utube", value, "a str without lone surrogates, or an int")
+
+
+def unique(value: Any) -> str:
+    """The key of a task: text of a limited length; an int becomes its decimal text."""
+    allowed = f"a str of at most {KEY_BYTES:,} bytes without lone surrogates, or an int"
+    key = _name("unique", value, allowed)
+    if len(key.encode()) > KEY_BYTES:
+        refuse("unique", value, allowed)
+    return key
+
+
+def _name(argument: str, value: Any, allowed: str) -> str:
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            refuse("utube", value, allowed)
-        return str(value)
-    return str(_integer("utube", value, allowed))
+        return utf8(argument, value, allowed)
+    return str(_integer(argument, value, allowed))
+
+
+def utf8(argument: str, value: str, allowed: str = "a text without lone surrogates") -> str:
+    """A text that can be stored."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        refuse(argument, value, allowed)
+    return str(value)
 
 
 def utubes(value: Any) -> frozenset[str | None]:

@@ -36,6 +36,11 @@ def as_alike(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | No
         return None
 
 
+def places(size: int) -> Any:
+    """The positions of rows: 0, 1, 2, ..."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Whether a type is one of lists."""
     return bool(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.json_payload import DEPTH_MAX
-from tubeq_spark.model.validation import PRI_MAX, refuse
+from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,6 +19,7 @@ ALLOWED = {
     "ttr": "a finite number of seconds, >= 0.000001, or NULL",
     "delay": "a finite number of seconds, >= 0, or NULL",
     "utube": "text in UTF-8 or NULL",
+    "unique": f"text in UTF-8 of at most {KEY_BYTES:,} bytes, or NULL",
 }
 #: Numbers below are bad, or above.
 LEAST = {"pri": 0.0, "ttl": 0.0, "ttr": 1e-6, "delay": 0.0}
@@ -29,7 +30,9 @@ PYTHON_VALUES = "values that Python can hold: years 1 to 9999 (in UTC), texts in
 #: Microseconds of the first and the last moment that Python knows, in UTC.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 #: Columns of a batch, of a put, or of both, beside the payload: a schema has no others of these names.
-_OWN = frozenset({"task_id", "pri", "utube", "ttl", "ttr", "delay", "attempts", "created"})
+_OWN = frozenset(
+    {"task_id", "pri", "utube", "unique", "ttl", "ttr", "delay", "attempts", "created"}
+)
 #: What a put of a DataFrame names columns of its own by.
 _OWN_PREFIX = "tubeq_"
 #: Characters that no column of a Delta table may have in its name.

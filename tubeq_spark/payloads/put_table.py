@@ -18,13 +18,14 @@ from tubeq_spark.model.json_payload import bad_texts
 from tubeq_spark.model.options import NewTask
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.model.tube_types import MOST_RANK
-from tubeq_spark.model.validation import PRI_MAX, refuse
+from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
 from tubeq_spark.payloads.arrow_values import (
     as_alike,
     first_bad,
     is_integer,
     is_text,
     lacking,
+    places,
     unreadable,
     with_dicts,
 )
@@ -54,6 +55,8 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 #: Of a `NewTask`, in its order, all but its state.
 _NEW = ("created", "pri", "utube", "ttl", "ttr", "next_event", "expires_at")
 _DURATIONS = ("ttl", "ttr", "delay")
+#: Options that are texts, or numbers that become texts.
+_NAMES = ("utube", "unique")
 
 
 def _ranks(pri: Any, now_us: int, aging_us: int) -> Any:
@@ -99,7 +102,7 @@ class PutTable:
         size: How many rows there are.
         data: Their payloads as they are stored: JSON texts, or structs of a schema's columns.
         options: The columns of options that there are: `pri` as int32, durations as double seconds,
-            `utube` as text; NULL takes the tube's default.
+            `utube` and `unique` as texts; NULL takes the tube's default.
     """
 
     size: int
@@ -110,6 +113,25 @@ class PutTable:
     def utubes(self) -> pa.ChunkedArray | None:
         """The sub-queue of each row; `None` if all rows have the sub-queue without a name."""
         return self.options.get("utube")
+
+    @property
+    def unique(self) -> pa.ChunkedArray | None:
+        """The key of each row, as far as it has one; `None` if none has."""
+        keys = self.options.get("unique")
+        return None if keys is None or keys.null_count == len(keys) else keys
+
+    def with_new_keys(self, there: pa.ChunkedArray) -> PutTable:
+        """The rows without a key, and the first with each key that is not among some others."""
+        keys = self.options["unique"]
+        place = places(self.size)
+        each = pa.table({"key": keys, "place": place}).group_by("key").aggregate([("place", "min")])
+        firsts = pc.is_in(place, value_set=each.column("place_min").combine_chunks())
+        is_there = pc.is_in(keys, value_set=there.combine_chunks(), skip_nulls=True)
+        kept = pc.or_(pc.is_null(keys), pc.and_not(firsts, is_there))
+        data = self.data.filter(kept)
+        return PutTable(
+            len(data), data, {name: column.filter(kept) for name, column in self.options.items()}
+        )
 
     def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
         """The stored columns except id and segment; times in microseconds.
@@ -138,6 +160,7 @@ class PutTable:
             "ttr": ttr,
             "next_event": pc.add(now, pc.if_else(delayed, delay, ttl)),
             "expires_at": pc.add(now, ttl),
+            **({} if self.unique is None else {"unique": self.unique}),
         }
 
     def request(self, tube: TubeOptions, now_us: int) -> PutRequest:
@@ -247,7 +270,7 @@ def _structs(columns: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> 
 
 def _require_option(name: str, kind: pa.DataType) -> None:
     number = is_integer(kind)
-    if name == "utube":
+    if name in _NAMES:
         good = number or is_text(kind)
     elif name in _DURATIONS:
         good = number or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
@@ -257,13 +280,20 @@ def _require_option(name: str, kind: pa.DataType) -> None:
         refuse(f"table column {name}", str(kind), "a column of such options")
 
 
+def _too_long(keys: pa.ChunkedArray) -> int:
+    """How many keys have too many bytes."""
+    return pc.sum(pc.greater(pc.binary_length(keys), KEY_BYTES)).as_py() or 0
+
+
 def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of options in one type, its values checked."""
-    if name == "utube":
+    if name in _NAMES:
         texts = as_alike(column, pa.string()) if is_text(column.type) else column.cast(pa.string())
         if texts is None:
-            refuse("table column utube", str(column.type), "a column of such options")
+            refuse(f"table column {name}", str(column.type), "a column of such options")
         _refuse_rows(name, texts, unreadable, ALLOWED[name])
+        if name == "unique":
+            _refuse_rows(name, texts, _too_long, ALLOWED[name])
         return texts
     seconds = column.cast(pa.float64(), safe=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -9,11 +10,13 @@ import pyarrow.compute as pc
 
 from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import validation
-from tubeq_spark.model.failures import error_text
+from tubeq_spark.model.failures import FailedTasks, error_text
 from tubeq_spark.model.times import US
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
+    from tubeq_spark.model.failures import Reason
 
 #: Behind the payload. Stored in microseconds: the moment, and durations, which are shown in seconds.
 _AFTER = {
@@ -57,6 +60,7 @@ def _payload(data: pa.ChunkedArray, *, typed: bool) -> list[tuple[str, pa.Chunke
 #: A `pyarrow.Table` or what becomes one, with a column `task_id`; or any iterable of ids.
 Ids: TypeAlias = Any
 
+_ALLOWED_REASONS = "texts or exceptions by task_id, or rows with the columns task_id and error"
 _ALLOWED = "rows with a column task_id of whole numbers, or ids of tasks"
 _ERRORS = "a column error of strings, for all tasks or for none"
 
@@ -115,6 +119,46 @@ def _errors(table: pa.Table | pa.RecordBatch) -> dict[int, str] | None:
         validation.refuse("df", f"{kind} with {column.null_count} NULLs", _ERRORS)
     pairs = zip(table.column("task_id").to_pylist(), column.to_pylist(), strict=True)
     return {task_id: text for task_id, error in pairs if (text := error_text(error)) is not None}
+
+
+def named_reasons(given: Any) -> dict[int, Reason]:
+    """The reasons of failed tasks by their ids: in a mapping, in `FailedTasks`, or in a table.
+
+    In a table with the columns `task_id` and `error` rows without an error are left out.
+
+    Raises:
+        InvalidOptionError: There are none to be found in it.
+    """
+    if isinstance(given, FailedTasks):
+        return given.reasons
+    if isinstance(given, Mapping):
+        return FailedTasks(given).reasons
+    if not has_reasons(given):
+        validation.refuse("reasons", type(given), _ALLOWED_REASONS)
+    table = pa.table(given) if not isinstance(given, pa.Table) else given
+    ids, errors = table.column("task_id"), table.column("error")
+    if not (pa.types.is_integer(ids.type) and _is_text(errors.type)):
+        validation.refuse("reasons", str(table.schema), _ALLOWED_REASONS)
+    pairs = zip(ids.to_pylist(), errors.to_pylist(), strict=True)
+    return {task_id: error for task_id, error in pairs if error is not None}
+
+
+def has_reasons(given: Any) -> bool:
+    """Whether it is a table or a DataFrame that names failed tasks: with the columns `task_id` and `error` alone."""
+    columns = given.column_names if isinstance(given, pa.Table) else getattr(given, "columns", ())
+    return isinstance(columns, Iterable) and sorted(map(str, columns)) == ["error", "task_id"]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+    )
+
+
+def part_of(table: pa.Table, least: int, greatest: int) -> pa.Table:
+    """The rows of the tasks from one id to another."""
+    ids = table.column("task_id")
+    return table.filter(pc.and_(pc.greater_equal(ids, least), pc.less_equal(ids, greatest)))
 
 
 def not_in_batch(ids: Iterable[Any]) -> NotTakenError:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_reader import TubeReader
     from tubeq_spark.storage.tables.tube_table import TubeTable
     from tubeq_spark.storage.tables.tube_writer import TubeWriter
+    from tubeq_spark.storage.tables.unique_keys import UniqueKeys
     from tubeq_spark.storage.tables.utube_locks import UtubeLocks
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task
@@ -229,6 +230,7 @@ class TubeContext:
     segment_reader: SegmentReader
     writer: TubeWriter
     capacity_gate: CapacityGate
+    unique_keys: UniqueKeys
     subqueue_reader: SubqueueReader
     subqueue_writer: SubqueueWriter
     utube_locks: UtubeLocks

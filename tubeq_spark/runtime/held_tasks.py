@@ -59,6 +59,11 @@ class HeldTasks:
                 (lease_segment, frozenset(keys)) for lease_segment, keys in made.items()
             )
 
+    def add_loose(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
+        """Remember only that tasks are held, not where."""
+        with self._lock:
+            self._loosen({(tube_id, row.task_id): row for row in rows})
+
     def add_batch(self, take_id: int, until: int | None) -> None:
         """Remember a batch, and the end of its first lease."""
         with self._lock:

@@ -72,6 +72,10 @@ class LeasedBatch:
         count = ctx.reader.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
+    def unknown(self) -> LeasedBatch:
+        """The batch: no other call shares its lease segment."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
@@ -100,9 +104,11 @@ class TakenRows(TaskRows):
 
     Attributes:
         lease: Their leases, and who holds them.
+        known: Whether all tasks of their lease segments are known, so that they can be remembered.
     """
 
     lease: NewLease
+    known: bool = True
 
     @property
     def take_ids(self) -> set[int]:
@@ -139,3 +145,7 @@ class TakenRows(TaskRows):
         ended = [row for row in self.rows if row.task_id not in left]
         ctx.queue_event("ttl", [row.task(TaskState.DONE) for row in ended])
         return TakenRows(rows, lease) if rows else None
+
+    def unknown(self) -> TakenRows:
+        """The same after others of their lease segments went: where these are is not known."""
+        return replace(self, known=False)

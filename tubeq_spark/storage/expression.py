@@ -26,6 +26,7 @@ class Type(StrEnum):
     BIGINT = "BIGINT"
     INT = "INT"
     STRING = "STRING"
+    DOUBLE = "DOUBLE"
     BOOLEAN = "BOOLEAN"
     #: In microseconds since 1970.
     TIMESTAMP = "TIMESTAMP"
@@ -122,7 +123,7 @@ class Literal(Expression):
         is_small: Whether SQL shows the INT as a plain number, which Delta compares with file statistics.
     """
 
-    value: int | str | bool | Mapping[str, int] | None
+    value: int | float | str | bool | Mapping[str, int] | None
     type: Type
     is_small: bool = False
 
@@ -252,6 +253,28 @@ class Contains(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Like(Expression):
+    """Whether a text matches a pattern of LIKE; a backslash before `%` and `_` stands for the character."""
+
+    part: Expression
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Length(Expression):
+    """The number of characters of a text."""
+
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seconds(Expression):
+    """A duration in microseconds as a DOUBLE of seconds."""
+
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Concat(Expression):
     """Concatenated texts; NULL if one is NULL."""
 
@@ -319,6 +342,11 @@ def integer(value: int | None) -> Literal:
 def small(value: int) -> Literal:
     """An INT literal that Delta can compare with file statistics."""
     return Literal(value, Type.INT, is_small=True)
+
+
+def real(value: float) -> Literal:
+    """A DOUBLE literal."""
+    return Literal(value, Type.DOUBLE)
 
 
 def at(moment_us: int | None) -> Literal:

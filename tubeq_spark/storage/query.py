@@ -19,6 +19,8 @@ from tubeq_spark.storage.expression import (
     Greatest,
     In,
     IsNull,
+    Length,
+    Like,
     Literal,
     Lower,
     Mapped,
@@ -28,6 +30,7 @@ from tubeq_spark.storage.expression import (
     Or,
     Product,
     Quotient,
+    Seconds,
 )
 
 if TYPE_CHECKING:
@@ -210,6 +213,8 @@ Node: TypeAlias = (
     | Greatest
     | In
     | IsNull
+    | Length
+    | Like
     | Literal
     | Lower
     | Mapped
@@ -219,6 +224,7 @@ Node: TypeAlias = (
     | Or
     | Product
     | Quotient
+    | Seconds
     | Struct
 )
 

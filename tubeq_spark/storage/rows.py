@@ -272,6 +272,38 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class CapacityState:
+    """The sequence and the counts that a put reads, from one version of the table.
+
+    Attributes:
+        sequence: Of the last put; 0 before the first.
+        stored: Tasks whose life is not over, in whatever state.
+        dropped: Whether the tube has a tombstone.
+        version: The highest version that was put under the name; `None`: there was none.
+    """
+
+    sequence: int
+    stored: int
+    dropped: bool
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """The sequence of keys, from before the tasks were read that have keys.
+
+    Attributes:
+        sequence: Of the last put of keys; 0 before the first.
+        dropped: Whether the tube has a tombstone.
+        version: The highest version that was put under a name; `None`: there was none.
+    """
+
+    sequence: int
+    dropped: bool
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SubqueueHead:
     """A sub-queue with ready tasks: the first of them and their number, and when the first was put, if that matters."""
 

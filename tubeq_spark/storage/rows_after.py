@@ -26,6 +26,8 @@ from tubeq_spark.storage.expression import (
     Greatest,
     In,
     IsNull,
+    Length,
+    Like,
     Literal,
     Lower,
     Mapped,
@@ -35,6 +37,7 @@ from tubeq_spark.storage.expression import (
     Or,
     Product,
     Quotient,
+    Seconds,
 )
 from tubeq_spark.storage.query import Aggregate, Among, Struct, node
 
@@ -167,7 +170,18 @@ def row_value(expression: Expression, source: Mapping[str, Value]) -> Value:  # 
             )
         case Quotient(part, by):
             return _quotient(row_value(part, source), by)
-        case Aggregate() | Among() | Concat() | Contains() | Fail() | Lower() | Struct():
+        case (
+            Aggregate()
+            | Among()
+            | Concat()
+            | Contains()
+            | Fail()
+            | Length()
+            | Like()
+            | Lower()
+            | Seconds()
+            | Struct()
+        ):
             msg = f"no row is changed by {type(expression).__name__}"
             raise TypeError(msg)
 

@@ -217,6 +217,10 @@ class PutIdentity:
     name: str
     version: int
 
+    def repeats(self, version: int | None) -> bool:
+        """Whether the put was done before, by the highest version that was put under its name."""
+        return version is not None and self.version <= version
+
     @classmethod
     def of_key(cls, key: str) -> PutIdentity:
         """One put, by a key that the program chose."""

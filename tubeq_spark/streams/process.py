@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.batch import Batch
+    from tubeq_spark.model.reports import BatchReport
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +29,16 @@ log = logging.getLogger(__name__)
 def work_off(
     name: str,
     take: Callable[[], Batch],
-    handler: Callable[[DataFrame], object],
+    handle: Callable[[Batch, Callable[[], bool]], BatchReport],
     goes_on: Callable[[], bool],
     unsettled: list[Batch],
 ) -> None:
-    """Take batches until no task is ready, one batch fails, or the query ends.
+    """Take batches until no task is ready, nothing of a batch is done, or the query ends.
 
     Args:
         name: Of the tube, for the log.
         take: Takes the next batch, an empty one when nothing is ready.
-        handler: Works on a batch; when it returns the batch is acked, when it raises it is released.
+        handle: Calls the handler with a batch, until the function that it is given says stop, and settles it.
         goes_on: Whether to take another one.
         unsettled: Batches that could be neither acked nor released; they are released first.
 
@@ -53,9 +54,18 @@ def work_off(
         taken = _taken(name, take)
         if taken is None or not taken.count:
             return
-        if not _handled(name, taken, handler):
+        report = _handled(name, taken, handle, lambda: not goes_on())
+        if report is None:
             if not _released(name, taken):
                 unsettled.append(taken)
+            return
+        if report.error is not None or not report.done:
+            # Released tasks are ready at once: without a pause a broken handler would spin.
+            log.error(
+                "tube %s: of a batch of %d tasks %d are done, %d failed, and %d were not tried",
+                *(name, taken.count, report.done, report.failed, report.given_back),
+                exc_info=report.error,
+            )
             return
 
 
@@ -70,15 +80,18 @@ def _taken(name: str, take: Callable[[], Batch]) -> Batch | None:
         return None
 
 
-def _handled(name: str, batch: Batch, handler: Callable[[DataFrame], object]) -> bool:
+def _handled(
+    name: str,
+    batch: Batch,
+    handle: Callable[[Batch, Callable[[], bool]], BatchReport],
+    stop: Callable[[], bool],
+) -> BatchReport | None:
     try:
         with batch:
-            handler(batch.df)
+            return handle(batch, stop)
     except Exception:
-        # Released tasks are ready at once: without a pause a broken handler would spin.
         log.exception("tube %s: a batch of %d tasks was not acked", name, batch.count)
-        return False
-    return True
+        return None
 
 
 def _released(name: str, batch: Batch) -> bool:

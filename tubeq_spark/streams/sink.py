@@ -44,7 +44,12 @@ def require_identity(ctx: TubeContext, name: str | None) -> None:
 
 
 def put_batch(
-    ctx: TubeContext, df: DataFrame, batch: int, name: str | None, timeout: float | None
+    ctx: TubeContext,
+    df: DataFrame,
+    batch: int,
+    name: str | None,
+    timeout: float | None,
+    upgrade: Callable[[], TubeContext],
 ) -> None:
     """Put a micro-batch, unless it was put before.
 
@@ -54,6 +59,7 @@ def put_batch(
         batch: Its number.
         name: Of the stream; the id of the query that runs by default.
         timeout: Seconds to wait for room; `None` is for ever.
+        upgrade: Makes the tube one for tasks with keys.
 
     Raises:
         InvalidOptionError: The stream has no name, a row is bad, or the batch can never fit.
@@ -61,7 +67,9 @@ def put_batch(
     """
     identity = _identity(df, batch, name)
     frame = count_frame(ctx, df)
-    if _put(ctx, frame, identity, timeout).count < frame.total:
+    if frame.has_keys:
+        _put(upgrade(), frame, identity, timeout)
+    elif _put(ctx, frame, identity, timeout).count < frame.total:
         log.warning(
             "tube %s: batch %d of the %s was put before; nothing is added",
             ctx.record.name,
@@ -83,7 +91,8 @@ def _identity(df: DataFrame, batch: int, name: str | None) -> PutIdentity:
 def _put(
     ctx: TubeContext, frame: CountedFrame, identity: PutIdentity, timeout: float | None
 ) -> PutResult:
-    if ctx.capacity is not None and frame.total > ctx.capacity:
+    # Of rows with keys some may be there.
+    if ctx.capacity is not None and frame.total > ctx.capacity and not frame.has_keys:
         msg = (
             f"a batch of {frame.total} rows never fits into tube {ctx.record.name!r}, whose capacity "
             f"is {ctx.capacity}: limit the source, such as by maxFilesPerTrigger"

@@ -41,16 +41,17 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     request = put.prepare(ctx, PutCall([data], options, 0))
     ctx.queue.session.start_beating()
 
-    def attempt() -> Plan[list[list[StoredTask]]]:
+    def attempt() -> Plan[list[list[put.PutRow]] | None]:
         # Read within the attempt, to see urgent tasks that others have put under this table lock.
         return put.plan(ctx, [_ahead(ctx, request)])
 
-    rows = ctx.queue.loop.run("urgent", ctx.table_lock, attempt)[0]
+    # A task of this dialect has no key, so nothing else is in the way.
+    (rows,) = ctx.queue.loop.run("urgent", ctx.table_lock, attempt) or [[]]
     if not rows:
         return None
     ctx.table_lock.wake_takes()
     ctx.count(old_verb("urgent"), 1)
-    return ctx.record_event("put", rows)[0]
+    return ctx.record_event("put", [each.row for each in rows])[0]
 
 
 def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:

@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from tubeq_spark.model.changes import InSegments, Remove, Take, Takeable
+from tubeq_spark.model.changes import InSegments, Named, Remove, Share, Take, Takeable
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
 from tubeq_spark.storage.commit_loop import Stale
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     Destination: TypeAlias = Callable[[str | None, OrderPosition], tuple[int, int]]
 
 H = TypeVar("H")
+
+#: A take of at most so many tasks shares its lease segment with the others of its commit: what is
+#: acked before the rest rewrites the rest.
+MOST_SHARED = 16
 
 
 class TakeInOrder:
@@ -88,12 +92,29 @@ class TakeInOrder:
         lasts = tasks.shares(counts)
         if not lasts:
             return None
-        lease_segments = ctx.queue.session.segments(len(lasts))
-        calls = [*lease_segments, *[None] * (len(counts) - len(lasts))]
-        ends = list(zip(lasts, lease_segments, strict=True))
-        choice = OrderChoice(ctx, tasks, owner, now_us, calls, ends)
+        take_ids = ctx.queue.session.segments(len(lasts))
+        calls = [*take_ids, *[None] * (len(counts) - len(lasts))]
+        segments = _lease_segments(take_ids, counts)
+        shares = [Share(*each) for each in zip(lasts, segments, take_ids, strict=True)]
+        choice = OrderChoice(ctx, tasks, owner, now_us, calls, shares)
         self.chosen = choice
         return choice
+
+
+def _lease_segments(take_ids: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """The lease segment for each take id: small takes of one commit share that of their first one.
+
+    A batch is alone in its commit, so it never shares one.
+    """
+    shared = None
+    segments = []
+    for take_id, count in zip(take_ids, counts, strict=False):
+        if count > MOST_SHARED:
+            segments.append(take_id)
+            continue
+        shared = take_id if shared is None else shared
+        segments.append(shared)
+    return segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +126,8 @@ class OrderChoice(Generic[H]):
         tasks: What comes first.
         owner: Who takes.
         now_us: The moment that the tasks were chosen for.
-        take_ids: The lease segment of each call; `None` for one that gets nothing.
-        ends: For each lease segment the last place in the order that goes there.
+        take_ids: The take id of each call; `None` for one that gets nothing.
+        shares: What each call gets.
     """
 
     ctx: TubeContext
@@ -114,7 +135,7 @@ class OrderChoice(Generic[H]):
     owner: str
     now_us: int
     take_ids: Sequence[int | None]
-    ends: Sequence[tuple[OrderPosition, int]]
+    shares: Sequence[Share]
 
     @property
     def begins_us(self) -> None:
@@ -123,28 +144,29 @@ class OrderChoice(Generic[H]):
 
     def destination(self, _utube: str | None, place: OrderPosition) -> tuple[int, int]:
         """The lease segment and the take id of a task."""
-        lease_segment = self.ends[bisect_left(self.ends, place, key=lambda end: end[0])][1]
-        return lease_segment, lease_segment
+        share = self.shares[bisect_left(self.shares, place, key=lambda share: share.last)]
+        return share.segment, share.take_id
 
     def take(self, lease: NewLease) -> Statement:
         """The statement that moves the tasks."""
         tasks = self.tasks
-        return self.ctx.writer.take(tasks.segments, self.ends, lease, self.now_us, tasks.count)
+        return self.ctx.writer.take(tasks.segments, self.shares, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: NamedTasks, lease: NewLease) -> Statement:
-        """The statement that moves them and removes what is acked."""
-        last = self.ends[-1][0]
+    def exchange(self, found: NamedTasks, moves: Mapping[int, int], lease: NewLease) -> Statement:
+        """The statement that moves them and removes what is acked; the rest of its lease segments moves."""
+        acked: Which = Named() if moves else InSegments(found.segments)
         changes: list[tuple[Which, Change]] = [
-            (InSegments(found.segments), Remove()),
-            (Takeable(last, self.now_us), Take(self.ends, lease)),
+            (acked, Remove()),
+            (Takeable(self.shares[-1].last, self.now_us), Take(self.shares, lease)),
         ]
-        source = [*found.source(), *(SettleRow(segment, None) for segment in self.tasks.segments)]
-        return self.ctx.writer.settle(source, changes, {})
+        taken = (SettleRow(segment, None, chosen=not moves) for segment in self.tasks.segments)
+        return self.ctx.writer.settle([*found.source(), *taken], changes, moves)
 
     def undone(self) -> bool:
         """Undo a statement that moved fewer tasks, if necessary; return whether it was undone."""
-        lease_segments = [lease_segment for _, lease_segment in self.ends]
-        return out_of_order(self.ctx, lease_segments, self.owner, self.now_us)
+        segments = list(dict.fromkeys(share.segment for share in self.shares))
+        take_ids = [share.take_id for share in self.shares]
+        return out_of_order(self.ctx, segments, take_ids, self.owner, self.now_us)
 
     def landed(self, _utubes: set[str | None]) -> None:
         """After the commit: nothing more to do."""

@@ -1,11 +1,16 @@
-"""exchange: ack tasks and take the next ones, in one commit if whole lease segments are acked."""
+"""exchange: ack tasks and take the next ones, in one commit; the rest of their lease segments moves along.
+
+In tubes with sub-queues it is one commit only if whole lease segments are acked.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
-from tubeq_spark.errors import TubeqError
+from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.storage.commit_loop import Plan
@@ -15,7 +20,15 @@ from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
 from tubeq_spark.verbs.most_taken import room
 from tubeq_spark.verbs.renew import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
-from tubeq_spark.verbs.take import begin_take, handed_out, moved, run
+from tubeq_spark.verbs.take import (
+    begin_take,
+    handed_out,
+    look_for,
+    moved,
+    remember,
+    run,
+    take_group,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,52 +40,106 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class _Exchanged(NamedTuple):
+    """What was acked, where the rest of its lease segments moved to, and what each call has taken.
+
+    Some of the first calls, `found` of them, found tasks; where others came first one may have none of them.
+    """
+
+    acked: NamedTasks
+    moves: dict[int, int]
+    took: list[TakenRows | None]
+    found: int
+
+
 def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list[Task]:
     """Ack tasks and take the next ones in one commit.
 
-    When the named tasks are not whole lease segments, or nothing can be taken at once, the ack is a
-    commit of its own, and nothing is taken.
+    When nothing can be taken at once, the ack is a commit of its own, and nothing is taken; in tubes
+    with sub-queues also when the named tasks are not whole lease segments.
     """
-    exchanged = _exchange(ctx, ids, request)
+    exchanged = _exchange(ctx, ids, [request])
     if exchanged is None:
         ack(ctx, ids)
         return []
-    found, took = exchanged
-    ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in found.rows), {})
-    ctx.record_event("ack", found.rows, TaskState.DONE)
-    ctx.table_lock.wake_takes()
-    held = _lasting(ctx, took)
-    if held is not None:
-        ctx.queue.held_tasks.add(ctx.record.id, held.rows)
+    _acked(ctx, exchanged)
+    try:
+        (held,) = outlast(ctx, exchanged.took)
+    except TubeqError:
+        log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
+        return []
+    remember(ctx, [held])
     return handed_out(ctx, held)
 
 
-def _lasting(ctx: TubeContext, took: TakenRows | None) -> TakenRows | None:
-    """The result of an exchange: its ack is done, also if a lease has ended."""
-    try:
-        (lasting,) = outlast(ctx, [took])
-    except TubeqError:
-        log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
+def ack_and_take(
+    ctx: TubeContext, acks: Sequence[Sequence[int]], takes: Sequence[TakeRequest]
+) -> tuple[list[list[Task]], Sequence[TakenRows | Exception | None]] | None:
+    """Ack for some calls and take for others in one commit, in a tube without sub-queues.
+
+    Returns:
+        What each call has acked, and taken; `None`: nothing was done, because nothing is ready.
+
+    Raises:
+        CommitUnknownError: Any of it may have been done.
+        TubeqError: Nothing was done, because one of the calls is refused.
+    """
+    exchanged = _exchange(ctx, [task_id for ids in acks for task_id in ids], takes)
+    if exchanged is None:
         return None
-    return lasting
+    tasks = iter(_acked(ctx, exchanged))
+    return [list(islice(tasks, len(ids))) for ids in acks], _lasting(ctx, takes, exchanged)
+
+
+def _acked(ctx: TubeContext, done: _Exchanged) -> list[Task]:
+    """Count what was acked, and forget it."""
+    rows = done.acked.rows
+    ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in rows), done.moves)
+    tasks = ctx.record_event("ack", rows, TaskState.DONE)
+    ctx.table_lock.wake_takes()
+    return tasks
+
+
+def _lasting(
+    ctx: TubeContext, takes: Sequence[TakeRequest], done: _Exchanged
+) -> Sequence[TakenRows | Exception | None]:
+    """What each call has taken; one that has lost all that it found takes by itself."""
+    try:
+        lasting = outlast(ctx, done.took)
+    except TubeqError as error:
+        # The acks are done.
+        return [error if call < done.found else None for call in range(len(takes))]
+    remember(ctx, lasting)
+    results: list[TakenRows | Exception | None] = list(lasting)
+    lost = [call for call in range(done.found) if results[call] is None]
+    if not lost:
+        return results
+    again: Sequence[TakenRows | Exception | None]
+    try:
+        again = take_group(ctx, [takes[call] for call in lost])
+    except TubeqError as error:
+        again = [error] * len(lost)
+    for call, taken in zip(lost, again, strict=True):
+        results[call] = taken
+    return results
 
 
 def _exchange(
-    ctx: TubeContext, ids: Sequence[int], request: TakeRequest
-) -> tuple[NamedTasks, TakenRows | None] | None:
-    """Ack whole lease segments and take the next tasks in one MERGE.
+    ctx: TubeContext, ids: Sequence[int], requests: Sequence[TakeRequest]
+) -> _Exchanged | None:
+    """Ack tasks and take the next ones in one MERGE.
 
     Returns:
-        What was acked and what was taken; `None`: the tasks are not whole lease segments, or
-        nothing is ready. Then nothing was done.
+        What was done; `None`: nothing is ready, or the take must be a commit of its own. Then nothing
+        was done.
     """
-    memory, take = Memory(), begin_take(ctx, [request])
+    memory, take = Memory(), begin_take(ctx, requests)
 
-    def attempt() -> Plan[tuple[NamedTasks, TakenRows | None] | None]:
+    def attempt() -> Plan[_Exchanged | None]:
         # The session's epoch may have ended, and with it what it held.
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        kept = take.kept(ids, found) if found.whole else None
+        kept = take.kept(ids, found)
         left = room(ctx, len(found.rows))
         take.room = left.tasks
         choice = None if kept is None or left.tasks == 0 else take.choose(ChosenRows, kept)
@@ -80,14 +147,29 @@ def _exchange(
             return Plan(None, lambda _: None)
         confirm(ctx, found)
         lease = new_lease(ctx, choice.owner, choice.begins_us)
+        fresh = [] if found.whole else ctx.queue.session.segments(len(found.lease_segments))
+        moves = dict(zip(found.lease_segments, fresh, strict=False))
 
-        def finish(affected: Affected) -> tuple[NamedTasks, TakenRows | None]:
+        def finish(affected: Affected) -> _Exchanged:
             # The ack stands, also where the take is undone: what comes next is then taken by itself.
-            taken = moved(choice, lease, left.counted(affected)).values()
-            rows = [row for part in taken for row in part.rows]
+            count = left.counted(affected)
+            count = replace(count, updated=count.updated - found.rest)
+            try:
+                taken = moved(choice, lease, count)
+            except ConflictError:
+                # It had to be undone, and was not: the session's heart tries that again.
+                log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
+                look_for(ctx, choice)
+                taken = {}
+            calls = sum(take_id is not None for take_id in choice.take_ids)
+            if len(requests) > 1:
+                took = [None if t is None else taken.get(t) for t in choice.take_ids]
+                return _Exchanged(found, moves, took, calls)
+            # A sub-queue that is continued keeps its take id.
+            rows = [row for part in taken.values() for row in part.rows]
             rows.sort(key=lambda row: position_of(row, ctx.table.order))
-            return found, TakenRows(rows, lease) if rows else None
+            return _Exchanged(found, moves, [TakenRows(rows, lease) if rows else None], calls)
 
-        return Plan(left.passing(choice.exchange(found, lease)), finish)
+        return Plan(left.passing(choice.exchange(found, moves, lease)), finish)
 
     return run(ctx, take, "exchange", attempt)

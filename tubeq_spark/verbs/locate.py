@@ -56,6 +56,12 @@ class NamedTasks:
         )
 
     @property
+    def rest(self) -> int:
+        """How many others are in their lease segments."""
+        named = {row.task_id for row in self.rows}
+        return sum(i not in named for ids in self.lease_segments.values() for i in ids)
+
+    @property
     def chosen(self) -> Which:
         """The named tasks among the rows of `source`."""
         return Named() if self._named else Every()

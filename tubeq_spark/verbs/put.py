@@ -6,6 +6,10 @@ engine a put sometimes merges tiny segments, by a separate commit after it. Othe
 affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
 reads the number of stored tasks, and starts again if another put commits in between.
 
+With keys (`unique`) a put first reads the sequence of keys, then the tasks that have these keys, and starts
+again if another put of keys commits in between. It writes the ends of lives down first, by a commit of
+its own, where a task with one of the keys has ended.
+
 put_arrow: check all columns and values, count the rows by sub-queue, then the steps of `put_rows`. Ids
 follow the order of the rows.
 
@@ -18,7 +22,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +33,7 @@ from tubeq_spark.model.segments import BUCKETS, Spread, hash_of, rows_of, spread
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import rank_of
+from tubeq_spark.payloads.arrow_values import places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
@@ -37,21 +42,25 @@ from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table
 from tubeq_spark.task import PutResult
+from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tubeq_spark.model.arguments import PutCall, PutRequest
     from tubeq_spark.model.ids import Range
     from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.payloads.put_table import PutTable
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.storage.commit_loop import CommitLoop
-    from tubeq_spark.storage.statement import Affected, PutIdentity, Source
+    from tubeq_spark.storage.rows import CapacityState, KeyState
+    from tubeq_spark.storage.statement import Affected, PutIdentity, Source, Statement
     from tubeq_spark.task import Task
 
+T = TypeVar("T")
 #: Most bytes of a character in UTF-8.
 _UTF8_MOST = 4
 
@@ -98,40 +107,125 @@ def put_many(
 
 def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
     """Commit the items of several calls at once, except calls without free capacity."""
-    stored = ctx.queue.loop.run("put", ctx.table_lock, lambda: plan(ctx, requests))
-    tasks: list[list[Task] | Exception] = [ctx.record_event("put", rows) for rows in stored]
-    if any(stored):
+    stored = run_freeing(
+        ctx, lambda: ctx.queue.loop.run("put", ctx.table_lock, lambda: plan(ctx, requests))
+    )
+    tasks: list[list[Task] | Exception] = [_told(ctx, rows) for rows in stored]
+    if any(row.is_new for rows in stored for row in rows):
         ctx.table_lock.wake_takes()
         compact_at_times(ctx)
     return tasks
 
 
-def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
-    """One attempt to put the items of several calls; the result of a refused call is empty."""
+@dataclass(frozen=True, slots=True)
+class PutRow:
+    """The task of one item of a put, and whether this item has added it."""
+
+    row: StoredTask
+    is_new: bool = True
+
+
+def _told(ctx: TubeContext, rows: list[PutRow]) -> list[Task]:
+    """Count the tasks that a call has added; returns those of all its items."""
+    added = iter(ctx.record_event("put", [each.row for each in rows if each.is_new]))
+    return [next(added) if each.is_new else each.row.task() for each in rows]
+
+
+def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]] | None]:
+    """One attempt to put the items of several calls; the result of a refused call is empty.
+
+    The result is `None` if tasks have some of the keys that have ended and are still stored.
+    """
     now_us = ctx.queue.now_us()
+    wanted = {new.unique for r in requests for new in r.news if new.unique is not None}
+    # Before the tasks: what was put with a key since then has changed the sequence.
+    keys = ctx.unique_keys.look() if wanted else None
     room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us)
-    if room is not None and room.dropped:
+    if (keys is not None and keys.dropped) or (room is not None and room.dropped):
         raise dropped(ctx)
-    admitted = _admitted(requests, None if room is None else (ctx.capacity or 0) - room.stored)
-    news = _ranked(ctx, [new for request in admitted if request for new in request.news])
-    data = [item for request in admitted if request for item in request.data]
+    there = _holders(ctx, wanted, now_us)
+    if there is None:
+        return Plan(None, lambda _: None)
+    free = None if room is None else (ctx.capacity or 0) - room.stored
+    admitted = _admitted(requests, free, there)
+    chosen = [each.request.news[place] for each in admitted for place in each.chosen]
+    news = _ranked(ctx, chosen)
+    data = [each.request.data[place] for each in admitted for place in each.chosen]
     if not news:
-        return Plan(None, lambda _: [[] for _ in requests])
+        return Plan(None, lambda _: [request.rows([], there) for request in admitted])
     places, segments = _places(ctx, news, data)
     schema = insert_schema(ctx.codec.arrow_type, ctx.table.optional)
     rows = insert_table(places, news, data, schema)
-    if room is None:
-        statement = ctx.writer.put(rows, len(news), segments)
-    else:
-        statement, _ = ctx.capacity_gate.put(rows, len(news), segments, room, now_us=now_us)
+    statement, beside = _statement(ctx, rows, len(news), segments, now_us, room, keys)
 
-    def finish(affected: Affected) -> list[list[StoredTask]]:
-        if affected.inserted == 0:
+    def finish(affected: Affected) -> list[list[PutRow]]:
+        if affected.inserted == beside:
             raise dropped(ctx)
         stored = map(new_row, places, news, data)
-        return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]
+        new_by_key: dict[str, StoredTask] = {}
+        found: list[list[PutRow]] = []
+        for request in admitted:
+            new = list(itertools.islice(stored, len(request.chosen)))
+            new_by_key |= {row.unique: row for row in new if row.unique is not None}
+            found.append(request.rows(new, there | new_by_key))
+        return found
 
     return Plan(statement, finish)
+
+
+def _statement(
+    ctx: TubeContext,
+    rows: Source,
+    size: int,
+    segments: Sequence[int],
+    now_us: int,
+    room: CapacityState | None,
+    keys: KeyState | None,
+    identity: PutIdentity | None = None,
+) -> tuple[Statement, int]:
+    """The statement of a put, and how many rows it inserts besides."""
+    if room is None and keys is None:
+        return ctx.writer.put(rows, size, segments), 0
+    return ctx.capacity_gate.put(
+        rows,
+        size,
+        segments,
+        room,
+        now_us=now_us,
+        identity=identity,
+        forget_us=now_us - ctx.queue.config.key_days * 86_400 * US,
+        keys=keys,
+    )
+
+
+def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
+    """The tasks that have some keys; `None` if one of them has ended and is still stored."""
+    there: dict[str, StoredTask] = {}
+    for row in ctx.unique_keys.find(keys):
+        seen = ctx.seen(row, now_us)
+        if seen is None:
+            return None
+        if seen.unique is not None:
+            there[seen.unique] = seen
+    return there
+
+
+def run_freeing(ctx: TubeContext, attempt: Callable[[], T | None]) -> T:
+    """Run a put of keys, after what holds one of them and has ended is written down.
+
+    A touch that began before the end of a lease may still commit. It conflicts with the commit that
+    writes the end down, so that the task and a new one never have one key.
+
+    Args:
+        ctx: The tube.
+        attempt: Puts, or returns `None` if a task that has ended is still stored.
+    """
+    while True:
+        done = attempt()
+        if done is not None:
+            return done
+        while end_due(ctx, ctx.queue.now_us()).total:
+            pass
 
 
 def _ranked(ctx: TubeContext, news: list[NewTask]) -> list[NewTask]:
@@ -162,14 +256,59 @@ def _places(
     ], segments
 
 
-def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest | None]:
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """What one call adds.
+
+    Attributes:
+        request: The call.
+        chosen: The places of the items that become tasks: those without a key, and the first with each
+            key that is free.
+        fits: Whether there is room for them; else the call adds nothing, and has no tasks.
+    """
+
+    request: PutRequest
+    chosen: list[int]
+    fits: bool = True
+
+    def rows(self, new: list[StoredTask], by_key: Mapping[str, StoredTask]) -> list[PutRow]:
+        """The tasks of all items.
+
+        Args:
+            new: Those of the chosen items.
+            by_key: Those that have the keys.
+        """
+        added = dict(zip(self.chosen, new, strict=True))
+        items = enumerate(self.request.news) if self.fits else ()
+        return [
+            PutRow(added[place])
+            if place in added
+            else PutRow(by_key[item.unique or ""], is_new=False)
+            for place, item in items
+        ]
+
+
+def _admitted(
+    requests: list[PutRequest], room: int | None, there: Collection[str]
+) -> list[_Admitted]:
     """The calls for which the capacity is enough, each as a whole, in their order."""
-    admitted: list[PutRequest | None] = []
+    admitted: list[_Admitted] = []
+    known = set(there)
     for request in requests:
-        fits = room is None or len(request.news) <= room
-        admitted.append(request if fits else None)
-        if room is not None and fits:
-            room -= len(request.news)
+        keys, chosen = set(known), []
+        for place, new in enumerate(request.news):
+            if new.unique is None:
+                chosen.append(place)
+            elif new.unique not in keys:
+                chosen.append(place)
+                keys.add(new.unique)
+        # A task that is there needs no room.
+        if room is not None and len(chosen) > room:
+            admitted.append(_Admitted(request, [], fits=False))
+            continue
+        known = keys
+        room = None if room is None else room - len(chosen)
+        admitted.append(_Admitted(request, chosen))
     return admitted
 
 
@@ -205,93 +344,108 @@ class Numbering:
         return PutResult(inserted, self.numbers.task_id(0), self.numbers.task_id(self.total - 1))
 
 
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Checked and counted rows that become tasks.
+
+    Attributes:
+        buckets: How many there are by the bucket of their sub-queue.
+        rows: Makes the rows (columns of `TubeTable.inserted`).
+        keys: The sequence, if they have keys, from before the tasks were read that have these.
+        payload_bytes: How large the payloads are together; 0: nobody knows.
+    """
+
+    buckets: Mapping[int, int]
+    rows: Callable[[Numbering], Source]
+    keys: KeyState | None = None
+    payload_bytes: int = 0
+
+    @property
+    def total(self) -> int:
+        """The number of rows."""
+        return sum(self.buckets.values())
+
+
 def put_rows(
     ctx: TubeContext,
-    buckets: Mapping[int, int],
-    rows: Callable[[Numbering], Source],
+    choose: Callable[[], NewRows | None],
     identity: PutIdentity | None,
     loop: CommitLoop,
     *,
-    look: bool = True,
-    payload_bytes: int = 0,
+    appends: bool = False,
 ) -> PutResult | None:
     """Put checked and counted rows.
 
     Args:
         ctx: The tube.
-        buckets: How many rows there are by the bucket of their sub-queue.
-        rows: Makes the rows (columns of `TubeTable.inserted`).
+        choose: Chooses the rows anew for each attempt; `None` if a task that has ended has the key of one of them.
         identity: What the put is known by.
         loop: Commits it.
-        look: Whether to ask the registry for the tube first: an append does not see its drop.
-        payload_bytes: How large the payloads are together; 0: nobody knows.
+        appends: Whether rows without keys are appended, even if the driver holds them. An append does not see
+            the drop of the tube, so the registry is asked first.
 
     Returns:
         What was put; `None` when the tube has no room for all of them.
     """
-    total = sum(buckets.values())
-    if not total:
-        return NOTHING
-    ctx.require_there(look=look)
-    ctx.queue.session.start_beating()
-    now_us, config = ctx.queue.now_us(), ctx.queue.config
-    segment_rows = rows_of(config.segment_rows, total, payload_bytes)
-    layout = spread(buckets, segment_rows, config.fold_rows)
+    # One that puts nothing makes no number, and starts no heart.
+    is_ready = False
+    appends &= ctx.capacity is None
 
-    def attempt() -> Plan[PutResult | None]:
-        numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
-        ctx.table_lock.last_id = numbers.task_id(total - 1)
-        numbering = Numbering(total, numbers, layout, now_us)
-        source = rows(numbering)
-        if ctx.capacity is not None:
-            return _admitted_rows(ctx, source, numbering, identity)
-        if identity is None and isinstance(source, pa.Table):
-            return _inserted(ctx, source, numbering)
-        statement = ctx.writer.append(source, total, identity)
-        return Plan(statement, lambda affected: numbering.result(affected.inserted))
+    def attempt() -> Plan[tuple[PutResult | None] | None]:
+        nonlocal is_ready
+        new = choose()
+        if new is None:
+            return Plan(None, lambda _: None)
+        if not new.total:
+            return Plan(None, lambda _: (NOTHING,))
+        if not is_ready:
+            ctx.require_there(look=appends)
+            ctx.queue.session.start_beating()
+            is_ready = True
+        planned = _planned(ctx, new, identity, appends=appends)
+        return Plan(planned.statement, lambda affected: (planned.finish(affected),))
 
-    result = loop.run("put", ctx.table_lock, attempt)
+    (result,) = run_freeing(ctx, lambda: loop.run("put", ctx.table_lock, attempt))
     if result is not None and result.count:
         ctx.count("put", result.count)
         ctx.table_lock.wake_takes()
     return result
 
 
-def _inserted(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> Plan[PutResult | None]:
-    """The put of rows that the driver holds: as one of single items, it sees a drop."""
-    statement = ctx.writer.put(rows, numbering.total, numbering.segments)
+def _planned(
+    ctx: TubeContext, new: NewRows, identity: PutIdentity | None, *, appends: bool
+) -> Plan[PutResult | None]:
+    """One attempt to put chosen rows."""
+    now_us, config, total = ctx.queue.now_us(), ctx.queue.config, new.total
+    layout = spread(
+        new.buckets, rows_of(config.segment_rows, total, new.payload_bytes), config.fold_rows
+    )
+    numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
+    ctx.table_lock.last_id = numbers.task_id(total - 1)
+    numbering = Numbering(total, numbers, layout, now_us)
+    source = new.rows(numbering)
+    if new.keys is None and appends:
+        append = ctx.writer.append(source, total, identity)
+        return Plan(append, lambda affected: numbering.result(affected.inserted))
+    room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us, identity)
+    looked = room or new.keys
+    if looked is not None:
+        if looked.dropped:
+            raise dropped(ctx)
+        if identity is not None and identity.repeats(looked.version):
+            return Plan(None, lambda _: NOTHING)
+    if room is not None and room.stored + total > (ctx.capacity or 0):
+        return Plan(None, lambda _: None)
+    statement, beside = _statement(
+        ctx, source, total, numbering.segments, now_us, room, new.keys, identity
+    )
 
     def finish(affected: Affected) -> PutResult:
-        if not affected.inserted:
+        if affected.inserted == beside:
             raise dropped(ctx)
-        return numbering.result(affected.inserted)
+        return numbering.result(affected.inserted - beside)
 
     return Plan(statement, finish)
-
-
-def _admitted_rows(
-    ctx: TubeContext, rows: Source, numbering: Numbering, identity: PutIdentity | None
-) -> Plan[PutResult | None]:
-    """Put into a tube with a capacity: all rows, or none if it is too small for all."""
-    now_us, count = ctx.queue.now_us(), numbering.total
-    room = ctx.capacity_gate.look(now_us, identity)
-    if room.dropped:
-        raise dropped(ctx)
-    if room.repeats(identity):
-        return Plan(None, lambda _: NOTHING)
-    if room.stored + count > (ctx.capacity or 0):
-        return Plan(None, lambda _: None)
-    forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
-    statement, beside = ctx.capacity_gate.put(
-        rows,
-        count,
-        numbering.segments,
-        room,
-        now_us=now_us,
-        identity=identity,
-        forget_us=forget_us,
-    )
-    return Plan(statement, lambda affected: numbering.result(affected.inserted - beside))
 
 
 _POSITION_MASK = (1 << POSITION_BITS) - 1
@@ -326,16 +480,38 @@ class Buckets:
         return cls(of_utubes, encoded.indices, counts)
 
 
-def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -> PutResult:
-    """Put the rows of a table, or none if the capacity is too small for all.
+def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
+    """Check the columns and the values of a table.
 
     Raises:
-        InvalidOptionError: A column or a value is bad.
+        InvalidOptionError: One is bad.
     """
     driver = ctx.driver
     put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
     refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
-    buckets = Buckets.from_column(put.utubes if driver.subqueues else None, put.size)
+    return put
+
+
+def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> PutResult:
+    """Put checked rows, or none if the capacity is too small for all."""
+
+    def choose() -> NewRows | None:
+        if put.unique is None:
+            return _of_table(ctx, put, None)
+        wanted = pc.unique(put.unique).drop_null().to_pylist()
+        keys = ctx.unique_keys.look(identity)
+        there = ctx.unique_keys.among(wanted, ctx.queue.now_us(), ctx.max_attempts)
+        if there.column("state").null_count:
+            return None
+        return _of_table(ctx, put.with_new_keys(there.column("unique")), keys)
+
+    put_all = put_rows(ctx, choose, identity, ctx.queue.loop, appends=identity is not None)
+    return put_all or NOTHING
+
+
+def _of_table(ctx: TubeContext, put: PutTable, keys: KeyState | None) -> NewRows:
+    """The rows of a table, with the sequence if they have keys."""
+    buckets = Buckets.from_column(put.utubes if ctx.driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:
         at = places(put.size)
@@ -344,15 +520,7 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
         columns["segment"] = segments_of(numbering, buckets, at)
         return whole(pa.table(columns), insert_schema(ctx.codec.arrow_type, ctx.table.optional))
 
-    appends = identity is not None and ctx.capacity is None
-    loop, size = ctx.queue.loop, put.data.nbytes
-    put_all = put_rows(ctx, buckets.counts, rows, identity, loop, look=appends, payload_bytes=size)
-    return put_all or NOTHING
-
-
-def places(size: int) -> Any:
-    """The positions of the rows: 0, 1, 2, ..."""
-    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
+    return NewRows(buckets.counts, rows, keys, put.data.nbytes)
 
 
 def task_ids(numbers: Range, at: Any) -> Any:

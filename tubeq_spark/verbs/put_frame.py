@@ -13,7 +13,7 @@ These are expressions that the executors evaluate; the driver has only counts.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -34,7 +34,7 @@ from tubeq_spark.storage.spark.put_frame_payload import (
     without_void,
 )
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.verbs.put import NOTHING, put_rows
+from tubeq_spark.verbs.put import NOTHING, NewRows, put_rows
 from tubeq_spark.verbs.put_frame_checks import (
     check_columns,
     checks_of,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.rows import KeyState
     from tubeq_spark.storage.statement import PutIdentity
     from tubeq_spark.task import PutResult
     from tubeq_spark.verbs.put import Numbering
@@ -82,13 +83,14 @@ class Counted:
         return offsets
 
 
-def _has_utube(df: DataFrame, payload: list[str]) -> bool:
-    return "utube" in df.columns and "utube" not in payload
+def _has(df: DataFrame, name: str, payload: list[str]) -> bool:
+    """Whether a DataFrame has the column of an option."""
+    return name in df.columns and name not in payload
 
 
 def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
     """The bucket of each row, as `segment_layout.hash_of` computes it."""
-    if not ctx.driver.subqueues or not _has_utube(df, payload):
+    if not ctx.driver.subqueues or not _has(df, "utube", payload):
         return "0"
     text = "coalesce(CAST(utube AS STRING), '')"
     return f"CAST(crc32(CAST({text} AS BINARY)) % {BUCKETS} AS INT)"
@@ -111,7 +113,7 @@ def frame_rows(
 
     def given(name: str, default: float | None) -> str:
         default_value = f"CAST({'NULL' if default is None else string(repr(default))} AS DOUBLE)"
-        if name not in df.columns or name in payload:
+        if not _has(df, name, payload):
             return default_value
         return f"coalesce(CAST({identifier(name)} AS DOUBLE), {default_value})"
 
@@ -120,6 +122,11 @@ def frame_rows(
     # Both are below a hundred years: their sum is a moment that every clock can show.
     ttl = f"({_microseconds(life)} + {delay})"
     delayed = f"({delay} IS NULL OR {delay} > 0L)"
+
+    def text(name: str) -> str:
+        value = identifier(name) if _has(df, name, payload) else "NULL"
+        return f"CAST({value} AS STRING)"
+
     fields = ", ".join(identifier(name) for name in payload)
     columns = {
         "segment": _task_id(
@@ -128,14 +135,14 @@ def frame_rows(
         "task_id": _task_id("tubeq_place", call.slot),
         "state": f"CASE WHEN {delayed} THEN '~' ELSE 'r' END",
         "pri": f"CAST({given('pri', float(options.pri))} AS INT)",
-        "utube": "CAST(utube AS STRING)" if _has_utube(df, payload) else "CAST(NULL AS STRING)",
+        "utube": text("utube"),
         "data": "data" if ctx.table.payload_columns is None else f"struct({fields})",
         "created": "tubeq_now",
         "ttl": ttl,
         "ttr": _microseconds(f"coalesce({given('ttr', options.ttr)}, {life})"),
         "next_event": f"tubeq_now + CASE WHEN {delayed} THEN {delay} ELSE {ttl} END",
         "expires_at": f"tubeq_now + {ttl}",
-        "unique": "CAST(NULL AS STRING)",
+        "unique": text("unique"),
         "rank": _rank(f"CAST({given('pri', float(options.pri))} AS BIGINT)", options.aging_us),
     }
     return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
@@ -218,10 +225,15 @@ class CountedFrame:
         """The number of its rows."""
         return self.counted.total
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether its rows may have keys."""
+        return _has(self.df, "unique", self.payload)
 
-def put_df(ctx: TubeContext, df: DataFrame, identity: PutIdentity | None) -> PutResult:
-    """Put the rows of a DataFrame, or none if the capacity is too small for all."""
-    return put_frame(ctx, count_frame(ctx, df), identity) or NOTHING
+
+def put_df(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> PutResult:
+    """Put counted rows, or none if the capacity is too small for all."""
+    return put_frame(ctx, frame, identity) or NOTHING
 
 
 def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
@@ -253,13 +265,19 @@ def put_frame(
     ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
 ) -> PutResult | None:
     """Put counted rows; `None` if the capacity is too small for all of them."""
-    counted = frame.counted
 
-    def rows(numbering: Numbering) -> DataFrame:
-        return frame_rows(ctx, frame.df, frame.payload, counted, numbering)
+    def choose() -> NewRows | None:
+        if not frame.has_keys:
+            return _counted_rows(ctx, frame, None)
+        keys = ctx.unique_keys.look(identity)
+        if identity is not None and identity.repeats(keys.version):
+            return _counted_rows(ctx, replace(frame, counted=Counted()), keys)
+        if ctx.unique_keys.has_ended(ctx.queue.now_us(), ctx.max_attempts):
+            return None
+        return _counted_rows(ctx, _with_new_keys(ctx, frame), keys)
 
     try:
-        return put_rows(ctx, counted.buckets, rows, identity, ctx.queue.require_spark_loop())
+        return put_rows(ctx, choose, identity, ctx.queue.require_spark_loop(), appends=True)
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
@@ -267,9 +285,41 @@ def put_frame(
         raise StoreError(msg) from error
 
 
-def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
-    """Count the rows of each partition and bucket: at most 256 numbers for each partition."""
-    checks = checks_of(ctx, df, payload)
+def _counted_rows(ctx: TubeContext, frame: CountedFrame, keys: KeyState | None) -> NewRows:
+    """The rows of a DataFrame, with the sequence if they have keys."""
+
+    def rows(numbering: Numbering) -> DataFrame:
+        return frame_rows(ctx, frame.df, frame.payload, frame.counted, numbering)
+
+    return NewRows(frame.counted.buckets, rows, keys)
+
+
+def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
+    """The rows without a key, and the first with each key that no stored task has, in their order.
+
+    They are evaluated once: the keys that are stored must be those of this moment.
+    """
+    columns = [identifier(name) for name in frame.df.columns]
+    numbered = frame.df.selectExpr(
+        *columns,
+        f"CAST({identifier('unique')} AS STRING) AS tubeq_key",
+        "monotonically_increasing_id() AS tubeq_order",
+    )
+    # Rows without a key are apart from one another.
+    apart = "tubeq_key, CASE WHEN tubeq_key IS NULL THEN tubeq_order END"
+    place = f"row_number() OVER (PARTITION BY {apart} ORDER BY tubeq_order) AS tubeq_place"
+    firsts = numbered.selectExpr("*", place).where("tubeq_place = 1")
+    stored = ctx.frames.keys(frame.df.sparkSession)
+    new = firsts.join(stored, F.expr("tubeq_key = tubeq_stored"), "left_anti")
+    df = read_alike(new.orderBy("tubeq_order").selectExpr(*columns))
+    return replace(frame, df=df, counted=_count(ctx, df, frame.payload, checked=True))
+
+
+def _count(
+    ctx: TubeContext, df: DataFrame, payload: list[str], *, checked: bool = False
+) -> Counted:
+    """Check and count the rows of each partition and bucket: at most 256 numbers for each partition."""
+    checks = [] if checked else checks_of(ctx, df, payload)
     conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
     counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
     sizes = f"{payload_size(df, payload)} AS bytes"

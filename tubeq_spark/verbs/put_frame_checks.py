@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T
 
 from tubeq_spark.model.json_payload import DEPTH_MAX
-from tubeq_spark.model.validation import refuse
+from tubeq_spark.model.validation import KEY_BYTES, refuse
 from tubeq_spark.payloads.put_columns import (
     ALLOWED,
     JSON_ALLOWED,
@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 _SHOWN = 200
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
+_NAMES = (T.StringType, *_NUMBERS)
+#: The types of the columns of options; other options are durations.
+_KINDS: dict[str, tuple[type[T.DataType], ...]] = {
+    "pri": _NUMBERS,
+    "utube": _NAMES,
+    "unique": _NAMES,
+}
 
 
 def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
@@ -78,7 +85,7 @@ def check_columns(ctx: TubeContext, df: DataFrame) -> None:
         if field.name in payload:
             continue
         require_known("df", field.name, payload | ctx.driver.put_options, ctx.driver.name)
-        kinds = {"pri": _NUMBERS, "utube": (T.StringType, *_NUMBERS)}.get(field.name, _DURATIONS)
+        kinds = _KINDS.get(field.name, _DURATIONS)
         if not isinstance(field.dataType, (*kinds, T.NullType)):
             refuse(
                 f"df column {field.name}", field.dataType.simpleString(), "a column of such options"
@@ -104,6 +111,10 @@ def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check
             )
     if "utube" in options:
         checks.append(Check("utube", is_no_text("CAST(utube AS STRING)"), ALLOWED["utube"]))
+    if "unique" in options:
+        key = f"CAST({identifier('unique')} AS STRING)"
+        is_long = f"coalesce(octet_length({key}) > {KEY_BYTES}, FALSE)"
+        checks.append(Check("unique", f"({is_no_text(key)} OR {is_long})", ALLOWED["unique"]))
     return checks
 
 

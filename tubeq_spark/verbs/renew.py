@@ -23,8 +23,9 @@ from tubeq_spark.model.changes import Event, Every, GiveBack, Lapsed, Remove, Re
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
-from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.settlement import NamedRows, WholeSegments, settlement
 from tubeq_spark.verbs.subqueue_locks import free_held
 
 if TYPE_CHECKING:
@@ -61,12 +62,7 @@ def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
         for _ in range(_RENEWALS):
             if not _is_held(ctx, owner):
                 return [None] * len(calls)
-            now_us = ctx.queue.now_us()
-            late = [
-                i
-                for i, batch in enumerate(calls)
-                if batch is not None and not batch.is_fresh(now_us)
-            ]
+            late = _late(calls, ctx.queue.now_us())
             if not late:
                 return calls
             renewed = _renew(ctx, owner, [batch for i in late if (batch := calls[i]) is not None])
@@ -74,22 +70,42 @@ def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
                 calls[i] = batch
     except TubeqError:
         # It has landed or not; a lease that lasts is one in either case.
-        lasting = [_if_lasts(ctx, batch) for batch in calls]
+        lasting = _that_last(ctx, calls)
         if all(batch is None for batch in lasting):
             raise
         log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
         return lasting
-    return [_if_lasts(ctx, batch) for batch in calls]
+    return _that_last(ctx, calls)
 
 
-def _if_lasts(ctx: TubeContext, batch: T | None) -> T | None:
-    if batch is None or batch.lasts(ctx.queue.now_us()):
-        return batch
-    try:
-        give_up(ctx, batch)
-    except TubeqError:
-        log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
-    return None
+def _late(calls: Sequence[T | None], now_us: int) -> list[int]:
+    """The calls that need longer leases, and those that share a lease segment with one of them."""
+    moved: set[int] = set()
+    for batch in calls:
+        if batch is not None and not batch.is_fresh(now_us):
+            moved.update(batch.segments)
+    return [
+        i
+        for i, batch in enumerate(calls)
+        if batch is not None and not moved.isdisjoint(batch.segments)
+    ]
+
+
+def _that_last(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:
+    """The calls whose leases last; what the others have goes back, and the rest of its segments moves."""
+    now_us = ctx.queue.now_us()
+    ended = [batch for batch in calls if batch is not None and not batch.lasts(now_us)]
+    lasting = [batch if batch is None or batch.lasts(now_us) else None for batch in calls]
+    left = {segment for batch in ended for segment in batch.segments}
+    for batch in ended:
+        try:
+            give_up(ctx, batch)
+        except TubeqError:
+            log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
+    return [
+        batch if batch is None or left.isdisjoint(batch.segments) else batch.unknown()
+        for batch in lasting
+    ]
 
 
 def _is_held(ctx: TubeContext, owner: str) -> bool:
@@ -117,9 +133,7 @@ def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
 
     renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
     ctx.headroom.renewed(ctx.queue.now_us() - began_us)
-    if lost:
-        renewed = [_in_order(ctx, batch) for batch in renewed]
-    return renewed
+    return _in_order(ctx, owner, renewed) if lost else renewed
 
 
 def _renewal(
@@ -127,7 +141,10 @@ def _renewal(
 ) -> Plan[list[T | None]]:
     lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
     gone, *fresh = ctx.queue.session.segments(1 + len(places))
-    moves = {s: to for (_, segments), to in zip(places, fresh, strict=True) for s in segments}
+    moves: dict[int, int] = {}
+    for (_, segments), to in zip(places, fresh, strict=True):
+        # Calls that share a lease segment share it afterwards, too.
+        moves |= {segment: to for segment in segments if segment not in moves}
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
     # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
@@ -138,8 +155,10 @@ def _renewal(
     def finish(affected: Affected) -> list[T | None]:
         removed = ctx.reader.count_in(gone) if ctx.table.change_feed else affected.deleted
         results = [
-            None if batch is None else batch.renewed(ctx, to, lease, statement.clauses)
-            for (batch, _), to in zip(places, fresh, strict=True)
+            None
+            if batch is None
+            else batch.renewed(ctx, moves[segments[0]], lease, statement.clauses)
+            for batch, segments in places
         ]
         if removed:
             ctx.count("ttl", removed)
@@ -152,7 +171,13 @@ def _renewal(
     return Plan(statement, finish)
 
 
-def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: int) -> bool:
+def out_of_order(
+    ctx: TubeContext,
+    segments: Sequence[int],
+    take_ids: Sequence[int],
+    owner: str,
+    now_us: int,
+) -> bool:
     """Undo a take that moved fewer tasks than chosen, if it has skipped a ready one.
 
     Tasks that others have taken, deleted or buried do not matter. But tasks that a sweep or a
@@ -160,27 +185,31 @@ def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: 
 
     Args:
         ctx: The tube.
-        take_ids: Where the tasks are: the lease segments that the take has just made.
+        segments: Where the tasks are: the lease segments that the take has just made.
+        take_ids: Its take ids.
         owner: Who took them.
         now_us: The moment that they were chosen for: what became ready since then is later.
 
     Returns:
         Whether the take was undone.
     """
-    if not ctx.reader.is_behind(take_ids, now_us, ctx.max_attempts):
+    if not ctx.reader.is_behind(segments, now_us, ctx.max_attempts):
         return False
     give_back(ctx, take_ids, owner)
     return True
 
 
-def _in_order(ctx: TubeContext, batch: T | None) -> T | None:
-    """The remaining tasks of a take, unless some of the others are ready again."""
-    if batch is None:
-        return None
-    if not ctx.reader.is_behind(batch.segments, batch.lease.at_us, ctx.max_attempts):
-        return batch
-    give_up(ctx, batch)
-    return None
+def _in_order(ctx: TubeContext, owner: str, batches: list[T | None]) -> list[T | None]:
+    """The remaining tasks of some takes; none of them if a task that comes before one is ready again."""
+    left = [batch for batch in batches if batch is not None]
+    if not left:
+        return batches
+    segments = list(dict.fromkeys(segment for batch in left for segment in batch.segments))
+    take_ids = list(dict.fromkeys(take_id for batch in left for take_id in batch.take_ids))
+    if not out_of_order(ctx, segments, take_ids, owner, left[0].lease.at_us):
+        return batches
+    _free(ctx, take_ids)
+    return [None] * len(batches)
 
 
 def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
@@ -193,25 +222,53 @@ def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
 def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
     """Undo a take before it returns, as if its tasks were never taken. One commit.
 
-    Stopped before it, their leases end. Others may have ended them first: then there is nothing to do.
+    The tasks of other calls in its lease segment move to a fresh one, and stay taken. Stopped before
+    it, the leases end. Others may have ended them first: then there is nothing to do.
 
     Returns:
         How many tasks it gave back.
     """
 
     def attempt() -> Plan[int]:
-        segments = [
-            s for take_id in sorted(take_ids) for s in ctx.reader.lease_segments_of(take_id, owner)
-        ]
-        segments = list(dict.fromkeys(segments))
-        if not segments:
+        found = _under(ctx, take_ids, owner)
+        if not found.lease_segments:
             return Plan(None, lambda _: 0)
-        dest = ctx.queue.session.segments(1)[0]
-        undone = GiveBack(dest, TaskState.READY, untaken=True, event=Event("release"))
-        statement = ctx.writer.settle_segments(segments, (Every(), undone))
-        return Plan(statement, lambda affected: affected.total)
+        settled = settlement(
+            ctx,
+            found,
+            lambda dest, _: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
+        )
+
+        def finish(affected: Affected) -> int:
+            if isinstance(found, WholeSegments):
+                ctx.queue.held_tasks.gone(found.lease_segments)
+                return affected.total
+            ctx.queue.held_tasks.left(ctx.record.id, found.named, settled.moves)
+            return found.count
+
+        return Plan(settled.statement, finish)
 
     return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
+
+
+def _under(ctx: TubeContext, take_ids: Collection[int], owner: str) -> WholeSegments | NamedRows:
+    """The tasks under some take ids: their lease segments, or their rows among others'.
+
+    A lease segment that is still there has not changed, so what is read one after the other is of one
+    moment.
+
+    Raises:
+        Stale: Others move them meanwhile.
+    """
+    counts = ctx.reader.counts_under(take_ids, owner)
+    segments = sorted(counts)
+    if all(under == stored for under, stored in counts.values()):
+        return WholeSegments(segments)
+    rows = ctx.reader.in_lease_segments(segments)
+    if len({row.segment for row in rows}) < len(segments):
+        raise Stale
+    named = {row.task_id for row in rows if row.take_id in take_ids}
+    return NamedRows(segments, [(row.segment, row.task_id) for row in rows], named)
 
 
 def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:

@@ -30,6 +30,7 @@ from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.user_condition import UserCondition
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
@@ -44,10 +45,15 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
     from tubeq_spark.verbs.locate import NamedTasks
 
 C = TypeVar("C", bound=Change)
+R = TypeVar("R")
+
+#: Tasks that a kick by a condition names in a commit at most, as many as are read at a time elsewhere.
+_MOST_KICKED = 10_000
 
 
 def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
@@ -129,8 +135,8 @@ def changed(
     ctx: TubeContext,
     found: NamedTasks,
     make_change: MakeChange[C],
-    finish: Callable[[Settlement[C]], list[Task]],
-) -> Plan[list[Task]]:
+    finish: Callable[[Settlement[C]], R],
+) -> Plan[R]:
     """Take the named tasks out of their lease segments; one commit, and one to the utube locks.
 
     Args:
@@ -142,7 +148,7 @@ def changed(
     confirm(ctx, found)
     settled = settlement(ctx, found, make_change)
 
-    def done(_affected: Affected) -> list[Task]:
+    def done(_affected: Affected) -> R:
         _left(ctx, found, settled.moves)
         return finish(settled)
 
@@ -349,8 +355,8 @@ def kick(ctx: TubeContext, count: int) -> int:
             for_callback = ctx.reader.buried(now_us, last, count)
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
-        kicked = GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
-        statement = ctx.writer.settle_segments(segments, (Buried(last, now_us), kicked))
+        kick = (Buried(last, now_us), _kicked(dest))
+        statement = ctx.writer.settle_segments(segments, kick)
         statement = replace(statement, tasks=sum(selection.count for selection in selections))
 
         def finish(affected: Affected) -> int:
@@ -363,9 +369,50 @@ def kick(ctx: TubeContext, count: int) -> int:
 
         return Plan(statement, finish)
 
+    _bury_worn(ctx)
+    kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
+    if kicked:
+        ctx.table_lock.wake_takes()
+    return kicked
+
+
+def _kicked(dest: int) -> GiveBack:
+    """What becomes of a buried task that is kicked."""
+    return GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
+
+
+def _bury_worn(ctx: TubeContext) -> None:
+    """Write down tasks whose ended leases have worn them out: they are buried, but stored as taken."""
     if ctx.max_attempts is not None:
-        # A lease that ended may have worn a task out: it is buried, but stored as taken.
         end_due(ctx, ctx.queue.now_us())
+
+
+def kick_where(ctx: TubeContext, text: str, count: int | None) -> int:
+    """Make up to `count` buried tasks of a program's condition ready, in the tube's order; `None`: all.
+
+    The ids are picked once. What others move or change meanwhile, so that the condition no longer holds, stays.
+    """
+    where = UserCondition(text, ctx.table.shown).expression
+    if count == 0:
+        return 0
+    _bury_worn(ctx)
+    ids = ctx.reader.buried_ids(ctx.queue.now_us(), where, count)
+    pieces = (ids[start : start + _MOST_KICKED] for start in range(0, len(ids), _MOST_KICKED))
+    return sum(_kick_picked(ctx, piece, where) for piece in pieces)
+
+
+def _kick_picked(ctx: TubeContext, ids: Sequence[int], where: Expression) -> int:
+    def attempt() -> Plan[int]:
+        rows = ctx.reader.buried_among(ids, ctx.queue.now_us(), where)
+        if not rows:
+            return Plan(None, lambda _: 0)
+
+        def finish(settled: Settlement[GiveBack]) -> int:
+            return len(ctx.record_event("kick", settled.after(rows)))
+
+        found = located(ctx, rows, remembered=False)
+        return changed(ctx, found, lambda dest, _: _kicked(dest), finish)
+
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:
         ctx.table_lock.wake_takes()

@@ -9,11 +9,10 @@ changed; after it, the change is done.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.model.changes import Every, GiveBack, Named
+from tubeq_spark.model.changes import GiveBack, Renew
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import due
 from tubeq_spark.model.times import plus
@@ -21,17 +20,23 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.maintain import compact_at_times
-from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
+from tubeq_spark.verbs.renew import new_lease
+from tubeq_spark.verbs.settlement import (
+    MakeChange,
+    NamedRows,
+    WholeSegments,
+    removal,
+    settlement,
+)
 from tubeq_spark.verbs.subqueue_locks import free_held, free_locks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tubeq_spark.model.changes import Change, Which
+    from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.storage.statement import Affected
@@ -53,54 +58,6 @@ def ack_whole(ctx: TubeContext, batches: Sequence[HeldBatch]) -> list[int | Exce
     return acked
 
 
-@dataclass(frozen=True, slots=True)
-class _AllLeft:
-    """All tasks of some lease segments."""
-
-    lease_segments: Sequence[int]
-    count: int | None = None
-    whole: bool = True
-
-    @property
-    def chosen(self) -> Which:
-        """All of them."""
-        return Every()
-
-    def source(self) -> list[SettleRow]:
-        """The lease segments."""
-        return [SettleRow(segment, None) for segment in self.lease_segments]
-
-
-@dataclass(frozen=True, slots=True)
-class _Some:
-    """Named tasks of some lease segments, all of whose rows were read."""
-
-    lease_segments: Sequence[int]
-    rows: Sequence[tuple[int, int]]
-    named: Collection[int]
-
-    @property
-    def count(self) -> int:
-        """The number of named tasks."""
-        return len(self.named)
-
-    @property
-    def whole(self) -> bool:
-        """Whether all tasks are named."""
-        return len(self.named) == len(self.rows)
-
-    @property
-    def chosen(self) -> Which:
-        """The rows of the named tasks."""
-        return Named()
-
-    def source(self) -> list[SettleRow]:
-        """All rows of the lease segments."""
-        return [
-            SettleRow(segment, task_id, task_id in self.named) for segment, task_id in self.rows
-        ]
-
-
 class HeldBatch:
     """The tasks of one take that this session holds."""
 
@@ -114,6 +71,7 @@ class HeldBatch:
         #: Where its tasks are: the segment it was handed out in, unless others took some out of it.
         self._lease_segments = leased.segments
         self._until = leased.until
+        self._ttr = leased.ttr
         self.is_left = leased.count > 0
 
     @property
@@ -132,6 +90,8 @@ class HeldBatch:
         make_change: MakeChange[Change] | None = None,
         *,
         frees: bool = True,
+        keeps: bool = False,
+        wears: bool = True,
     ) -> int:
         """Settle the remaining or the named tasks. One commit, and one to the utube locks.
 
@@ -140,6 +100,8 @@ class HeldBatch:
             named: Ids; `None` is all that is left.
             make_change: What becomes of the tasks; `None`: they are removed.
             frees: Whether the sub-queues of a whole batch are freed: else the caller does it.
+            keeps: Whether the tasks stay held.
+            wears: Whether a release buries tasks that have used up their attempts.
 
         Returns:
             The number of tasks.
@@ -155,13 +117,14 @@ class HeldBatch:
             if not memory.once():
                 self._find()
             self._require_lease()
-            worn = self._worn(named) if event == "release" else 0
-            return self._plan(named, make_change, keeps=event == "touch", frees=frees)
+            worn = self._worn(named) if event == "release" and wears else 0
+            return self._plan(named, make_change, keeps=keeps, frees=frees)
 
         settled = self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
-        self._ctx.count(event, settled)
+        if event != "renew":
+            self._ctx.count(event, settled)
         self._ctx.count("bury", worn)
-        if event != "touch":
+        if not keeps:
             self._ctx.table_lock.wake_takes()
         if event in ("release", "bury"):
             compact_at_times(self._ctx)
@@ -169,9 +132,37 @@ class HeldBatch:
 
     def longer(self, amount_us: int) -> None:
         """Record that a touch of all remaining tasks made the leases longer."""
-        self._until = plus(self._until, amount_us)
+        self._ttr = plus(self._ttr, amount_us)
+        self._lasts(plus(self._until, amount_us))
+
+    def renew(self) -> None:
+        """Begin the leases of all remaining tasks anew, if half of the first one is over. One commit."""
+        ctx, now_us = self._ctx, self._ctx.queue.now_us()
+        if self._until is None or self._ttr is None or self._until - now_us > self._ttr // 2:
+            return
+        leases: list[NewLease] = []
+
+        def renewed(_dest: int, moves: dict[int, int]) -> Renew:
+            leases.append(new_lease(ctx, self.owner))
+            return Renew(moves, leases[-1])
+
+        self.settle("renew", None, renewed, keeps=True)
+        if leases:
+            self._lasts(leases[-1].end(self._ttr))
+
+    def ids(self) -> list[int]:
+        """The ids of the remaining tasks, in their order."""
+        return self._ctx.reader.batch_ids(self.take_id, self.owner)
+
+    def worn(self, named: Collection[int], attempts: int) -> set[int]:
+        """Those of the named tasks that were taken at least so often."""
+        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
+        return set(self._ctx.reader.worn_in(segments, attempts) if segments else ()) & set(named)
+
+    def _lasts(self, until: int | None) -> None:
+        self._until = until
         if self.is_left:
-            self._ctx.queue.held_tasks.add_batch(self.take_id, self._until)
+            self._ctx.queue.held_tasks.add_batch(self.take_id, until)
 
     def _plan(
         self,
@@ -181,7 +172,7 @@ class HeldBatch:
         keeps: bool,
         frees: bool,
     ) -> Plan[int]:
-        selection = _AllLeft(self._lease_segments) if named is None else self._some(named)
+        selection = WholeSegments(self._lease_segments) if named is None else self._some(named)
         if selection.count == 0:
             return Plan(None, lambda _: 0)
         ctx = self._ctx
@@ -204,14 +195,14 @@ class HeldBatch:
 
         return Plan(settled.statement, finish)
 
-    def _some(self, named: set[int]) -> _Some:
+    def _some(self, named: set[int]) -> NamedRows:
         rows = self._ctx.reader.ids_in(self._lease_segments)
         if not rows:
             raise Stale
         foreign = named.difference(task_id for _, task_id in rows)
         if foreign:
             raise not_in_batch(foreign)
-        return _Some(self._lease_segments, rows, named)
+        return NamedRows(self._lease_segments, rows, named)
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries."""
@@ -236,7 +227,7 @@ class HeldBatch:
         end_due(ctx, ctx.queue.now_us())
 
         def attempt() -> Plan[int]:
-            selection = _AllLeft(ctx.reader.lease_segments_of(self.take_id, self.owner))
+            selection = WholeSegments(ctx.reader.lease_segments_of(self.take_id, self.owner))
             if not selection.lease_segments:
                 return Plan(None, lambda _: 0)
             self._lease_segments = list(selection.lease_segments)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from tubeq_spark.model.changes import Change, Remove, errors_of
+from tubeq_spark.model.changes import Change, Every, Named, Remove, errors_of
 from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.statement import SettleRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.changes import Event, Which
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import SettleRow, Statement
+    from tubeq_spark.storage.statement import Statement
 
 C = TypeVar("C", bound=Change)
 #: What the statement's source has beside each row that it names.
@@ -59,6 +60,54 @@ class Selection(Protocol):
     def source(self) -> Sequence[SettleRow]:
         """Source rows for a MERGE: the selected tasks, and the others of their lease segments."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSegments:
+    """All tasks of some lease segments."""
+
+    lease_segments: Sequence[int]
+    count: int | None = None
+    whole: bool = True
+
+    @property
+    def chosen(self) -> Which:
+        """All of them."""
+        return Every()
+
+    def source(self) -> list[SettleRow]:
+        """The lease segments."""
+        return [SettleRow(segment, None) for segment in self.lease_segments]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRows:
+    """Named tasks of some lease segments, all of whose rows were read."""
+
+    lease_segments: Sequence[int]
+    rows: Sequence[tuple[int, int]]
+    named: Collection[int]
+
+    @property
+    def count(self) -> int:
+        """The number of named tasks."""
+        return len(self.named)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all tasks are named."""
+        return len(self.named) == len(self.rows)
+
+    @property
+    def chosen(self) -> Which:
+        """The rows of the named tasks."""
+        return Named()
+
+    def source(self) -> list[SettleRow]:
+        """All rows of the lease segments."""
+        return [
+            SettleRow(segment, task_id, task_id in self.named) for segment, task_id in self.rows
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.errors import (
     CommitUnknownError,
@@ -59,14 +59,13 @@ _ROUNDS = 3
 def take_group(
     ctx: TubeContext, requests: list[TakeRequest]
 ) -> Sequence[TakenRows | Exception | None]:
-    """Take for several calls at once; each gets its own lease segment, in their order."""
+    """Take for several calls at once, in their order; small ones share a lease segment."""
     return _by_address(requests, lambda some: _take_rows(ctx, some))
 
 
 def _take_rows(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
     lasting = _lasting(ctx, requests, ChosenRows)
-    held = (row for taken in lasting if taken is not None for row in taken.rows)
-    ctx.queue.held_tasks.add(ctx.record.id, held)
+    remember(ctx, lasting)
     return lasting
 
 
@@ -90,6 +89,14 @@ def _by_address(
         shares = [found] * len(part) if isinstance(found, Exception) else found
         results.update(zip(part, shares, strict=True))
     return [results[n] for n in range(len(requests))]
+
+
+def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
+    """Remember what calls hold, as far as all of its lease segments is known."""
+    held_tasks, tube_id = ctx.queue.held_tasks, ctx.record.id
+    calls = [taken for taken in lasting if taken is not None]
+    held_tasks.add(tube_id, [row for taken in calls if taken.known for row in taken.rows])
+    held_tasks.add_loose(tube_id, [row for taken in calls if not taken.known for row in taken.rows])
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
@@ -123,7 +130,8 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     if isinstance(taken, LeasedBatch):
         ctx.queue.held_tasks.drop_batch(taken.take_id)
     else:
-        ctx.queue.held_tasks.gone(taken.segments)
+        # Where it found nothing to give back, others had ended their leases.
+        ctx.queue.held_tasks.left(ctx.record.id, [row.task_id for row in taken.rows], {})
         ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
     ctx.count("release", count)
     ctx.table_lock.wake_takes()
@@ -251,8 +259,7 @@ def run(
     except CommitUnknownError:
         chosen = take.chosen
         if chosen is not None:
-            made = [take_id for take_id in chosen.take_ids if take_id is not None]
-            ctx.queue.unknown_takes.add(partial(give_back_unknown, ctx, made, chosen.owner))
+            look_for(ctx, chosen)
         raise
     except (ConflictError, NotTakenError):
         take.give_up()
@@ -260,6 +267,12 @@ def run(
     # Of an attempt that was repeated, and then found nothing to do.
     take.give_up()
     return result
+
+
+def look_for(ctx: TubeContext, chosen: OrderChoice[Any] | SubqueueChoice[Any]) -> None:
+    """Let the session's heart search for the tasks of a take that no caller has, and release them."""
+    made = [take_id for take_id in chosen.take_ids if take_id is not None]
+    ctx.queue.unknown_takes.add(partial(give_back_unknown, ctx, made, chosen.owner))
 
 
 def moved(

@@ -253,6 +253,8 @@ class TakeSubqueues:
 
     def kept(self, ids: Sequence[int], found: NamedTasks) -> dict[str | None, int] | None:
         """The utube locks that an exchange keeps; `None` where it must not go on with them."""
+        if not found.whole:
+            return None
         self._acquisition.leaving = found.rows
         if self._ctx.record.options.parallel > 1:
             return {}
@@ -324,8 +326,8 @@ class SubqueueChoice(Generic[H]):
         shares = shares_of(tasks.places, self.acquired)
         return statements.take(tasks.segments, shares, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: NamedTasks, lease: NewLease) -> Statement:
-        """The statement that moves them and removes what is acked."""
+    def exchange(self, found: NamedTasks, _moves: Mapping[int, int], lease: NewLease) -> Statement:
+        """The statement that moves them and removes what is acked, which are whole lease segments."""
         return self.ctx.subqueue_writer.exchange(
             _acked(found),
             self.tasks.segments,

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model.failures import Bury, FailedTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import TypeAlias
 
+    from tubeq_spark.model.failures import Reason
     from tubeq_spark.task import Task
 
     #: What a program gives `Tube.work`: a function of a task or, with `batch > 1`, of a list of tasks.
@@ -22,29 +24,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Bury(Exception):  # noqa: N818  (it is raised to say what becomes of a task; nothing failed)
-    """Raised by a handler of `Tube.work`: bury this task at once, with this reason."""
-
-
-class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
-    """Raised or returned by a handler of several tasks: these failed, all others are done.
-
-    Attributes:
-        reasons: By task id an exception or a text. `Bury` as the reason buries the task at once.
-    """
-
-    def __init__(self, reasons: Mapping[int, BaseException | str]) -> None:
-        """Name the tasks that failed, each with its reason."""
-        super().__init__(f"{len(reasons)} tasks failed")
-        self.reasons = dict(reasons)
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A task that a handler failed at, and why."""
 
     task: Task
-    reason: BaseException | str
+    reason: Reason
 
     @property
     def buries(self) -> bool:

@@ -20,10 +20,12 @@ __all__ = [
     "AGED_TUBE",
     "DATA_FRAME",
     "HEADROOM",
+    "KEYED",
     "LATER",
     "LEASE",
     "MANY",
     "NAMES",
+    "NEW_KEYED_ROWS",
     "NEW_ROWS",
     "NOW",
     "OWNERS",
@@ -72,9 +74,12 @@ TUBES = {
     "by task_id": table_of("task_id"),
     "by pri, with a change feed": table_of("pri", "task_id", change_feed=True),
 }
+#: A tube whose tasks have keys.
+KEYED = replace(table_of("task_id"), optional=tuple(OPTIONAL_COLUMNS))
 #: A tube with aging.
 AGED_TUBE = replace(table_of(*AGED), optional=tuple(OPTIONAL_COLUMNS))
 NEW_ROWS = empty(insert_schema(None))
+NEW_KEYED_ROWS = empty(insert_schema(None, KEYED.optional))
 DATA_FRAME = Frame(tuple(INSERTED))
 
 

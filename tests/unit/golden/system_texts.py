@@ -197,6 +197,7 @@ def sessions() -> Iterator[Case]:
     yield of_sessions("last_written: 5", lambda table: table.last_written(5))
     calls = {"7/urls": 3, "8/O'Neil {note}": 4}
     counted = Member("O'Neil", "back\\slash", 2, 3, live=False, lease_until=None, calls=calls)
+    yield of_sessions("begin_with: two", lambda table: table.begin_with([calls, calls]))
     for said, member in {"live": MEMBER, "left, with calls": counted}.items():
         yield of_sessions(f"beat: {said}", lambda table, member=member: table.beat(member, NOW))
         yield of_sessions(f"renew: {said}", lambda table, member=member: table.renew(member, NOW))
@@ -294,6 +295,8 @@ def slots() -> Iterator[Case]:
     def lease(table: Slots) -> object:
         return table.lease(HOLDER, NOW, 1_000)
 
+    yield case("bounds: all", lambda table: table.bounds())
+    yield case("raise_to: two", lambda table: table.raise_to({3: TICK, 4: TICK + 1}))
     busy = leased(SLOTS, TICK + 5)
     yield case("lease: the first guess is free", lease)
     yield case("lease: the second guess is free", lease, affected=[IN_USE])

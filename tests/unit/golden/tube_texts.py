@@ -13,10 +13,12 @@ from tests.unit.golden.sample_values import (
     AGED_TUBE,
     DATA_FRAME,
     HEADROOM,
+    KEYED,
     LATER,
     LEASE,
     MANY,
     NAMES,
+    NEW_KEYED_ROWS,
     NEW_ROWS,
     NOW,
     OWNERS,
@@ -41,6 +43,7 @@ from tubeq_spark.model.changes import (
     Older,
     Remove,
     Renew,
+    Share,
     Take,
     Takeable,
     Touch,
@@ -53,8 +56,9 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.location import identifier, path_table
+from tubeq_spark.storage.rows import CapacityState, KeyState
 from tubeq_spark.storage.statement import ExchangedRow, PutIdentity, SettleRow, SubqueueShare
-from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
+from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
@@ -63,6 +67,8 @@ from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
+from tubeq_spark.storage.tables.unique_keys import UniqueKeys
+from tubeq_spark.storage.user_condition import UserCondition
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -74,6 +80,13 @@ if TYPE_CHECKING:
 __all__ = ["tube_cases"]
 
 ATTEMPTS = (None, 3)
+#: A condition of a program with each form that it may have.
+PICKS = (
+    "state = '!' AND NOT ((pri < 5 OR attempts BETWEEN 2 AND 3) AND utube LIKE '%it''s 100ß_' AND owner IS NOT NULL "
+    "AND NOT (ttl > 1.5 AND ttr <= 60) AND created >= TIMESTAMP '2026-11-21 08:30:00.5+01:00' "
+    "AND coalesce(utube, '') NOT IN ('a', 'b') AND length(owner) <> 3 AND startswith(utube, '10%') "
+    "AND NOT contains(owner, 'x'))"
+)
 
 
 def tube_cases() -> Iterator[Case]:
@@ -104,7 +117,55 @@ def tube_cases() -> Iterator[Case]:
     yield from rare_names()
     yield from all_takes()
     yield from counting_of_many()
+    yield from keys(KEYED)
     yield from with_backoff()
+
+
+def keys(table: TubeTable) -> Iterator[Case]:
+    """The cases of keys."""
+    reader = lambda made: UniqueKeys(made.engine, table, TubeReader(made.engine, table))  # noqa: E731
+    identity = PutIdentity.of_batch("plain", 8)
+    yield Case("UniqueKeys.look: no identity", lambda made: reader(made).look())
+    yield Case("UniqueKeys.look: an identity", lambda made: reader(made).look(identity))
+    yield Case("UniqueKeys.has_ended: ", lambda made: reader(made).has_ended(NOW, 3), [[{"n": 1}]])
+    for said, some in {
+        "rare names": [name for name in NAMES if name is not None],
+        f"{MANY}": [str(n) for n in range(MANY)],
+    }.items():
+        yield Case(
+            f"UniqueKeys.find: {said}",
+            lambda made, some=some: reader(made).find(some),
+            [[{"task_id": 5}]],
+        )
+        yield Case(
+            f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW, None)
+        )
+    yield Case(
+        "SegmentReader.leftover_segments: a tube with keys",
+        lambda made: SegmentReader(made.engine, table).leftover_segments(),
+    )
+    for said, room, named in (
+        ("keys", None, None),
+        ("keys and an identity", None, identity),
+        ("keys and a capacity", CapacityState(4, 5, False, None), None),
+        ("keys, a capacity and an identity", CapacityState(4, 5, False, 3), identity),
+    ):
+        for rows, data in (("", NEW_KEYED_ROWS), (", a DataFrame", DATA_FRAME)):
+            yield Case(
+                f"CapacityGate.put: {said}{rows}",
+                lambda made, room=room, named=named, data=data: CapacityGate(
+                    made.engine, table, made.fresh
+                ).put(
+                    data,
+                    3,
+                    [10, 11],
+                    room,
+                    now_us=NOW,
+                    identity=named,
+                    forget_us=NOW - 5 * US,
+                    keys=KeyState(7, False, None),
+                ),
+            )
 
 
 def with_backoff() -> Iterator[Case]:
@@ -174,6 +235,17 @@ def reads(table: TubeTable) -> Iterator[Case]:
     yield case("by_ids: one, and two that are no ids", lambda tasks: tasks.by_ids([5, -1, 1 << 63]))
     yield case(f"by_ids: {MANY}", lambda tasks: tasks.by_ids(range(MANY)))
     yield case("buried: 5", lambda tasks: tasks.buried(NOW, POSITION, 5))
+    where = UserCondition(PICKS, table.shown).expression
+    for title, limit in (("all", None), ("5", 5)):
+        yield case(
+            f"buried_ids: {title} of a program's condition",
+            lambda tasks, limit=limit: tasks.buried_ids(NOW, where, limit),
+        )
+    for ids in (range(30), range(MANY)):
+        yield case(
+            f"buried_among: {len(ids)}, of a program's condition",
+            lambda tasks, ids=ids: tasks.buried_among(ids, NOW, where),
+        )
     yield case("due_tasks: 5", lambda tasks: tasks.due_tasks(NOW, 5))
     for (names, over), most in product(OWNERS.items(), ATTEMPTS):
         yield case(
@@ -325,6 +397,7 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
             f"is_behind: max_attempts {most}",
             lambda tasks, most=most: tasks.is_behind(segments, NOW, most),
         )
+    yield case("batch_ids: of a take", lambda tasks: tasks.batch_ids(-5, "session/1"))
     yield case("batch: 5 expected", lambda tasks: tasks.batch(-5, "session/1", 5))
     ids = pa.table({"segment": [-5], "task_id": [1]})
     yield case("ids_in: two", lambda tasks: tasks.ids_in(segments), ids)
@@ -338,6 +411,10 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
     yield case("owners: 5", lambda tasks: tasks.owners(5))
     yield case("holders: now", lambda tasks: tasks.holders(NOW))
     yield case("take_ids_of: two", lambda tasks: tasks.take_ids_of(segments, "session/1"))
+    some = [{"segment": -5, "n": 2}]
+    yield case(
+        "counts_under: two", lambda tasks: tasks.counts_under(segments, "session/1"), some, some
+    )
     yield case("lease_segments_of: one", lambda tasks: tasks.lease_segments_of(-5, "session/1"))
 
 
@@ -467,7 +544,13 @@ def puts(table: TubeTable) -> Iterator[Case]:
             )
 
 
-PLACES = [(OrderPosition(1, 100), -21), (OrderPosition(2, 150), -22), (POSITION, -23)]
+PLACES = [
+    Share(OrderPosition(1, 100), -21, -21),
+    Share(OrderPosition(2, 150), -22, -22),
+    Share(POSITION, -23, -23),
+]
+#: The first and the last share a lease segment, which is that of the first.
+SHARED = [PLACES[0], PLACES[1], Share(POSITION, -21, -23)]
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
@@ -599,6 +682,10 @@ CHANGES: dict[str, Change] = {
     **BECOME,
     "Take: one lease segment": Take(PLACES[-1:], LEASE),
     "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
+    "Take: three take ids in one lease segment": Take(
+        [replace(share, segment=-21) for share in PLACES], LEASE
+    ),
+    "Take: three take ids in two lease segments": Take(SHARED, LEASE),
 }
 
 

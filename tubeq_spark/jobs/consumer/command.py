@@ -29,10 +29,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parse = argparse.ArgumentParser(
         prog=program,
         description="Hand the tasks of a tube to a function, a batch at a time; ack a batch when "
-        "the function has returned, give it back when it raised. Without --once it goes on until "
-        "it is stopped.",
+        "the function has returned. When it raised, it gets halves of the batch, until the tasks "
+        "that it fails at are found: these are given back. Without --once it goes on until it is "
+        "stopped.",
         epilog="Exit codes: 0 done, or stopped by a signal after the batch in hand; 2 bad use; 3 "
-        "failed, gave up, or with --once a batch failed; with --once 130 or 143 when a signal stopped "
+        "failed, gave up, or with --once a batch or a task failed; with --once 130 or 143 when a signal stopped "
         "it before the end; 130 after a second signal, which gives the batch in hand back.",
     )
     add = parse.add_argument
@@ -64,6 +65,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="N",
         help="give up after so many failed batches in a row; 0 is never (%(default)s)",
     )
+    add(
+        "--no-halves",
+        dest="halves",
+        action="store_false",
+        help="do not call the function again with halves of a failed batch to find its bad tasks",
+    )
     add("--lease", type=seconds, metavar="S", help="of a dead consumer's batch (60 s)")
     parse.set_defaults(program=program)
     return parse
@@ -91,6 +98,7 @@ def _consume(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -
         retry_delay=arguments.retry_delay,
         max_attempts=arguments.max_attempts,
         max_failures=arguments.max_failures,
+        halves=arguments.halves,
         verbose=arguments.verbose,
     )
     with Stop(lambda sentence: note(arguments.program, sentence)) as stop:
@@ -98,10 +106,12 @@ def _consume(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -
         ending = consumer.run()
     note(
         arguments.program,
-        f"{ending}: {consumer.done:,} tasks, {consumer.failed_batches:,} failed batches",
+        f"{ending}: {consumer.done:,} tasks, {consumer.failed_batches:,} failed batches"
+        + f", {consumer.failed_tasks:,} failures of single tasks" * bool(consumer.failed_tasks),
     )
     if ending is Ending.GAVE_UP:
         return ExitCode.FAILED
     if not arguments.once:
         return ExitCode.DONE
-    return stop.exit_code or (ExitCode.FAILED if consumer.failed_batches else ExitCode.DONE)
+    has_failed = consumer.failed_batches or consumer.failed_tasks
+    return stop.exit_code or (ExitCode.FAILED if has_failed else ExitCode.DONE)

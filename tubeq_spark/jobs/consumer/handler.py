@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame
 
+from tubeq_spark import FailedTasks
 from tubeq_spark.programs import load_function
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Handler = Callable[[DataFrame], DataFrame | None]
+#: What the failed tasks of a batch are named by: rows with the columns `task_id` and `error` alone, or this.
+Failed = FailedTasks | DataFrame
+Handler = Callable[[DataFrame], DataFrame | Failed | tuple[DataFrame, Failed] | None]
 
 
 def load(name: str, folder: Path) -> Handler:

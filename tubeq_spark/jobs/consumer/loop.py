@@ -4,8 +4,9 @@ In this order, so that it is safe to kill at any moment:
 
 1. `take_df` takes a batch.
 2. The handler gets it as a DataFrame. If it returns one, that is evaluated while it is added to the
-   table of results: one commit, which leaves out tasks that have rows there already.
-3. The batch is acked.
+   table of results: one commit, which leaves out tasks that have rows there already. If it raises, it
+   gets the halves of the batch, until the tasks that it fails at are found.
+3. The tasks that failed are released, and the others acked.
 
 A crash after 1 or during 2 leaves taken tasks, which are taken again once the lease of the dead
 session, or of the tasks, has run out. After 2 the same: the handler does the batch once more, and
@@ -20,21 +21,25 @@ import time
 import traceback
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tubeq_spark import NotTakenError
+from tubeq_spark import FailedTasks, NotTakenError, TubeqError
 from tubeq_spark.jobs.program.running import tell
 from tubeq_spark.programs import BadUseError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark import Batch, Tube
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark import Batch, BatchReport, Tube
     from tubeq_spark.jobs.consumer.handler import Handler
     from tubeq_spark.jobs.consumer.results import ResultTable
 
+#: Results and failed tasks.
+_PAIR = 2
 #: Seconds that a take waits for tasks; a request to stop is seen as often.
 _WAIT_S = 2.0
 
@@ -51,6 +56,7 @@ class Settings:
         max_attempts: Bury the tasks of a failed batch that were taken so often; `None` leaves that
             to the tube.
         max_failures: Give up after so many failed batches in a row; 0 is never.
+        halves: Whether the bad tasks of a failed batch are looked for; else all have failed.
         verbose: Whether to show where a failure came from.
     """
 
@@ -60,6 +66,7 @@ class Settings:
     retry_delay: float = 0.0
     max_attempts: int | None = None
     max_failures: int = 3
+    halves: bool = True
     verbose: bool = False
 
 
@@ -86,7 +93,7 @@ class Consumer:
 
         Args:
             tube: Whose tasks.
-            handler: Is called with `Batch.df`; what it returns goes to `results`.
+            handler: Is called with `Batch.df`; what it returns goes to `results`, but for failed tasks.
             results: Where to; `None`: the handler returns nothing.
             settings: How.
             stop: Asked between two batches.
@@ -98,6 +105,9 @@ class Consumer:
         self._stop = stop
         self.done = 0
         self.failed_batches = 0
+        #: Of batches of which others are done.
+        self.failed_tasks = 0
+        self._added = 0
 
     def run(self) -> Ending:
         """Consume until it ends.
@@ -128,34 +138,61 @@ class Consumer:
 
     def _do(self, batch: Batch) -> bool:
         """Do a batch; returns whether it went well. Leaving the block gives back what is left."""
-        began = time.monotonic()
+        began, before = time.monotonic(), self._added
         with batch:
             try:
-                added = self._handle(batch)
-                batch.ack()
+                report = batch.process(
+                    self._handle,
+                    halves=self._settings.halves,
+                    delay=self._settings.retry_delay or None,
+                    max_attempts=self._settings.max_attempts,
+                    stop=self._stop,
+                    # Of what the storage fails with no task is the cause.
+                    raises=(BadUseError, TubeqError),
+                )
             except BadUseError:
                 raise
             except Exception as error:  # noqa: BLE001  a handler may raise anything
                 self._give_back(batch, error)
                 return False
-        self.done += batch.count
-        results = "" if added is None else f", {added:,} results"
-        tell(
-            f"{self.done:,} tasks done: {batch.count:,} in {time.monotonic() - began:.1f} s{results}"
-        )
+        self.done += report.done
+        if report.error is not None or not report.done:
+            self._tell_failed(batch, report)
+            return False
+        self.failed_tasks += report.failed
+        results = f", {self._added - before:,} results" * (self._results is not None)
+        failed = f", {report.failed:,} failed ({report.buried:,} buried)" * bool(report.failed)
+        seconds = time.monotonic() - began
+        tell(f"{self.done:,} tasks done: {report.done:,} in {seconds:.1f} s{results}{failed}")
         return True
 
-    def _handle(self, batch: Batch) -> int | None:
-        made = self._handler(batch.df)
-        if made is None:
-            return None
-        if not hasattr(made, "sparkSession"):
-            msg = f"the handler must return a DataFrame or None, not {type(made).__name__}"
+    def _handle(self, df: DataFrame) -> DataFrame | FailedTasks | None:
+        """Call the handler, store its results, and return the failed tasks that it has named."""
+        results: Any = self._handler(df)
+        failed: DataFrame | FailedTasks | None = None
+        if isinstance(results, tuple) and len(results) == _PAIR:
+            results, failed = results
+        if results is None or isinstance(results, FailedTasks) or _names_failed(results):
+            return failed if results is None else results
+        if not hasattr(results, "sparkSession"):
+            msg = f"the handler must return a DataFrame or None, not {type(results).__name__}"
             raise BadUseError(msg)
         if self._results is None:
             msg = "the handler returns a DataFrame: say by --results where it shall go"
             raise BadUseError(msg)
-        return self._results.add(made)
+        self._added += self._results.add(results)
+        return failed
+
+    def _tell_failed(self, batch: Batch, report: BatchReport) -> None:
+        if self._settings.verbose and report.error is not None:
+            traceback.print_exception(report.error)
+        fate = f"{report.failed - report.buried:,} tasks released, {report.buried:,} buried"
+        if report.given_back:
+            fate += f", {report.given_back:,} not tried"
+        if report.done:
+            fate = f"{report.done:,} tasks done, {fate}"
+        why = "the handler says so" if report.error is None else reason_of(report.error)
+        tell(f"a batch of {batch.count:,} failed, {fate}: {why}")
 
     def _give_back(self, batch: Batch, error: Exception) -> None:
         if self._settings.verbose:
@@ -169,3 +206,8 @@ class Consumer:
             released = batch.release(delay=self._settings.retry_delay or None, error=error)
             fate = f"{released:,} tasks released, {buried:,} buried"
         tell(f"a batch of {batch.count:,} failed, {fate}: {reason_of(error)}")
+
+
+def _names_failed(made: Any) -> bool:
+    """Whether a DataFrame has no results, but names failed tasks."""
+    return hasattr(made, "sparkSession") and sorted(made.columns) == ["error", "task_id"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.arrays import array, nested, scalar
 from tubeq_spark.storage.arrow.sources import ARROW_TYPES
 from tubeq_spark.storage.expression import (
@@ -21,6 +23,8 @@ from tubeq_spark.storage.expression import (
     Greatest,
     In,
     IsNull,
+    Length,
+    Like,
     Literal,
     Lower,
     Mapped,
@@ -30,6 +34,7 @@ from tubeq_spark.storage.expression import (
     Or,
     Product,
     Quotient,
+    Seconds,
     Type,
 )
 from tubeq_spark.storage.query import Aggregate, Among, Struct, node
@@ -115,15 +120,9 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
         case Compared(sign, left, right):
             return _COMPARISONS[sign](evaluate(left, lookup), evaluate(right, lookup))
         case And(parts):
-            found = evaluate(parts[0], lookup)
-            for part in parts[1:]:
-                found = pc.and_kleene(found, evaluate(part, lookup))
-            return found
+            return reduce(pc.and_kleene, (evaluate(part, lookup) for part in parts))
         case Or(parts):
-            found = evaluate(parts[0], lookup)
-            for part in parts[1:]:
-                found = pc.or_kleene(found, evaluate(part, lookup))
-            return found
+            return reduce(pc.or_kleene, (evaluate(part, lookup) for part in parts))
         case Not(part):
             return pc.invert(evaluate(part, lookup))
         case IsNull(part, negated):
@@ -160,6 +159,13 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return pc.utf8_lower(evaluate(part, lookup))
         case Contains(part, text):
             return pc.match_substring(evaluate(part, lookup), text)
+        case Like(part, pattern):
+            return pc.match_like(evaluate(part, lookup), pattern)
+        case Length(part):
+            return pc.utf8_length(evaluate(part, lookup))
+        case Seconds(part):
+            seconds = pc.cast(evaluate(part, lookup), pa.float64(), safe=False)
+            return pc.divide(seconds, scalar(float(US), pa.float64()))
         case Micros(part):
             return pc.cast(evaluate(part, lookup), pa.int64())
         case Moment(part):

@@ -18,6 +18,7 @@ ARROW_TYPES = {
     Type.BIGINT: pa.int64(),
     Type.INT: pa.int32(),
     Type.STRING: pa.string(),
+    Type.DOUBLE: pa.float64(),
     Type.BOOLEAN: pa.bool_(),
     Type.TIMESTAMP: pa.timestamp("us", "UTC"),
     Type.COUNTS: pa.map_(pa.string(), pa.int64()),

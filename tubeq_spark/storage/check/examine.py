@@ -21,7 +21,7 @@ from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
 from tubeq_spark.storage.durability.log_tail import BEGINNING, judge
 from tubeq_spark.storage.tables.schema import PARTITION
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def tasks_by_statistics(add: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
     Returns:
         The ids that are known for certain, and all that is known in words.
     """
-    if str(dict(add.get("partitionValues") or {}).get(PARTITION)) == str(SEGMENT_0):
+    if str(dict(add.get("partitionValues") or {}).get(PARTITION)) in map(str, OWN_SEGMENTS):
         return (), "it held no tasks"
     try:
         told = json.loads(add.get("stats") or "{}")

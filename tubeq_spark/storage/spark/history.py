@@ -21,7 +21,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.ended import EndedLog, notes_of, told_total, total
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import PATTERN
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,11 +112,11 @@ def _images(rows: DataFrame, side: int) -> DataFrame:
 
 
 def _key(rows: DataFrame, image: Column) -> Column:
-    """The key of a row: the task's id; in segment 0 tube and owner; in system tables the whole row."""
+    """The key of a row: the task's id; in segments without tasks tube and owner; in system tables the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
     tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")
-    return F.when(F.col("segment") == SEGMENT_0, tombstone).otherwise(
+    return F.when(F.col("segment").isin(*OWN_SEGMENTS), tombstone).otherwise(
         F.col("task_id").cast("string")
     )
 

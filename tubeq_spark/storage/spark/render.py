@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.sources import rows_table
 from tubeq_spark.storage.expression import (
     STALE,
@@ -18,6 +19,8 @@ from tubeq_spark.storage.expression import (
     Greatest,
     In,
     IsNull,
+    Length,
+    Like,
     Literal,
     Lower,
     Mapped,
@@ -27,6 +30,7 @@ from tubeq_spark.storage.expression import (
     Or,
     Product,
     Quotient,
+    Seconds,
     Type,
 )
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
@@ -50,9 +54,11 @@ _BINDING: dict[type, int] = {
     Compared: 4,
     In: 4,
     IsNull: 4,
+    Like: 4,
     Combined: 5,
     Product: 6,
     Quotient: 6,
+    Seconds: 6,
 }
 _ALONE = 7
 #: What a source is called in the text, in braces.
@@ -64,6 +70,9 @@ class Renderer:
 
     The note of a statement stays in braces, too.
     """
+
+    #: The function that counts the characters of a text.
+    length = "length"
 
     def __init__(self) -> None:
         """Begin."""
@@ -77,7 +86,7 @@ class Renderer:
             return " UNION ALL ".join(map(self.query, query.selects))
         is_distinct = query.by is not None and [*query.by] == [*query.columns]
         distinct = "DISTINCT " * is_distinct
-        text = f"SELECT {distinct}{self._selected(query)} FROM {self._from(query.table)}"
+        text = f"SELECT {distinct}{self.selected(query.columns)} FROM {self._from(query.table)}"
         if query.where is not None:
             text += f" WHERE {self.expression(query.where)}"
         if query.by is not None and not is_distinct:
@@ -101,12 +110,13 @@ class Renderer:
             return self.table(table)
         return f"({self._firsts(table) if isinstance(table, Firsts) else self.query(table)})"
 
-    def _selected(self, select: Select) -> str:
+    def selected(self, columns: Mapping[str, Expression]) -> str:
+        """What is selected, by its names."""
         return ", ".join(
             name
             if isinstance(value, Column) and value.name == name
             else f"{self.expression(value)} AS {name}"
-            for name, value in select.columns.items()
+            for name, value in columns.items()
         )
 
     @staticmethod
@@ -264,6 +274,13 @@ class Renderer:
             case Contains(part, text):
                 found = self.literal(Literal(text, Type.STRING))
                 return f"instr({self.expression(part)}, {found}) > 0"
+            case Like(part, pattern):
+                like = self.literal(Literal(pattern, Type.STRING))
+                return f"{self._within(part, _BINDING[Combined])} LIKE {like}"
+            case Length(part):
+                return f"{self.length}({self.expression(part)})"
+            case Seconds(part):
+                return self.seconds(self._within(part, _BINDING[Quotient]))
             case Micros(part):
                 return self.micros(self.expression(part))
             case Moment(part):
@@ -288,7 +305,7 @@ class Renderer:
     def _number(self, value: int) -> str:
         return self.literal(Literal(value, Type.BIGINT))
 
-    def literal(self, literal: Literal) -> str:
+    def literal(self, literal: Literal) -> str:  # noqa: PLR0911  (one of each)
         """The text of a literal."""
         value: Any = literal.value
         match literal.type:
@@ -298,6 +315,8 @@ class Renderer:
                 return str(int(value)) if literal.is_small else integer(value)
             case Type.STRING:
                 return string(value)
+            case Type.DOUBLE:
+                return "CAST(NULL AS DOUBLE)" if value is None else self.double(value)
             case Type.BOOLEAN:
                 return "CAST(NULL AS BOOLEAN)" if value is None else boolean(value)
             case Type.TIMESTAMP:
@@ -327,6 +346,14 @@ class Renderer:
     def quotient(self, part: str, by: int) -> str:
         """The integer part of a quotient."""
         return f"{part} DIV {self._number(by)}"
+
+    def double(self, value: float) -> str:
+        """The text of a DOUBLE."""
+        return f"{float(value)!r}D"
+
+    def seconds(self, part: str) -> str:
+        """Microseconds as seconds."""
+        return f"{part} / {US}D"
 
     def micros(self, part: str) -> str:
         """A timestamp as a number."""

@@ -88,6 +88,15 @@ class TaskFrames:
             self._table.name,
         )
 
+    def keys(self, session: SparkSession) -> DataFrame:
+        """The keys of the stored tasks, in a session that may join them with a frame of its own."""
+        self.engine.prepare(self._table.name)
+        with self.engine.reading():
+            return session.sql(
+                f"SELECT {identifier('unique')} AS tubeq_stored FROM {self._table.name} "
+                f"WHERE {text_of(self._table.mine())} AND {identifier('unique')} IS NOT NULL"
+            )
+
     def history(self, limit: int) -> DataFrame:
         """The newest commits to the table, with their notes."""
         return read_history(

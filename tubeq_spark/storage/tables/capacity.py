@@ -6,11 +6,13 @@ with the count: no other put came between, and takes, acks and lives that end on
 capacity is never exceeded, and takes and acks, which never read segment 0, never wait for a put.
 
 Names of puts are rows beside the sequence: a MERGE has no transaction id of Delta's.
+
+The same statement puts tasks with keys (`unique_keys`), with or without a capacity.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.durability.commit_file import DamagedFileError, damaged
@@ -28,46 +30,25 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.query import Select, count_if, greatest
-from tubeq_spark.storage.rows import stored_column
+from tubeq_spark.storage.rows import CapacityState, stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
 from tubeq_spark.storage.tables.tube_writer import partitions_of
+from tubeq_spark.storage.tables.unique_keys import as_read, sequence_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.rows import KeyState
     from tubeq_spark.storage.statement import PutIdentity, Source
 
 #: The source row that removes the rows of old names. Names are in the owner column, which the
 #: sequence's row leaves empty, and none of them is this.
 _PRUNE = "prune"
 _ROW, _T, _S = row(), row("t"), row("s")
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityState:
-    """The sequence and the counts that a put reads, from one version of the table.
-
-    Attributes:
-        sequence: Of the last put; 0 before the first.
-        stored: Tasks whose life is not over, in whatever state.
-        dropped: Whether the tube has a tombstone.
-        version: The highest version that was put under the name; `None`: there was none.
-    """
-
-    sequence: int
-    stored: int
-    dropped: bool
-    version: int | None
-
-    def repeats(self, identity: PutIdentity | None) -> bool:
-        """Whether a put with this identity was done before."""
-        if identity is None or self.version is None:
-            return False
-        return identity.version <= self.version
 
 
 class CapacityGate:
@@ -124,28 +105,32 @@ class CapacityGate:
         rows: Source,
         size: int,
         segments: Sequence[int],
-        room: CapacityState,
+        room: CapacityState | None,
         *,
         now_us: int,
         identity: PutIdentity | None = None,
         forget_us: int = 0,
+        keys: KeyState | None = None,
     ) -> tuple[Statement, int]:
-        """Insert rows (columns of `TubeTable.inserted`), unless another put has changed the sequence since.
+        """Insert rows (columns of `TubeTable.inserted`), unless another put has changed a sequence since.
 
         Args:
             rows: The rows.
             size: How many.
             segments: Segments that nobody has used.
-            room: What the put was decided on.
+            room: What the put was decided on; `None`: the tube has no capacity.
             now_us: The moment of the put.
             identity: What it is known by.
             forget_us: Names that were last used before this moment are forgotten.
+            keys: The sequence, if rows have keys.
 
         Returns:
             The statement, and how many rows it inserts besides.
         """
         operation_id, tube = self._fresh(), self._table.id
-        beside = [self._row(room.sequence + 1, now_us, None)]
+        # A tombstone matches the row without a name, and so fails the statement.
+        sequence = None if room is None else room.sequence
+        beside = [self._row((sequence or 0) + 1, now_us, None)]
         newer: Expression = FALSE
         forgotten: Expression = FALSE
         if identity is not None:
@@ -157,21 +142,32 @@ class CapacityGate:
             name: stored_column(name, "s") for name in (*self._table.inserted, "tube", "owner")
         }
         values["attempts"] = integer(0)
-        expected = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == room.sequence)
+        inserted: Expression = ~_S.owner.same_as(_PRUNE)
+        clauses: list[Clause] = []
+        if sequence is None:
+            inserted &= (_S.tube > 0) | _S.owner.is_not_null()
+        else:
+            expected = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == sequence)
+            clauses.append(Clause({"task_id": _S.task_id}, expected))
+        own = [SEGMENT_0]
+        if keys is not None:
+            own.append(KEY_SEGMENT)
+            beside.append(sequence_row(keys, tube))
+            clauses.append(Clause({"task_id": _S.task_id}, as_read(keys)))
         statement = Statement(
             self._table.name,
             all_of(
-                _T.segment.is_in([SEGMENT_0, *segments, operation_id]),
+                _T.segment.is_in([*own, *segments, operation_id]),
                 _S.tube < 0,
                 _T.tube.is_in([tube, -tube]),
                 any_of(_T.owner.same_as(_S.owner), (_S.owner == _PRUNE) & forgotten),
             ),
             [
-                Clause({"task_id": _S.task_id}, expected),
+                *clauses,
                 Clause({"task_id": _S.task_id, "created": values["created"]}, newer),
                 Clause(None, (_S.owner == _PRUNE) & _T.owner.is_not_null()),
                 Clause({"task_id": FAIL}),
-                Clause(values, ~_S.owner.same_as(_PRUNE), inserts=True),
+                Clause(values, inserted, inserts=True),
             ],
             operation_id,
             _T.segment,
@@ -181,11 +177,14 @@ class CapacityGate:
                 {"tube": Literal(tube, Type.BIGINT), "owner": null(Type.STRING)},
                 beside,
             ),
-            partitions_of([SEGMENT_0, *segments]),
+            partitions_of([*own, *segments]),
             size,
             size,
         )
-        return statement, (room.sequence == 0) + (identity is not None and room.version is None)
+        looked = room or keys
+        named = identity is not None and (looked is None or looked.version is None)
+        first = keys is not None and keys.sequence == 0
+        return statement, (sequence == 0) + named + first
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> dict[str, Literal]:
         return {

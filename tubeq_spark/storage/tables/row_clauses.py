@@ -47,10 +47,11 @@ from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
@@ -132,12 +133,23 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # 
             return {"segment": segment} | _noted(table, null(Type.STRING))
         case Become():
             return _become(change) | _event_of(table, change.event, change.max_attempts)
-        case Take(lease_segments, lease):
-            branches = [
-                (table.up_to(position, _T), lease_segment)
-                for position, lease_segment in lease_segments[:-1]
-            ]
-            return taking(table, case(*branches, other=lease_segments[-1][1]), lease)
+        case Take(shares, lease):
+            segment = _of_share(table, [(share.last, share.segment) for share in shares])
+            if all(share.segment == share.take_id for share in shares):
+                return taking(table, segment, lease)
+            take_id = _of_share(table, [(share.last, share.take_id) for share in shares])
+            return taking(table, segment, lease, take_id)
+
+
+def _of_share(table: TubeTable, numbers: Sequence[tuple[OrderPosition, int]]) -> Expression:
+    """The number for a row, of some with the last position of each."""
+    following = [number for _, number in numbers[1:]]
+    branches = [
+        (table.up_to(last, _T), number)
+        for (last, number), after in zip(numbers, following, strict=False)
+        if number != after
+    ]
+    return case(*branches, other=numbers[-1][1])
 
 
 def taking(

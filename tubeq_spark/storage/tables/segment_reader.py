@@ -20,7 +20,7 @@ from tubeq_spark.storage.rows import SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class SegmentReader:
         tube = self._table.id
         before = (_ROW.tube < tube) & (_ROW.tube > -tube)
         gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
-        return (before | gone) & (_ROW.segment != SEGMENT_0)
+        left = (before | gone) & (_ROW.segment != SEGMENT_0)
+        # What is removed is a whole segment; that of keys is the later tube's, too.
+        return left & (_ROW.segment != KEY_SEGMENT) if self._table.optional else left
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
         """All that a sweep looks for, in one read of narrow columns; none while nothing can have changed.

@@ -92,12 +92,7 @@ class TubeReader:
         ids = [number for number in ids if 0 <= number < _IDS]
         if not ids:
             return []
-        if len(ids) <= MOST_NAMED:
-            those: Expression = _ROW.task_id.is_in(ids)
-        else:
-            # A range lets file statistics skip what a join alone would read.
-            near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
-            those = near & Among(_ROW.task_id, ids, Type.BIGINT)
+        those = _of_ids(ids)
         try:
             return self.read(those)
         except DamagedFileError:
@@ -185,6 +180,17 @@ class TubeReader:
     def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
         """The segments of the first `limit` buried tasks."""
         return self.segments(predicates.is_buried(now_us), limit)
+
+    def buried_ids(self, now_us: int, where: Expression, limit: int | None) -> list[int]:
+        """The ids of the first `limit` buried tasks of a condition."""
+        columns, buried = named("task_id"), predicates.is_buried(now_us) & where
+        first = self._table.select(columns, buried, order=self._table.order, limit=limit, skips=())
+        ids: list[int] = self.engine.arrow(first).column("task_id").to_pylist()
+        return ids
+
+    def buried_among(self, ids: Sequence[int], now_us: int, where: Expression) -> list[StoredTask]:
+        """Those of some tasks that are buried and of a condition, as stored."""
+        return self.read(_of_ids(ids) & predicates.is_buried(now_us) & where, skips=())
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
@@ -287,6 +293,12 @@ class TubeReader:
         found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)), expected)
         typed = self._table.payload_columns is not None
         return shown_table(found, self._table.order, typed=typed)
+
+    def batch_ids(self, take_id: int, owner: str) -> list[int]:
+        """The ids of the remaining tasks of a take, in their order."""
+        select = self._table.select(named("task_id"), _held(take_id, owner), order=["task_id"])
+        ids: list[int] = self.engine.arrow(select).column("task_id").to_pylist()
+        return ids
 
     def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
         """Segment and task id of all rows of these lease segments."""
@@ -427,6 +439,29 @@ class TubeReader:
             self._table.select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
         )
         return sorted(each["segment"] for each in found)
+
+    def counts_under(self, take_ids: Collection[int], owner: str) -> dict[int, tuple[int, int]]:
+        """By segment how many tasks `owner` holds under some take ids, and how many are there."""
+        under = (_ROW.state == _TAKEN) & _ROW.claim.is_in(sorted(take_ids)) & (_ROW.owner == owner)
+        held = self._counts_by_segment(under)
+        if not held:
+            return {}
+        stored = self._counts_by_segment(_ROW.segment.is_in(sorted(held)))
+        return {segment: (count, stored.get(segment, 0)) for segment, count in held.items()}
+
+    def _counts_by_segment(self, where: Expression) -> dict[int, int]:
+        columns = {"segment": _ROW.segment, "n": count()}
+        found = self.engine.rows(self._table.select(columns, where, by=["segment"]))
+        return {each["segment"]: each["n"] for each in found}
+
+
+def _of_ids(ids: Sequence[int]) -> Expression:
+    """The tasks with these ids, at least one."""
+    if len(ids) <= MOST_NAMED:
+        return _ROW.task_id.is_in(ids)
+    # A range lets file statistics skip what a join alone would read.
+    near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
+    return near & Among(_ROW.task_id, ids, Type.BIGINT)
 
 
 def _held(take_id: int, owner: str) -> Expression:

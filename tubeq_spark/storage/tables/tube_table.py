@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.tube_types import AGED, UNRANKED, OrderPosition
-from tubeq_spark.storage.expression import any_of, row, small
+from tubeq_spark.storage.expression import Seconds, Type, any_of, null, row, small
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
@@ -19,6 +19,7 @@ from tubeq_spark.storage.query import (
     named,
 )
 from tubeq_spark.storage.rows import SegmentSelection, inserted
+from tubeq_spark.storage.user_condition import Kind, ShownColumn
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -31,7 +32,26 @@ if TYPE_CHECKING:
 
 #: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
 SEGMENT_0 = 0
+#: The segment of the sequence of keys (`unique_keys`): no number that was ever made is so low.
+KEY_SEGMENT = -(1 << 63) + 1
+#: All segments without a task.
+OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT)
 _ROW = row()
+
+_SHOWN = {
+    "task_id": ShownColumn(_ROW.task_id, Kind.WHOLE),
+    "state": ShownColumn(_ROW.state, Kind.TEXT),
+    "pri": ShownColumn(_ROW.pri, Kind.WHOLE),
+    "utube": ShownColumn(_ROW.utube, Kind.TEXT),
+    "data": ShownColumn(_ROW.data, Kind.TEXT),
+    "created": ShownColumn(_ROW.created, Kind.MOMENT),
+    "ttl": ShownColumn(Seconds(_ROW.ttl), Kind.REAL),
+    "ttr": ShownColumn(Seconds(_ROW.ttr), Kind.REAL),
+    "next_event": ShownColumn(_ROW.next_event, Kind.MOMENT),
+    "attempts": ShownColumn(_ROW.attempts, Kind.WHOLE),
+    "owner": ShownColumn(_ROW.owner, Kind.TEXT),
+    "taken_at": ShownColumn(_ROW.taken_at, Kind.MOMENT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,15 @@ class TubeTable:
     def inserted(self) -> dict[str, pa.DataType]:
         """The columns that a put writes, with their Arrow types; times in microseconds."""
         return inserted(self.optional)
+
+    @property
+    def shown(self) -> Mapping[str, ShownColumn]:
+        """The columns of `Tube.df` as conditions of programs name them, over a buried row."""
+        error = _ROW.error if "error" in self.optional else null(Type.STRING)
+        shown = {**_SHOWN, "error": ShownColumn(error, Kind.TEXT)}
+        if self.payload_columns is not None:
+            shown["data"] = ShownColumn(_ROW.data, Kind.STRUCT)
+        return shown
 
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of this tube, without leftovers of a dropped one of the same name."""

@@ -50,9 +50,8 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tubeq_spark.model.changes import Change, Which
+    from tubeq_spark.model.changes import Change, Share, Which
     from tubeq_spark.model.lease_times import NewLease
-    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import PutIdentity, Source
 
@@ -113,25 +112,24 @@ class TubeWriter:
     def take(
         self,
         segments: Sequence[int],
-        lease_segments: Sequence[tuple[OrderPosition, int]],
+        shares: Sequence[Share],
         lease: NewLease,
         now_us: int,
         size: int,
     ) -> Statement:
-        """Move takeable rows of `segments`, up to the last position, to the lease segments.
+        """Move takeable rows of `segments`, up to the last position, to lease segments.
 
         Args:
             segments: Where the candidates are; none of them a lease segment.
-            lease_segments: A lease segment for each consumer, with the last position in the order
-                that goes there.
+            shares: What each call gets.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
-        last, operation_id = lease_segments[-1], self._fresh()
-        moved_to = [lease_segment for _, lease_segment in lease_segments]
-        takeable = condition_of(self._table, Takeable(last[0], now_us))
-        taken = clause_of(self._table, Every(), Take(lease_segments, lease))
+        operation_id, change = self._fresh(), Take(shares, lease)
+        moved_to = segments_of(change)
+        takeable = condition_of(self._table, Takeable(shares[-1].last, now_us))
+        taken = clause_of(self._table, Every(), change)
         return Statement(
             self._table.name,
             all_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.expression import Literal, Type
 from tubeq_spark.storage.query import Function
 from tubeq_spark.storage.spark.render import Renderer
@@ -21,6 +22,8 @@ _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
 class DataFusionRenderer(Renderer):
     """Spark's renderer with the differences of DataFusion."""
+
+    length = "character_length"
 
     def __init__(self, table: Callable[[str], str] = lambda name: name) -> None:
         """Render for DataFusion; `table` maps the SQL name of a table to its alias."""
@@ -77,6 +80,14 @@ class DataFusionRenderer(Renderer):
     def quotient(self, part: str, by: int) -> str:
         """The integer part of a quotient."""
         return f"{part} / {by}"
+
+    def double(self, value: float) -> str:
+        """The text of a DOUBLE."""
+        return f"CAST({float(value)!r} AS DOUBLE)"
+
+    def seconds(self, part: str) -> str:
+        """Microseconds as seconds."""
+        return f"CAST({part} AS DOUBLE) / CAST({US} AS DOUBLE)"
 
     def micros(self, part: str) -> str:
         """A timestamp as a number."""

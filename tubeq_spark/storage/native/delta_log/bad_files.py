@@ -14,7 +14,7 @@ from tubeq_spark.storage.durability.commit_file import damaged, fault_of_length
 from tubeq_spark.storage.expression import FALSE, all_of, any_of, row
 from tubeq_spark.storage.rows import BadFile
 from tubeq_spark.storage.tables.schema import PARTITION
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -113,8 +113,7 @@ def left_out(files: Sequence[DataFile], together: Sequence[str]) -> Expression:
     """
     segments = {file.partition[PARTITION] for file in files}
     others = [_ROW.segment != segment for segment in segments if segment is not None]
-    # There is no task in segment 0.
-    of_tasks = [file for file in files if file.partition[PARTITION] != SEGMENT_0]
+    of_tasks = [file for file in files if file.partition[PARTITION] not in OWN_SEGMENTS]
     return all_of(*others, *(_is_apart(file, name) for name in together for file in of_tasks))
 
 

@@ -1,0 +1,364 @@
+"""One bad task does not sink a batch: what a handler says of single tasks, and halves of a batch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tests.acceptance.support import calls, counts, data_of
+from tubeq_spark import BatchReport, Bury, FailedTasks, InvalidOptionError, NotTakenError, PutItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import NewTube
+    from tubeq_spark import Batch, Queue, Tube
+    from tubeq_spark.testing import ManualClock
+
+TTR = 60.0
+
+
+class Handler:
+    """Works on rows, and fails at those that are bad."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad = bad
+        self.batches: list[list[int]] = []
+
+    def __call__(self, table: pa.Table) -> None:
+        numbers = [json.loads(text) for text in table["data"].to_pylist()]
+        self.batches.append(numbers)
+        wrong = [number for number in numbers if number in self.bad]
+        if wrong:
+            msg = f"{wrong[0]} is bad"
+            raise ValueError(msg)
+
+
+def by_data(batch: Batch) -> dict[int, int]:
+    """The ids of a batch by the payloads."""
+    return {json.loads(row["data"]): row["task_id"] for row in batch.table.to_pylist()}
+
+
+def taken(tube: Tube, count: int) -> Batch:
+    tube.put_many(range(count))
+    return tube.take_arrow(count)
+
+
+def data_in(tube: Tube, state: str) -> list[Any]:
+    return data_of(tube.tasks_by_state(state))
+
+
+# -- what a program says of single tasks -------------------------------------------------------------
+
+
+@pytest.mark.without_spark
+def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", max_attempts=2)
+
+    for left in ([1, 3], []):
+        with taken(tube, 4) if left else tube.take_arrow(4) as batch:
+            ids = by_data(batch)
+            raise FailedTasks({ids[1]: "no price", ids[3]: ValueError("bad"), 5: "no task"})
+        assert data_in(tube, "r") == left
+
+    assert data_in(tube, "!") == [1, 3]
+    assert counts(queue, tube) == {"buried": 2, "done": 2, "total": 2}
+    assert {e: n for e, n in calls(queue, tube).items() if e != "put"} == (
+        {"take": 6, "ack": 2, "release": 4, "bury": 2}
+    )
+
+
+@pytest.mark.without_spark
+def test_block_that_names_failed_tasks_when_all_is_settled_goes_on(new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    with taken(tube, 1) as batch:
+        batch.ack()
+        raise FailedTasks({1: "why"})
+    with tube.take_arrow(1):
+        raise FailedTasks({})
+
+
+@pytest.mark.without_spark
+def test_block_that_names_failed_tasks_after_the_lease_says_not_taken(
+    new_tube: NewTube, clock: ManualClock, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", ttr=TTR)
+
+    def fail() -> None:
+        with taken(tube, 2) as batch:
+            ids = by_data(batch)
+            clock.advance(TTR)
+            raise FailedTasks({ids[1]: "late"})
+
+    with pytest.raises(NotTakenError):
+        fail()
+
+    assert counts(queue, tube) == {"ready": 2, "total": 2}
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
+def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
+    new_tube: NewTube, queue: Queue, type_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tube = new_tube(type_name)
+    tube.put_many([PutItem(n, utube=n) if type_name == "utubettl" else n for n in range(6)])
+    batch = tube.take_arrow(6)
+    ids = by_data(batch)
+
+    assert batch.fail({ids[0]: "no price", ids[1]: Bury("never")}) == 2
+    assert batch.fail(FailedTasks({ids[2]: OSError("down")}), delay=5) == 1
+    rows = pa.table({"task_id": [ids[3], ids[4]], "error": ["bad", None]})
+    assert batch.fail(rows) == 1
+    assert batch.fail({}) == 0
+    assert batch.ack() == 2
+
+    assert data_in(tube, "r") == [0, 3]
+    assert data_in(tube, "~") == [2]
+    assert data_in(tube, "!") == [1]
+    assert f"task {ids[0]} failed: no price" in caplog.text
+    assert [task.error for task in tube.tasks_by_state("r")] == ["no price", "bad"]
+    assert [str(task.error).splitlines()[0] for task in tube.tasks_by_state("!")] == ["Bury: never"]
+    assert tube.kick(None, where="error LIKE 'Bury%'") == 1
+
+
+@pytest.mark.without_spark
+def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
+    fifottl: Tube, versions: Callable[[], dict[str, int]]
+) -> None:
+    batch = taken(fifottl, 3)
+    ids = by_data(batch)
+    # The first error in a tube adds columns.
+    assert batch.fail({ids[2]: "why"}) == 1
+    before = versions()
+
+    for bad in (
+        {ids[0]: 5},
+        {"x": "why"},
+        [ids[0]],
+        "why",
+        None,
+        pa.table({"task_id": [ids[0]]}),
+        pa.table({"task_id": ["x"], "error": ["y"]}),
+        pa.table({"task_id": [1], "error": [2]}),
+    ):
+        with pytest.raises(InvalidOptionError):
+            batch.fail(bad)
+    for delay in (-1, "1"):
+        with pytest.raises(InvalidOptionError, match="delay"):
+            batch.fail({ids[0]: "why"}, delay=delay)  # type: ignore[arg-type]
+    with pytest.raises(NotTakenError, match="not in the batch"):
+        batch.fail({ids[0]: "why", 5: "why"})
+    for reasons in ({1: 5}, {"x": "why"}, [1]):
+        with pytest.raises(InvalidOptionError):
+            FailedTasks(reasons)  # type: ignore[arg-type]
+
+    assert versions() == before
+    assert batch.release() == 2
+
+
+# -- process -----------------------------------------------------------------------------------------
+
+
+def test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifottl")
+    batch = taken(tube, 6)
+    ids = by_data(batch)
+    reasons = {ids[0]: "bad", ids[1]: Bury("never"), 5: "no task"}
+
+    assert batch.process(lambda _: FailedTasks(reasons), delay=9) == BatchReport(4, 2, 1)
+
+    assert counts(queue, tube) == {"delayed": 1, "buried": 1, "done": 4, "total": 2}
+    assert batch.process(lambda _: pytest.fail("nothing is left")) == BatchReport()
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("way", ["raised", "a table"])
+def test_process_of_a_batch_when_a_handler_raises_or_returns_failed_tasks_is_the_same(
+    fifottl: Tube, queue: Queue, way: str
+) -> None:
+    batch = taken(fifottl, 3)
+    ids = by_data(batch)
+
+    def handle(_table: pa.Table) -> pa.Table:
+        if way == "raised":
+            raise FailedTasks({ids[1]: "why"})
+        return pa.table({"error": [None, "why", None], "task_id": list(ids.values())})
+
+    assert batch.process(handle) == BatchReport(2, 1)
+
+    assert data_in(fifottl, "r") == [1]
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_some_tasks_are_bad_finds_them_and_no_other_loses_an_attempt(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", max_attempts=2)
+    handler = Handler(3, 40)
+    batch = taken(tube, 50)
+
+    assert batch.process(handler) == BatchReport(48, 2)
+
+    assert handler.batches[:3] == [list(range(50)), list(range(25)), list(range(12))]
+    assert data_in(tube, "r") == [3, 40]
+    with tube.take_arrow(50) as batch:
+        report = batch.process(handler)
+    assert (report.done, report.failed, report.buried, report.given_back) == (0, 2, 2, 0)
+    assert str(report.error) == "3 is bad"
+    assert data_in(tube, "!") == [3, 40]
+    assert counts(queue, tube) == {"buried": 2, "done": 48, "total": 2}
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_the_handler_is_broken_uses_up_no_attempts_of_what_it_has_not_tried(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", max_attempts=1)
+    handler = Handler(*range(100))
+
+    report = taken(tube, 100).process(handler)
+
+    assert len(handler.batches) == 32
+    assert report.done == 0
+    assert 0 < report.failed == report.buried < 32
+    assert report.given_back == 100 - report.failed
+    assert isinstance(report.error, ValueError)
+    assert {task.attempts for task in tube.tasks_by_state("r")} == {0}
+    assert counts(queue, tube) == {
+        "ready": report.given_back,
+        "buried": report.buried,
+        "total": 100,
+    }
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_without_halves_fails_at_all_of_it(fifottl: Tube) -> None:
+    handler = Handler(1)
+
+    report = taken(fifottl, 3).process(handler, halves=False)
+
+    assert (report.done, report.failed, report.given_back) == (0, 3, 0)
+    assert handler.batches == [[0, 1, 2]]
+    assert data_in(fifottl, "r") == [0, 1, 2]
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_with_max_attempts_buries_what_failed_so_often(fifo: Tube) -> None:
+    fifo.put("old")
+    fifo.release(fifo.take_many(1)[0].task_id)
+    fifo.put("new")
+
+    report = fifo.take_arrow(2).process(
+        lambda table: FailedTasks(dict.fromkeys(table["task_id"].to_pylist(), "why")),
+        max_attempts=2,
+    )
+
+    assert report == BatchReport(0, 2, 1)
+    assert (data_in(fifo, "!"), data_in(fifo, "r")) == (["old"], ["new"])
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_it_is_stopped_gives_back_what_it_has_not_tried(
+    fifottl: Tube, queue: Queue
+) -> None:
+    handler = Handler(0)
+    batch = taken(fifottl, 8)
+
+    report = batch.process(handler, stop=lambda: len(handler.batches) == 6)
+
+    assert handler.batches == [[*range(8)], [0, 1, 2, 3], [0, 1], [0], [1], [2, 3]]
+    assert (report.done, report.failed, report.given_back, report.error) == (3, 1, 4, None)
+    assert {task.data: task.attempts for task in fifottl.tasks_by_state("r")} == (
+        {0: 1, 4: 0, 5: 0, 6: 0, 7: 0}
+    )
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_an_error_says_nothing_of_the_tasks_raises_it(
+    fifottl: Tube,
+) -> None:
+    handler = Handler(0)
+
+    def fail() -> None:
+        with taken(fifottl, 4) as batch:
+            batch.process(handler, raises=(ValueError,))
+
+    with pytest.raises(ValueError, match="0 is bad"):
+        fail()
+
+    assert len(handler.batches) == 1
+    assert [task.attempts for task in fifottl.tasks_by_state("r")] == [1] * 4
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_its_calls_take_long_renews_the_leases(
+    new_tube: NewTube, clock: ManualClock, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", ttr=TTR, ttl=3_600)
+    handler = Handler(5)
+
+    def slow(table: pa.Table) -> None:
+        clock.advance(0.9 * TTR * table.num_rows / 8)
+        handler(table)
+
+    assert taken(tube, 8).process(slow) == BatchReport(7, 1)
+
+    # Longer than the ttr in all, and neither ttr nor ttl are others.
+    (task,) = tube.tasks_by_state("r")
+    assert (task.data, task.ttr, task.ttl) == (5, TTR, 3_600)
+    assert "touch" not in calls(queue, tube)
+    assert "renew" not in queue.statistics(tube.name)["calls"]
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_its_lease_ends_says_not_taken_and_acks_nothing(
+    new_tube: NewTube, clock: ManualClock, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", ttr=TTR)
+
+    for handler in (Handler(), Handler(1)):
+        batch = taken(tube, 2)
+
+        def dawdle(table: pa.Table, handler: Handler = handler) -> None:
+            clock.advance(TTR)
+            handler(table)
+
+        with pytest.raises(NotTakenError):
+            batch.process(dawdle)
+        assert len(handler.batches) == 1
+        assert counts(queue, tube) == {"ready": 2, "total": 2}
+        tube.truncate()
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_an_argument_is_bad_calls_nothing(fifottl: Tube) -> None:
+    batch = taken(fifottl, 2)
+
+    for bad in ({"delay": -1}, {"max_attempts": 0}, {"max_attempts": True}):
+        with pytest.raises(InvalidOptionError):
+            batch.process(lambda _: pytest.fail("called"), **bad)
+    with pytest.raises(InvalidOptionError, match="handler"):
+        batch.process("no function")  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match="reasons"):
+        batch.process(lambda _: FailedTasks({1: 5}), raises=(InvalidOptionError,))  # type: ignore[dict-item]
+
+    assert batch.release() == 2
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_in_sub_queues_frees_them(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", ttr=TTR)
+    tube.put_many([PutItem(n, utube=n % 3) for n in range(9)])
+
+    report = tube.take_arrow(9, per_utube=2).process(Handler(1, 5))
+
+    assert report == BatchReport(4, 2)
+    assert sorted(data_of(tube.take_many(9))) == [1, 5, 6]

@@ -1,0 +1,212 @@
+"""kick by a condition of the program, and of all buried tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
+from tubeq_spark import InvalidOptionError, PutItem
+from tubeq_spark.storage.user_condition import UserCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import Engine, NewTube
+    from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
+
+
+def buried(tube: Tube, *items: object) -> list[int]:
+    ids = ids_of(tube.put_many(items))
+    tube.bury_many(ids)
+    return ids
+
+
+def ready(tube: Tube) -> list[object]:
+    return data_of(tube.tasks_by_state("r"))
+
+
+@pytest.fixture
+def mixed(new_tube: NewTube) -> Tube:
+    """Buried tasks that differ in each column."""
+    tube = new_tube("utubettl", ttr=60)
+    buried(
+        tube,
+        PutItem("late", pri=7),
+        PutItem("it's 100% a_b", pri=3, utube="x"),
+        PutItem("zażółć 漢字", pri=3, utube="ß", ttl=100.5),
+        PutItem(None, pri=0, utube="", ttl=3600, ttr=1.5),
+    )
+    tube.put("never buried", pri=9)
+    return tube
+
+
+LATE, SIGNS, RARE, NOTHING = "late", "it's 100% a_b", "zażółć 漢字", None
+PICKED: dict[str, list[object]] = {
+    "TRUE": [NOTHING, SIGNS, RARE, LATE],
+    "FALSE": [],
+    "pri = 3": [SIGNS, RARE],
+    "pri <> 3 AND pri < 5": [NOTHING],
+    "pri IN (7, 3000000000)": [LATE],
+    "NOT (pri BETWEEN 1 AND 6)": [NOTHING, LATE],
+    "utube IS NULL": [LATE],
+    "utube = ''": [NOTHING],
+    "utube > 'x' OR utube = 'x'": [SIGNS, RARE],
+    # A condition that is neither true nor false picks nothing, and neither does its opposite.
+    "utube = 'x'": [SIGNS],
+    "NOT utube = 'x'": [NOTHING, RARE],
+    "data LIKE '%100% %'": [SIGNS],
+    "contains(data, '0%') AND startswith(data, '\"it''s') AND endswith(data, 'a_b\"')": [SIGNS],
+    "startswith(data, '_it')": [],
+    "data LIKE '_it''s%'": [SIGNS],
+    "length(data) = 11": [RARE],
+    "length(data) = 4 AND data = 'null'": [NOTHING],
+    "length(utube) = 1": [SIGNS, RARE],
+    "ttl > 100": [NOTHING, RARE],
+    "ttl = 100.5": [RARE],
+    "ttl IN (1, 3600)": [NOTHING],
+    "ttr < 2 AND ttr < ttl": [NOTHING],
+    "coalesce(ttl, 0) = 0": [SIGNS, LATE],
+    "coalesce(utube, 'none') IN ('none', 'x')": [SIGNS, LATE],
+    "state = '!' AND attempts = 0 AND owner IS NULL AND taken_at IS NULL AND next_event IS NOT NULL": (
+        [NOTHING, RARE]
+    ),
+    "created < TIMESTAMP '2000-01-01' OR created > TIMESTAMP '9000-01-01T00:00:00+02:00'": [],
+    "task_id > 0 AND task_id <= 9223372036854775807": [NOTHING, SIGNS, RARE, LATE],
+}
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("where", PICKED)
+def test_kick_where_a_condition_holds_kicks_these(mixed: Tube, where: str) -> None:
+    expected = PICKED[where]
+
+    assert mixed.kick(None, where=where) == len(expected)
+
+    assert ready(mixed) == [*expected, "never buried"]
+
+
+@pytest.mark.frames
+def test_kick_where_a_condition_holds_kicks_what_spark_finds_by_it(mixed: Tube) -> None:
+    ctx, found = mixed._ctx, mixed.df().where("state = '!'")
+    assert found.columns == list(ctx.table.shown)
+
+    for where, expected in PICKED.items():
+        by_spark = found.where(where).orderBy("pri", "task_id").select("task_id").collect()
+        condition = UserCondition(where, ctx.table.shown).expression
+        ids = ctx.reader.buried_ids(ctx.queue.now_us(), condition, None)
+        assert [mixed.peek(number).data for number in ids] == expected, where
+        assert [row["task_id"] for row in by_spark] == ids, where
+
+
+def test_kick_where_there_is_a_count_kicks_the_first_in_order(
+    mixed: Tube, new_tube: NewTube
+) -> None:
+    fifo = new_tube("fifo")
+    buried(fifo, "a", "b", "c")
+
+    assert mixed.kick(where="pri > 0") == 1
+    assert ready(mixed) == [SIGNS, "never buried"]
+    assert mixed.kick(2, where="TRUE") == 2
+    assert ready(mixed) == [NOTHING, SIGNS, RARE, "never buried"]
+    assert mixed.kick(0, where="TRUE") == 0
+    assert mixed.kick(5, where="pri = 9 OR state = 'r'") == 0
+    assert fifo.kick(2, where="data IN ('\"c\"', '\"b\"')") == 2
+    assert ready(fifo) == ["b", "c"]
+
+
+def test_kick_of_all_kicks_all(new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    buried(tube, *range(7))
+
+    assert tube.kick(None) == 7
+    assert tube.kick(None) == 0
+    assert tube.kick(None, where="TRUE") == 0
+
+    assert ready(tube) == list(range(7))
+
+
+def test_kick_where_a_condition_holds_begins_anew_counts_and_tells(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    changes = Changes()
+    tube = new_tube("fifottl", ttr=60)
+    tube.put_many(["a", "b"])
+    for task in tube.take_many(2):
+        tube.bury(task.task_id)
+    tube.on_task_change(changes)
+
+    assert tube.kick(where="attempts = 1 AND taken_at IS NOT NULL AND data = '\"b\"'") == 1
+
+    assert changes == [("kick", "b", "r")]
+    assert calls(queue, tube)["kick"] == 1
+    assert (take(tube).attempts, counts(queue, tube)) == (1, {"taken": 1, "buried": 1, "total": 2})
+
+
+def test_kick_where_an_ended_lease_has_worn_a_task_out_finds_it(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=60, max_attempts=1)
+    tube.put_many(["worn", "alive"])
+    take(tube)
+    clock.advance(61)
+
+    assert tube.kick(None, where="data = '\"worn\"'") == 1
+
+    assert ready(tube) == ["worn", "alive"]
+
+
+def test_kick_where_its_ttl_has_ended_leaves_a_task(new_tube: NewTube, clock: ManualClock) -> None:
+    tube = new_tube("fifottl")
+    buried(tube, PutItem("short", ttl=10), "long")
+    clock.advance(11)
+
+    assert tube.kick(None, where="TRUE") == 1
+
+    assert ready(tube) == ["long"]
+
+
+def test_kick_where_the_condition_is_bad_writes_nothing(
+    mixed: Tube, queue: Queue, versions: Callable[[], dict[str, int]]
+) -> None:
+    before = versions()
+
+    for bad in ("", "nothing = 1", "pri =", "pri = 'a'", "lower(utube) = 'x'", "data = 'a\\b'", 5):
+        for count in (None, 0, 1):
+            with pytest.raises(InvalidOptionError, match="where"):
+                mixed.kick(count, where=bad)  # type: ignore[arg-type]
+    for count in (-1, 1.5, "2", True):
+        with pytest.raises(InvalidOptionError, match="count"):
+            mixed.kick(count, where="TRUE")  # type: ignore[arg-type]
+
+    assert versions() == before
+    assert counts(queue, mixed) == {"buried": 4, "ready": 1, "total": 5}
+
+
+def test_kick_where_the_payload_has_a_schema_picks_by_other_columns(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl", schema="n BIGINT")
+    buried(tube, PutItem({"n": 1}, pri=1), PutItem({"n": 2}, pri=2))
+
+    with pytest.raises(InvalidOptionError, match="data is a struct"):
+        tube.kick(where="data = 'a'")
+    assert tube.kick(None, where="pri = 2 AND data IS NOT NULL") == 1
+
+    assert ready(tube) == [{"n": 2}]
+
+
+@pytest.mark.without_spark
+def test_kick_where_more_hold_than_go_in_a_commit_makes_several(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]], engine: Engine
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_arrow(pa.table({"data": [str(number) for number in range(10_003)]}))
+    tube.bury_many(ids_of(tube.tasks_by_state("r")))
+    before = versions()[tube.name]
+
+    assert tube.kick(10_002, where="data <> '0'") == 10_002
+
+    assert versions()[tube.name] == before + 2
+    assert data_of(tube.tasks_by_state("!")) == [0]

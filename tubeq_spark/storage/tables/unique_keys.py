@@ -1,0 +1,114 @@
+"""The keys of tasks: which are there, and the sequence by which puts of keys contend.
+
+The key of a task is a column of its row. So it is free as soon as the row has gone, and no verb but a put
+knows of it. A put reads the sequence, then the tasks that have its keys. Its statement makes the sequence
+one greater, and fails if it has changed: another put of the keys may have come between. Takes and acks only
+free keys, and never read the sequence.
+
+The sequence has a segment of its own. All other puts read segment 0 only, so they never conflict with puts
+of keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.expression import Literal, Type, all_of, row
+from tubeq_spark.storage.query import Among, Select, count, named
+from tubeq_spark.storage.rows import KeyState
+from tubeq_spark.storage.statement import MOST_NAMED
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, OWN_SEGMENTS, TubeTable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pyarrow as pa
+
+    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.statement import PutIdentity
+    from tubeq_spark.storage.tables.tube_reader import TubeReader
+
+_ROW, _T = row(), row("t")
+#: What the row of the sequence has in the column for owners; no identity of a put is this.
+_NAME = "unique"
+
+
+def sequence_row(keys: KeyState, tube: int) -> dict[str, Literal]:
+    """The source row of a statement that makes the sequence greater.
+
+    It has no moment, by which identities are forgotten.
+    """
+    return {
+        "segment": Literal(KEY_SEGMENT, Type.BIGINT),
+        "task_id": Literal(keys.sequence + 1, Type.BIGINT),
+        "tube": Literal(-tube, Type.BIGINT),
+        "owner": Literal(_NAME, Type.STRING),
+    }
+
+
+def as_read(keys: KeyState) -> Expression:
+    """Whether a row `t` is the sequence, and as it was read."""
+    return (_T.segment == KEY_SEGMENT) & (_T.task_id == keys.sequence)
+
+
+class UniqueKeys:
+    """The keys of one tube."""
+
+    def __init__(self, engine: Engine, table: TubeTable, reader: TubeReader) -> None:
+        """Read `table` through `engine`."""
+        self._engine = engine
+        self._table = table
+        self._reader = reader
+
+    def look(self, identity: PutIdentity | None = None) -> KeyState:
+        """Read the sequence."""
+        tube, names = self._table.id, [_NAME]
+        if identity is not None:
+            names.append(identity.name)
+        where = all_of(
+            _ROW.segment.is_in(OWN_SEGMENTS),
+            ((_ROW.tube == -tube) & _ROW.owner.is_in(names)) | self._table.mine(),
+        )
+        found = self._engine.rows(
+            Select(self._table.name, named("tube", "owner", "task_id"), where)
+        )
+        numbers = {each["owner"]: each["task_id"] for each in found if each["tube"] == -tube}
+        return KeyState(
+            numbers.get(_NAME, 0),
+            any(each["tube"] == tube for each in found),
+            None if identity is None else numbers.get(identity.name),
+        )
+
+    def find(self, keys: Collection[str]) -> list[StoredTask]:
+        """The stored tasks that have some of these keys."""
+        if not keys:
+            return []
+        # Nearly always there is none: then no other column is read.
+        found = self._engine.arrow(self._table.select(named("task_id"), _has(keys)))
+        return self._reader.by_ids(found.column("task_id").to_pylist())
+
+    def among(self, keys: Collection[str], now_us: int, max_attempts: int | None) -> pa.Table:
+        """Those of some keys that stored tasks have (`unique`), and the effective states of these (`state`)."""
+        columns = {**named("unique"), "state": self._state(now_us, max_attempts)}
+        return self._engine.arrow(self._table.select(columns, _has(keys)))
+
+    def has_ended(self, now_us: int, max_attempts: int | None) -> bool:
+        """Whether a task that has a key has ended, and is still stored."""
+        where = _ROW.unique.is_not_null() & self._state(now_us, max_attempts).is_null()
+        return bool(self._engine.rows(self._table.select({"n": count()}, where))[0]["n"])
+
+    def _state(self, now_us: int, max_attempts: int | None) -> Expression:
+        backoff = self._table.backoff
+        return predicates.effective_state(now_us, max_attempts, backoff=backoff)
+
+
+def _has(keys: Collection[str]) -> Expression:
+    """Rows with one of these keys."""
+    if len(keys) <= MOST_NAMED:
+        return _ROW.unique.is_in(keys)
+    # A range lets file statistics skip what a join alone would read.
+    near = (_ROW.unique >= min(keys)) & (_ROW.unique <= max(keys))
+    return near & Among(_ROW.unique, keys, Type.STRING)
