@@ -117,8 +117,8 @@ FAULTS = (
     Fault(
         "a take that names sub-queues takes from others",
         "verbs/take_subqueues.py",
-        "busy, self._most, self._among)",
-        "busy, self._most)",
+        "self._among,\n                with_created",
+        "None,\n                with_created",
     ),
     Fault(
         "tasks of dead sessions stay taken",

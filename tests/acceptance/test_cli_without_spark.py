@@ -733,9 +733,10 @@ def test_health_when_something_wants_attention_ends_with_1(
     well = [tubeq("health", "--drift=1e12", *json) for json in ([], ["--json"])]
 
     assert (told.exit_code, said.exit_code) == (1, 1)
-    [problem] = [json.loads(line) for line in told.stdout.splitlines()]
-    assert (problem["kind"], problem["tube"]) == ("sweeper", tube.name)
-    assert said.stdout.startswith(f"sweeper: {tube.name}: 1 tasks wait for a sweep, ")
+    # Other tests of this queue may have left tasks that are due, too.
+    problems = {(p["kind"], p["tube"]) for p in map(json.loads, told.stdout.splitlines())}
+    assert ("sweeper", tube.name) in problems
+    assert f"sweeper: {tube.name}: 1 tasks wait for a sweep, " in said.stdout
     assert [each.exit_code for each in well] == [0, 0]
     assert [each.stdout for each in well] == ["nothing wants attention\n", ""]
 
