@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.acceptance.support import ids_of, take
 from tests.bad_values import NO_IDS
-from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError
+from tubeq_spark import InvalidOptionError, PutItem, Rate, TaskNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,6 +170,34 @@ def test_why_when_its_subqueue_is_busy_says_with_which_task(
     assert said == [busy, busy]
     assert why(tube, held) == NEXT
     assert why(tube, second) == """waits: 1 task of its sub-queue "o'neil" comes before it"""
+
+
+@pytest.mark.without_spark
+def test_why_when_as_many_tasks_are_taken_as_may_be_says_so(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utube", parallel=2, rate=Rate(3, 10))
+    ids = ids_of(tube.put_many(range(5), utube="u"))
+    tube.take_many(2, per_utube=2)
+    of_subqueue = why(tube, ids[2])
+    tube.ack(ids[0])
+    assert why(tube, ids[2]) == NEXT
+    began = clock.now()
+    assert take(tube).task_id == ids[2]
+    tube.ack_many(ids[1:3])
+    limited = new_tube("fifo", most_taken=1)
+    first, second = ids_of(limited.put_many(["a", "b"]))
+    assert why(limited, second) == "waits: 1 task comes before it"
+    assert take(limited).task_id == first
+
+    assert (
+        of_subqueue == "waits: 2 tasks of its sub-queue 'u' are taken, as many as may be at a time"
+    )
+    until = f"{began + dt.timedelta(seconds=10):%Y-%m-%d %H:%M:%S} UTC"
+    assert why(tube, ids[3]) == f"waits: its sub-queue 'u' is over its rate until {until}"
+    clock.advance(10)
+    assert why(tube, ids[3]) == NEXT
+    assert why(limited, second) == "waits: 1 task of its tube is taken, as many as may be at a time"
 
 
 def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(

@@ -15,10 +15,16 @@ SAID = "2026-01-02 03:04:05 UTC"
 #: What keeps a ready task, in the order in which it is told.
 WAITS: list[tuple[dict[str, Any], str]] = [
     ({"is_paused": True}, "waits: its tube is paused."),
+    ({"taken": 5}, "waits: 5 tasks of its tube are taken, as many as may be at a time."),
     (
         {"busy_with": 9, "busy_until": AT},
         f"waits: its sub-queue 'u' is busy with task 9, taken until {SAID}.",
     ),
+    (
+        {"beside": 3},
+        "waits: 3 tasks of its sub-queue 'u' are taken, as many as may be at a time.",
+    ),
+    ({"rate_until": AT}, f"waits: its sub-queue 'u' is over its rate until {SAID}."),
     (
         {"is_locked": True},
         "waits: its sub-queue 'u' is locked by a take that has not taken a task yet.",

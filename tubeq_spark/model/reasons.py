@@ -33,6 +33,9 @@ class Facts:
         utube: Its sub-queue.
         busy_with: A taken task of its sub-queue.
         busy_until: When the lease of that one ends; `None`: never.
+        beside: Taken tasks of its sub-queue, if these are as many as may be.
+        rate_until: When its sub-queue may begin the next task; `None`: now.
+        taken: Taken tasks of its tube, if these are as many as may be.
         is_locked: Whether a take has locked its sub-queue, and has not taken a task of it yet.
         ahead: Ready tasks of its tube, or of its sub-queue, that come before it.
         subqueues_ahead: Other free sub-queues whose first tasks come before it.
@@ -48,6 +51,9 @@ class Facts:
     utube: str | None = None
     busy_with: int | None = None
     busy_until: dt.datetime | None = None
+    beside: int = 0
+    rate_until: dt.datetime | None = None
+    taken: int = 0
     is_locked: bool = False
     ahead: int = 0
     subqueues_ahead: int = 0
@@ -98,6 +104,28 @@ def _busy(facts: Facts) -> str | None:
     )
 
 
+def _full(facts: Facts) -> str | None:
+    if not facts.taken:
+        return None
+    tasks = "task of its tube is" if facts.taken == 1 else "tasks of its tube are"
+    return f"waits: {facts.taken:,} {tasks} taken, as many as may be at a time"
+
+
+def _beside(facts: Facts) -> str | None:
+    if not facts.beside:
+        return None
+    return (
+        f"waits: {facts.beside:,} tasks of its sub-queue {facts.utube!r} are taken, "
+        "as many as may be at a time"
+    )
+
+
+def _rate(facts: Facts) -> str | None:
+    if facts.rate_until is None:
+        return None
+    return f"waits: its sub-queue {facts.utube!r} is over its rate {_until(facts.rate_until)}"
+
+
 def _locked(facts: Facts) -> str | None:
     if not facts.is_locked:
         return None
@@ -124,7 +152,20 @@ def _behind_others(facts: Facts) -> str | None:
     return f"waits: it is the first of its sub-queue {facts.utube!r}, and {firsts} before it"
 
 
-_REASONS = (_life, _buried, _taken, _delayed, _paused, _busy, _locked, _behind, _behind_others)
+_REASONS = (
+    _life,
+    _buried,
+    _taken,
+    _delayed,
+    _paused,
+    _full,
+    _busy,
+    _beside,
+    _rate,
+    _locked,
+    _behind,
+    _behind_others,
+)
 
 
 def _short(error: str) -> str:

@@ -46,6 +46,11 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
     )
     if row.state is not TaskState.READY or known.is_paused:
         return known
+    most_taken = ctx.record.options.most_taken
+    if most_taken is not None:
+        state = ctx.taken_gate.look(now_us)
+        if state.taken - state.ended >= most_taken:
+            return replace(known, taken=state.taken - state.ended)
     if ctx.driver.subqueues:
         return _in_subqueue(ctx, row, known, now_us, over)
     ahead = ctx.reader.ready_before(
@@ -59,9 +64,16 @@ def _in_subqueue(
 ) -> Facts:
     """The facts of a ready task in a tube with sub-queues."""
     most = ctx.max_attempts
-    taken = ctx.reader.first_taken(row.utube, now_us, most, over)
+    taken = (
+        None
+        if ctx.record.options.parallel > 1
+        else ctx.reader.first_taken(row.utube, now_us, most, over)
+    )
     if taken is not None:
         return replace(known, busy_with=taken.task_id, busy_until=from_us(taken.next_event))
+    limit = _at_limit(ctx, row, known, now_us)
+    if limit is not None:
+        return limit
     locked = {lock.utube for lock in lock_states(ctx, now_us).fresh}
     place = position_of(row, ctx.table.order)
     ahead = ctx.reader.ready_before(place, now_us, most, over, [row.utube])
@@ -71,3 +83,18 @@ def _in_subqueue(
     busy = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, most, over)
     others = ctx.subqueue_reader.heads_up_to(place, now_us, most, over, busy | locked | {row.utube})
     return replace(known, subqueues_ahead=others)
+
+
+def _at_limit(ctx: TubeContext, row: StoredTask, known: Facts, now_us: int) -> Facts | None:
+    """The facts of a task whose sub-queue has begun as many tasks as it may; `None`: it has not."""
+    options = ctx.record.options
+    if options.parallel > 1:
+        taken = ctx.subqueue_reader.taken(now_us).get(row.utube)
+        if taken is not None and taken.count - taken.ended >= options.parallel:
+            return replace(known, beside=taken.count - taken.ended)
+    if options.rate is not None:
+        begun = {each.utube: each.moments for each in ctx.utube_history.all()}
+        moments = begun.get(row.utube, ())
+        if not options.rate.room(moments, now_us):
+            return replace(known, rate_until=from_us(options.rate.next_us(moments, now_us)))
+    return None
