@@ -55,6 +55,36 @@ ON = {
     "test_work": ENGINES,
 }
 
+#: Files of which `make test` runs few cases on Spark, where each takes seconds; the others run there in the longer half.
+FEW_ON_SPARK = {
+    "test_aging": {"test_put_df_when_a_tube_has_aging_gives_the_ranks_of_put_many"},
+    "test_alter": {
+        "test_alter_when_an_option_needs_columns_adds_them_once",
+        "test_create_tube_when_a_name_is_used_again_has_the_columns_that_it_needs",
+        "test_take_when_another_program_pauses_finds_nothing_after_five_seconds",
+    },
+    "test_failures": {
+        "test_batch_when_a_frame_has_errors_keeps_them",
+        "test_df_when_tasks_have_errors_shows_them",
+        "test_lease_when_it_ended_lets_the_tasks_behind_it_pass",
+        "test_many_when_each_has_an_error_keeps_its_own",
+    },
+    "test_kick_where": {"test_kick_where_a_condition_holds_kicks_what_spark_finds_by_it"},
+    "test_limits": {
+        "test_take_when_a_lease_of_most_taken_ends_takes_again",
+        "test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them",
+    },
+    "test_unique": {
+        "test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order",
+        "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
+    },
+    "test_unique_for": set(),
+    "test_versions": {
+        "test_queue_when_a_newer_version_has_a_tube_leaves_it_out_and_serves_the_others"
+    },
+    "test_why": {"test_why_when_other_subqueues_have_earlier_tasks_says_how_many"},
+}
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each case on each engine that was asked for."""
@@ -89,6 +119,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif item.get_closest_marker("without_spark") is not None:
             left_out.append(item)
             continue
+        elif callspec is not None and callspec.params.get("engine") == "spark":
+            few = FEW_ON_SPARK.get(item.path.stem)
+            if few is not None and item.name.partition("[")[0] not in few:
+                item.add_marker(pytest.mark.thorough)
         kept.append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)

@@ -78,6 +78,7 @@ def ack_the_others(world: World, left: list[int], after: str) -> None:
     assert world.stored() == after
 
 
+@pytest.mark.thorough
 def test_lease_segments_of_small_takes_are_that_of_the_first_and_of_larger_ones_their_own() -> None:
     most = MOST_SHARED
 
@@ -116,6 +117,7 @@ def test_takes_of_one_commit_when_one_is_large_give_it_a_lease_segment_of_its_ow
     assert world.stored() == "cr dr er fr"
 
 
+@pytest.mark.thorough
 def test_acks_of_one_commit_when_they_name_all_of_a_segment_remove_its_partition(
     world: World,
 ) -> None:
@@ -128,6 +130,7 @@ def test_acks_of_one_commit_when_they_name_all_of_a_segment_remove_its_partition
     assert world.stored() == ""
 
 
+@pytest.mark.thorough
 def test_acks_of_shared_takes_one_by_one_leave_the_others_held(world: World) -> None:
     (a, *_), (b, c), (d,) = ids(together(world))
 
@@ -178,6 +181,7 @@ def test_undo_of_one_call_when_a_rival_has_ended_it_changes_nothing_of_the_other
     assert world.stored() == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whose", [0, 1, 2])
 def test_undo_of_one_call_when_a_rival_takes_a_task_out_of_the_segment_is_decided_anew(
     world: World, whose: int
@@ -192,6 +196,7 @@ def test_undo_of_one_call_when_a_rival_takes_a_task_out_of_the_segment_is_decide
     assert world.stored() == wanted[whose]
 
 
+@pytest.mark.thorough
 def test_undo_of_one_call_when_it_stops_loses_nothing_of_any(world: World) -> None:
     for commits in range(MOST_STOPS):
         empty(world)
@@ -206,6 +211,7 @@ def test_undo_of_one_call_when_it_stops_loses_nothing_of_any(world: World) -> No
     assert commits == 2
 
 
+@pytest.mark.thorough
 def test_release_and_bury_of_shared_takes_leave_the_others_held(world: World) -> None:
     (a,), (b, c), (d,) = ids(together(world))
 
@@ -216,6 +222,7 @@ def test_release_and_bury_of_shared_takes_leave_the_others_held(world: World) ->
     ack_the_others(world, [a, c], "br d!")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["touch", "renew", "give_back"])
 def test_other_verbs_on_one_call_leave_the_others_held(world: World, verb: str) -> None:
     (a,), (b, c), (d,) = ids(together(world))
@@ -258,6 +265,7 @@ def test_exchange_of_one_call_acks_it_and_takes_in_one_commit(world: World) -> N
     ack_the_others(world, [d, e, a], "fr")
 
 
+@pytest.mark.thorough
 def test_exchange_of_a_part_of_one_call_and_all_of_another_leaves_the_rest_held(
     world: World,
 ) -> None:
@@ -271,6 +279,7 @@ def test_exchange_of_a_part_of_one_call_and_all_of_another_leaves_the_rest_held(
     ack_the_others(world, [*ids_of(tasks), b, d], "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["delete", "take"])
 def test_exchange_of_one_call_when_a_rival_comes_first_is_decided_anew(
     world: World, verb: str
@@ -292,6 +301,7 @@ def test_exchange_of_one_call_when_a_rival_comes_first_is_decided_anew(
     assert world.stored() == ("fr" if verb == "delete" else "at et")
 
 
+@pytest.mark.thorough
 def test_takes_that_share_a_commit_when_it_is_slow_are_renewed_by_one_more(world: World) -> None:
     put(world, "abcd")
     calls: list[TakenRows] = []
@@ -379,6 +389,7 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
     world.tube._ctx.headroom.took(0)
 
 
+@pytest.mark.thorough
 def test_takes_that_share_a_commit_when_a_sweep_moves_the_first_task_are_in_order(
     world: World,
 ) -> None:
@@ -394,6 +405,7 @@ def test_takes_that_share_a_commit_when_a_sweep_moves_the_first_task_are_in_orde
     assert {row["data"].strip('"'): row["attempts"] for row in rows} == {"a": 1, "b": 1, "c": 0}
 
 
+@pytest.mark.thorough
 def test_takes_that_share_a_commit_when_it_stops_leave_leases_that_end(world: World) -> None:
     for commits in range(MOST_STOPS):
         empty(world)
@@ -413,6 +425,7 @@ def lose(*_: object) -> None:
     raise ConnectionError("the answer is lost")
 
 
+@pytest.mark.thorough
 def test_takes_that_share_a_commit_when_the_answer_is_lost_have_their_tasks(world: World) -> None:
     put(world, "abcd")
 
@@ -424,6 +437,7 @@ def test_takes_that_share_a_commit_when_the_answer_is_lost_have_their_tasks(worl
     ack_the_others(world, [b, a, d, c], "")
 
 
+@pytest.mark.thorough
 def test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +456,7 @@ def test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back(
     ack_the_others(world, held, "br cr dr er")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["ack", "release", "exchange", "undo"])
 def test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once(
     world: World, verb: str
@@ -465,6 +480,7 @@ def test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once(
     assert changes(world, lambda: tube.ack(d)) == (1, 0)
 
 
+@pytest.mark.thorough
 def test_shared_takes_of_a_session_that_died_are_all_back(world: World) -> None:
     queue = world.open_queue(ttr=5.0)
     tube = queue[world.tube.name]
