@@ -26,12 +26,13 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import taking
+from tubeq_spark.storage.tables.row_clauses import kept_for_key, taking
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from tubeq_spark.model.changes import Remove
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import ExchangedRow, SubqueueShare
@@ -137,6 +138,7 @@ class SubqueueWriter:
         lease: NewLease,
         now_us: int,
         size: int,
+        removal: Remove,
     ) -> Statement:
         """Remove whole lease segments, and move takeable rows of sub-queues to a fresh one.
 
@@ -149,6 +151,7 @@ class SubqueueWriter:
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it changes, about.
+            removal: What becomes of what is acked.
         """
         operation_id = self._fresh()
         gone = dict.fromkeys(each.segment for each in acked)
@@ -159,13 +162,16 @@ class SubqueueWriter:
         named = [each.task_id for each in acked if each.task_id is not None]
         utube: Expression = _T.utube
         is_acked: Expression = TRUE
+        acks = _S.acked.is_not_null()
+        kept = kept_for_key(self._table, removal)
         clauses = [
-            Clause(None, _S.acked.is_not_null()),
+            *([] if kept is None else [Clause(kept, acks & _T.unique.is_not_null())]),
+            Clause(None, acks),
             self._fail_if_fenced,
             Clause(taking(self._table, literal(lease_segment), lease, _S.claim)),
             Clause(
                 {"segment": FAIL},
-                _S.acked.is_not_null() & ~_S.task_id.same_as(_UNNAMED),
+                acks & ~_S.task_id.same_as(_UNNAMED),
                 inserts=True,
             ),
         ]
@@ -175,7 +181,7 @@ class SubqueueWriter:
             unnamed = _T.segment.is_in(gone) & _T.task_id.not_in(named)
             utube = case((unnamed, null(Type.STRING)), other=_T.utube)
             is_acked = case((unnamed, _UNNAMED), other=_T.task_id) == _S.task_id
-            guard = _S.acked.is_not_null() & (_S.task_id == _UNNAMED)
+            guard = acks & (_S.task_id == _UNNAMED)
             clauses.insert(0, Clause({"task_id": FAIL}, guard))
         near = [*gone, *segments, lease_segment, *fences]
         return Statement(
@@ -192,10 +198,10 @@ class SubqueueWriter:
             operation_id,
             _T.segment,
             Rows(self._shares | {"acked": Type.BIGINT}, rows),
-            partitions_of(near),
+            partitions_of(near, removal),
             size,
             size,
-            Ended(self._table.id),
+            Ended(self._table.id, kept_in=removal.gone),
         )
 
     @property
