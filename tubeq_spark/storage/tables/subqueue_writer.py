@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.model.changes import Remove
 from tubeq_spark.model.tube_types import AGED, UNRANKED
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
@@ -32,7 +33,6 @@ from tubeq_spark.storage.tables.tube_writer import partitions_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from tubeq_spark.model.changes import Remove
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import ExchangedRow, SubqueueShare
@@ -44,6 +44,8 @@ _FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
 _T, _S = row("t"), row("s")
+#: What becomes of what is acked, where keys are free with it.
+_ACK = Remove()
 #: The types of the columns that a position is compared by.
 _KEYS = {"pri": Type.INT, "rank": Type.BIGINT}
 
@@ -138,7 +140,7 @@ class SubqueueWriter:
         lease: NewLease,
         now_us: int,
         size: int,
-        removal: Remove,
+        removal: Remove = _ACK,
     ) -> Statement:
         """Remove whole lease segments, and move takeable rows of sub-queues to a fresh one.
 
