@@ -298,11 +298,13 @@ class Queue:
                 the row verbs of this tube, also with the native engine.
             backoff: The delays of tasks that are released with an error, or whose lease ends (types with ttl).
             parallel: With 1 a sub-queue is held by one take at a time; with more so many of its tasks may be
-                taken at a time, >= 1 (utube types).
-            rate: How many leases of one sub-queue may begin in some seconds (utube types).
+                taken at a time, >= 1, and they begin in order (utube types).
+            rate: How many leases of one sub-queue may begin in some seconds, across all programs; a take that
+                fails may have counted, too (utube types).
             order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
                 `"fair"`: the one that was served longest ago (utube types).
-            most_taken: How many tasks of the tube may be taken at a time, >= 1.
+            most_taken: How many tasks of the tube may be taken at a time, >= 1. Takes of such a tube conflict
+                with each other.
             aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
                 order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
                 with `"fair"`).

@@ -9,6 +9,15 @@ the last task of a sub-queue makes one more commit after that; both are to `_tub
 They conflict with commits that lock or free sub-queues in the same bucket (one of 16), and are
 retried. If a take finds the utube lock of an interrupted take, it makes one more commit to the
 tube; if the other take commits first, it starts again.
+
+With `parallel` above 1 a take frees its locks itself, by one more commit, and what gives tasks back makes
+none. A sub-queue that another take has locked at this moment gives nothing.
+
+With `rate` the commit that locks also writes the moments at which the leases begin, and fails if another take
+has changed them. So an exchange makes this commit, too, where it keeps a sub-queue. A take that fails after it
+may have used up a part of the rate. Off local files rates hold within `config.clock_skew`.
+
+With `most_taken` takes conflict with each other, and are retried. The first one of all makes one more commit.
 """
 
 from __future__ import annotations
@@ -516,15 +525,15 @@ class Tube:
         return taking.wait_for(self._ctx, timeout, look) or []
 
     def _unless_paused(self, take: Callable[[], H | None]) -> H | None:
-        """Take from the tube, or nothing while it is paused."""
-        if self._current.look().record.paused:
-            return None
-        taken = take()
-        # A process that was suspended may have taken by a look that was too old.
-        if taken is not None and self._current.look().record.paused:
+        """Take from the tube within its limits, or nothing while it is paused."""
+        while not (before := self._current.look().record).paused:
+            taken = take()
+            after = before if taken is None else self._current.look().record
+            if taken is None or (not after.paused and after.limits == before.limits):
+                return taken
+            # A process that was suspended may have taken by a look that was too old.
             taking.undo(self._ctx, taken)
-            return None
-        return taken
+        return None
 
     def take_df(
         self,
@@ -722,7 +731,8 @@ class Tube:
         with its error and a delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at
         `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
 
-        Tasks are taken ahead, as many as the calls need not to wait, and settled together. While a handler
+        Tasks are taken ahead, as many as the calls need not to wait, and settled together. In tubes with `rate`,
+        `parallel` above 1, `most_taken` or `order="fair"` none are taken ahead. While a handler
         runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
         `ttl`. A task that is lost all the same (the process was stopped for longer than its lease) is told
         in the log, and counts as nothing.

@@ -38,6 +38,7 @@ ON = {
     "test_kick_where": ENGINES,
     "test_large": ENGINES,
     "test_leases": ENGINES[:2],
+    "test_limits": ENGINES,
     "test_looking": ENGINES[:2],
     "test_metrics": ENGINES[:2],
     "test_neighbours": ENGINES[:2],

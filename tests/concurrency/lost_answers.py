@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.concurrency.s3_store import served
 from tests.queries import select
-from tubeq_spark import CommitUnknownError, PutItem, TubeqError
+from tubeq_spark import CommitUnknownError, PutItem, Rate, TubeqError
 from tubeq_spark.storage.expression import row
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ OPTIONS = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "3"}
 #: A machine that others use, too, may be slow to answer; only a lost answer ends a request here.
 PATIENT = OPTIONS | {"timeout": "20s"}
 _numbers = itertools.count()
+#: Tubes with options: their types, and these.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "limfifottl": ("limfifottl", {"capacity": 100}),
+    "parallel": ("utubettl", {"parallel": 2}),
+    "most_taken": ("fifottl", {"most_taken": 2}),
+    "fair": ("utubettl", {"order": "fair"}),
+    "rate": ("utubettl", {"parallel": 9, "rate": Rate(2, 10_000)}),
+}
+
+
+#: Those of which two tasks of a sub-queue may begin.
+LIMITED = ("parallel", "rate")
 
 
 @dataclass
@@ -48,8 +60,9 @@ class Bench:
     def tube(self) -> Tube:
         """The tube."""
         if self.kind not in self.tubes:
-            more: dict[str, Any] = {"capacity": 100} if self.kind == "limfifottl" else {}
-            self.tubes[self.kind] = self.queue.create_tube(self.kind, self.kind, **more)
+            type_name, more = KINDS.get(self.kind, (self.kind, {}))
+            name = f"{self.kind}_{next(_numbers)}"
+            self.tubes[self.kind] = self.queue.create_tube(name, type_name, **more)
         return self.tubes[self.kind]
 
     def put(self, letters: str, utubes: str = "") -> None:
@@ -72,7 +85,9 @@ class Bench:
         return " ".join(text for _, text in found)
 
     def empty(self) -> None:
-        """Begin anew."""
+        """Begin anew; what has begun by a rate counts for long, so with another tube."""
+        if self.kind == "rate":
+            self.tubes.pop(self.kind, None)
         if self.stored():
             self.tube.release_all()
             self.tube.truncate()
@@ -351,6 +366,52 @@ CASES = (
         "b",
         "bt",
         "utubettl",
+    ),
+    *(
+        Case(
+            f"take_with_{kind}",
+            lambda b: b.put("abcd", "uuuv"),
+            lambda b, _: letters(b.tube.take(0) for _ in range(4)),
+            "abd.",
+            "at bt cr dt",
+            kind,
+        )
+        for kind in LIMITED
+    ),
+    *(
+        Case(
+            f"exchange_with_{kind}",
+            lambda b: (b.put("abcd", "uuuu"), [t.task_id for t in b.tube.take_many(1)])[1],
+            lambda b, ids: letters(b.tube.exchange(ack=ids, take=1)),
+            "b",
+            "bt cr dr",
+            kind,
+        )
+        for kind in LIMITED
+    ),
+    Case(
+        "take_in_a_fair_tube",
+        lambda b: b.put("abcd", "uuuv"),
+        lambda b, _: letters(b.tube.take(0) for _ in range(3)),
+        "ad.",
+        "at br cr dt",
+        "fair",
+    ),
+    Case(
+        "take_with_most_taken",
+        lambda b: b.put("abc"),
+        lambda b, _: letters(b.tube.take(0) for _ in range(3)),
+        "ab.",
+        "at bt cr",
+        "most_taken",
+    ),
+    Case(
+        "exchange_with_most_taken",
+        lambda b: (b.taken("a"), b.put("bcd"))[0],
+        lambda b, ids: letters(b.tube.exchange(ack=ids, take=3)),
+        "bc",
+        "bt ct dr",
+        "most_taken",
     ),
     Case("create_tube", lambda _: None, created, "a.", ""),
     Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),

@@ -29,9 +29,11 @@ from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
+from tubeq_spark.storage.tables.utube_history import UtubeHistory
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
@@ -53,6 +55,8 @@ MAKERS = (
     SubqueueWriter,
     SegmentReader,
     TubeReader,
+    TakenGate,
+    UtubeHistory,
     UniqueKeys,
     UtubeLocks,
     VacuumNotes,
@@ -66,6 +70,8 @@ WITHOUT_SQL = {
     "Sessions.extent",
     "Sessions.files",
     "Sessions.last_commit",
+    # Of the answer to a statement.
+    "TakenGate.without_sequence",
     "Sessions.version",
     "TubeWriter.taken",
     # By `task_counts.depth`.

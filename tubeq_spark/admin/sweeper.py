@@ -25,6 +25,7 @@ from tubeq_spark.verbs.maintain import (
     remove_leftovers,
     sum_ended,
 )
+from tubeq_spark.verbs.subqueue_limits import forget_moments
 from tubeq_spark.verbs.subqueue_locks import free_orphans
 
 if TYPE_CHECKING:
@@ -80,11 +81,16 @@ class _Pass:
 
     def has_locks(self, ctx: TubeContext) -> bool:
         """Whether a tube has utube locks; read once, by the first tube with sub-queues."""
-        if not ctx.driver.subqueues:
-            return False
+        return ctx.driver.subqueues and ctx.record.id in self._of_subqueues(ctx)
+
+    def has_moments(self, ctx: TubeContext) -> bool:
+        """Whether a tube has moments of leases, which are beside the locks under its id negated."""
+        return ctx.driver.subqueues and -ctx.record.id in self._of_subqueues(ctx)
+
+    def _of_subqueues(self, ctx: TubeContext) -> set[int]:
         if self._locked is None:
             self._locked = ctx.utube_locks.tubes()
-        return ctx.record.id in self._locked
+        return self._locked
 
     def remove_dead_files(self, tables: Tables) -> bool:
         """Remove dead files of some tables, if it is time."""
@@ -183,6 +189,8 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     ended.released += release_dead(ctx, found.owners, one_pass.dead)
     if one_pass.has_locks(ctx):
         free_orphans(ctx, now_us)
+    if one_pass.has_moments(ctx):
+        forget_moments(ctx, now_us)
     sum_ended(ctx)
     removed = remove_leftovers(ctx) if found.leftovers else 0
     removed += fold_kept_keys(ctx)

@@ -89,6 +89,12 @@ class TubeOptions(Mapping[str, Any]):
         return json.dumps(options, sort_keys=True)
 
     @property
+    def limit_takes(self) -> bool:
+        """Whether a task that is taken ahead could keep others from being taken, or from their turn."""
+        limits = self.rate is not None or self.most_taken is not None
+        return limits or self.parallel > 1 or self.order == "fair"
+
+    @property
     def need_second_format(self) -> bool:
         """Whether a version of this package that knows only format 1 must not use the tube."""
         return any(getattr(self, name) != _DEFAULTS[name] for name in _SECOND_FORMAT)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.model import refusals
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.lease_times import Headroom
+from tubeq_spark.model.limits import NextBegin
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
+from tubeq_spark.storage.tables.taken_gate import TakenGate
+from tubeq_spark.storage.tables.utube_history import UtubeHistory
 from tubeq_spark.storage.uninterrupted import uninterrupted
 from tubeq_spark.task import TaskState
 
@@ -241,6 +244,8 @@ class TubeContext:
     sightings: dict[int, int] = field(default_factory=dict)
     #: How long takes take.
     headroom: Headroom = field(default_factory=Headroom)
+    #: When takes that found nothing may find something.
+    next_begin: NextBegin = field(default_factory=NextBegin)
 
     @property
     def frames(self) -> TaskFrames:
@@ -253,6 +258,17 @@ class TubeContext:
         from tubeq_spark.storage.spark.task_frames import TaskFrames  # noqa: PLC0415  it is optional
 
         return TaskFrames(spark, self.table)
+
+    @property
+    def utube_history(self) -> UtubeHistory:
+        """When leases of its sub-queues began."""
+        return UtubeHistory(self.queue.engine, self.utube_locks.table, self.record.id)
+
+    @property
+    def taken_gate(self) -> TakenGate:
+        """Its takes, where `most_taken` limits them."""
+        fresh = lambda: self.queue.session.segments(1)[0]  # noqa: E731
+        return TakenGate(self.queue.engine, self.table, fresh)
 
     @property
     def max_attempts(self) -> int | None:

@@ -26,6 +26,7 @@ def looks(
     config: QueueConfig,
     changes: Callable[[], object],
     require_running: Callable[[], None],
+    next_change: Callable[[], float | None] = lambda: None,
 ) -> Iterator[None]:
     """Yield the times to check for something, until `timeout` seconds have passed.
 
@@ -39,6 +40,7 @@ def looks(
         changes: Returns another value after a change of the tube; called about fifty times a
             second.
         require_running: Raises once the queue object is closed.
+        next_change: Seconds until time brings something, as far as the last look could tell.
 
     Yields:
         Nothing; the caller stops when it has found something.
@@ -52,7 +54,8 @@ def looks(
         left = math.inf if deadline is None else deadline - clock.monotonic()
         if left < _INSTANT or is_interrupted():
             return
-        until = clock.monotonic() + min(pause, left)
+        brought = next_change()
+        until = clock.monotonic() + min(pause, left, math.inf if brought is None else brought)
         while changes() == seen:
             require_running()
             left = until - clock.monotonic()

@@ -314,12 +314,41 @@ class KeyState:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueHead:
-    """A sub-queue with ready tasks: the first of them and their number."""
+    """A sub-queue with ready tasks: the first of them and their number, and when the first was put, if that matters."""
 
     utube: str | None
     first: OrderPosition
     count: int
     in_lease_segment: bool
+    created_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTasks:
+    """The taken tasks of a sub-queue.
+
+    Attributes:
+        count: How many rows are stored as taken.
+        ended: How many of their leases have ended, which nobody has written down.
+    """
+
+    count: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakenState:
+    """What a take reads, from one version of the table.
+
+    Attributes:
+        sequence: Of the last take; `None`: nobody has written it yet.
+        taken: Rows that are stored as taken.
+        ended: How many of their leases have ended, which nobody has written down.
+    """
+
+    sequence: int | None
+    taken: int
+    ended: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import end_due, write_down
+from tubeq_spark.verbs.most_taken import within
 from tubeq_spark.verbs.renew import out_of_order
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class TakeInOrder:
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Take for some calls at once, each of them in turn."""
         self._ctx = ctx
-        self._counts = [request.count for request in requests]
+        self._requests = requests
+        #: How many tasks all calls may get; `None`: as many as they ask for.
+        self.room: int | None = None
         #: The tasks that the newest attempt was to move.
         self.chosen: OrderChoice[Any] | None = None
 
@@ -79,18 +82,19 @@ class TakeInOrder:
         """
         ctx = self._ctx
         owner, now_us = ctx.queue.taker(), ctx.queue.now_us()
-        tasks = kind.first(ctx, now_us, sum(self._counts))
+        counts = [request.count for request in within(self._requests, self.room)]
+        tasks = kind.first(ctx, now_us, sum(counts))
         if tasks.in_lease_segment:
             end_due(ctx, now_us)
-            tasks = kind.first(ctx, now_us, sum(self._counts))
+            tasks = kind.first(ctx, now_us, sum(counts))
             if tasks.in_lease_segment:
                 raise Stale
-        lasts = tasks.shares(self._counts)
+        lasts = tasks.shares(counts)
         if not lasts:
             return None
         take_ids = ctx.queue.session.segments(len(lasts))
-        calls = [*take_ids, *[None] * (len(self._counts) - len(lasts))]
-        segments = _lease_segments(take_ids, self._counts)
+        calls = [*take_ids, *[None] * (len(counts) - len(lasts))]
+        segments = _lease_segments(take_ids, counts)
         shares = [Share(*each) for each in zip(lasts, segments, take_ids, strict=True)]
         choice = OrderChoice(ctx, tasks, owner, now_us, calls, shares)
         self.chosen = choice
@@ -132,6 +136,11 @@ class OrderChoice(Generic[H]):
     now_us: int
     take_ids: Sequence[int | None]
     shares: Sequence[Share]
+
+    @property
+    def begins_us(self) -> None:
+        """When its leases begin: when its statement is decided."""
+        return
 
     def destination(self, _utube: str | None, place: OrderPosition) -> tuple[int, int]:
         """The lease segment and the take id of a task."""

@@ -17,6 +17,7 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.choose import ChosenRows
 from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
+from tubeq_spark.verbs.most_taken import room
 from tubeq_spark.verbs.renew import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.settlement import acked
@@ -140,11 +141,13 @@ def _exchange(
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         kept = take.kept(ids, found)
-        choice = None if kept is None else take.choose(ChosenRows, kept)
+        left = room(ctx, len(found.rows))
+        take.room = left.tasks
+        choice = None if kept is None or left.tasks == 0 else take.choose(ChosenRows, kept)
         if choice is None:
             return Plan(None, lambda _: None)
         confirm(ctx, found)
-        lease = new_lease(ctx, choice.owner)
+        lease = new_lease(ctx, choice.owner, choice.begins_us)
         fresh = [] if found.whole else ctx.queue.session.segments(len(found.lease_segments))
         moves = dict(zip(found.lease_segments, fresh, strict=False))
         removal = acked(ctx)
@@ -152,7 +155,8 @@ def _exchange(
 
         def finish(affected: Affected) -> _Exchanged:
             # The ack stands, also where the take is undone: what comes next is then taken by itself.
-            count = replace(affected, updated=affected.updated - found.rest - keyed)
+            count = left.counted(affected)
+            count = replace(count, updated=count.updated - found.rest - keyed)
             try:
                 taken = moved(choice, lease, count)
             except ConflictError:
@@ -169,6 +173,6 @@ def _exchange(
             rows.sort(key=lambda row: position_of(row, ctx.table.order))
             return _Exchanged(found, moves, [TakenRows(rows, lease) if rows else None], calls)
 
-        return Plan(choice.exchange(found, moves, lease, removal), finish)
+        return Plan(left.passing(choice.exchange(found, moves, lease, removal)), finish)
 
     return run(ctx, take, "exchange", attempt)

@@ -40,9 +40,10 @@ T = TypeVar("T", LeasedBatch, TakenRows)
 _RENEWALS = 3
 
 
-def new_lease(ctx: TubeContext, owner: str) -> NewLease:
-    """The leases for a statement that will be committed next."""
-    return NewLease(owner, ctx.queue.now_us(), ctx.headroom.expected_us)
+def new_lease(ctx: TubeContext, owner: str, begins_us: int | None = None) -> NewLease:
+    """The leases for a statement that will be committed next; they begin now, or when it was written down."""
+    begins_us = ctx.queue.now_us() if begins_us is None else begins_us
+    return NewLease(owner, begins_us, ctx.headroom.expected_us)
 
 
 def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:

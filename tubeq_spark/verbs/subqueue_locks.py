@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
+    from tubeq_spark.model.limits import NewMoments
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
@@ -127,16 +128,30 @@ def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[U
 
 
 def acquire(
-    ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
+    ctx: TubeContext,
+    wanted: Sequence[tuple[str | None, int, int | None]],
+    owner: str,
+    now_us: int,
+    begun: Sequence[NewMoments] = (),
 ) -> int:
-    """Lock sub-queues, each with a take id and the orphan that it replaces. One commit.
+    """Lock sub-queues, each with a take id and the lock that it replaces. One commit.
+
+    Args:
+        ctx: The tube.
+        wanted: What to lock.
+        owner: Who locks.
+        now_us: The moment.
+        begun: What is written of their leases, in the same commit.
 
     Returns:
-        How many it got: fewer than were wanted when others locked the rest first, none when it met
-        another commit.
+        How many rows it wrote: fewer than it was to when others locked the rest first, none when it met
+        another commit. With `begun` it is all or none.
     """
     operation_id = ctx.queue.session.segments(1)[0]
-    statement = ctx.utube_locks.acquire(wanted, owner, now_us, operation_id)
+    if begun:
+        statement = ctx.utube_history.acquire(wanted, begun, owner, now_us, operation_id)
+    else:
+        statement = ctx.utube_locks.acquire(wanted, owner, now_us, operation_id)
     table_lock = ctx.utube_locks.table_lock
     plan = Plan(statement, lambda affected: affected.total)
     try:
@@ -191,7 +206,7 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
         return
     taken = [row for row in rows if row.state is TaskState.TAKEN and row.take_id is not None]
     pairs = {(row.take_id, row.utube) for row in taken if row.take_id is not None}
-    if whole:
+    if whole and ctx.record.options.parallel == 1:
         _free_pairs(ctx, pairs, whole=True)
     else:
         free_ended(ctx, pairs)
@@ -210,6 +225,9 @@ def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
     Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
     a touch that was decided before its end could still come.
     """
+    if pairs and ctx.record.options.parallel > 1:
+        # Takes free their locks themselves: only those of takes under `parallel=1` are there.
+        pairs = pairs & {(lock.take_id, lock.utube) for lock in ctx.utube_locks.all()}
     if pairs:
         try:
             stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
@@ -229,7 +247,7 @@ def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
     """Free the sub-queues that a take no longer holds, after some of its tasks were released."""
     if not ctx.driver.subqueues:
         return
-    if whole:
+    if whole and ctx.record.options.parallel == 1:
         free_locks(ctx, [take_id])
         return
     try:
@@ -263,6 +281,7 @@ class AcquiredSubqueues:
         quotas: For each call: how many tasks of each sub-queue.
         whole: Whether that is all that these sub-queues have.
         alone: Whether one call has it all, nobody held a sub-queue, and no other had ready tasks.
+        begins_us: When its leases begin, if that was written down; `None`: when the MERGE is decided.
     """
 
     owner: str
@@ -272,6 +291,7 @@ class AcquiredSubqueues:
     quotas: list[dict[str | None, int]]
     whole: bool
     alone: bool
+    begins_us: int | None = None
 
     @property
     def used_take_ids(self) -> list[int]:

@@ -33,6 +33,7 @@ from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.choose import ChosenRows, ChosenSegments, ChosenTasks, TakeInOrder
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
+from tubeq_spark.verbs.most_taken import room
 from tubeq_spark.verbs.renew import give_back_unknown, give_up, new_lease, outlast
 from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
@@ -174,7 +175,7 @@ def _lasting(
     asking = list(range(len(requests)))
     for _ in range(_ROUNDS):
         try:
-            taken = _take(ctx, [requests[call] for call in asking], kind)
+            taken = _take_each(ctx, [requests[call] for call in asking], kind)
             lasting = outlast(ctx, taken)
         except TubeqError:
             if not any(results):
@@ -191,6 +192,27 @@ def _lasting(
     return results
 
 
+def _take_each(
+    ctx: TubeContext, requests: Sequence[TakeRequest], kind: type[ChosenTasks[H]]
+) -> list[H | None]:
+    """Take for several calls, by as many commits as they need.
+
+    A commit gives the tasks of a sub-queue to one call. With `parallel > 1` others may take from it, too.
+    """
+    taken = _take(ctx, requests, kind)
+    more = taken
+    while ctx.record.options.parallel > 1 and any(more) and None in taken:
+        asking = [call for call, found in enumerate(taken) if found is None]
+        try:
+            more = _take(ctx, [requests[call] for call in asking], kind)
+        except TubeqError:
+            log.warning("tube %s: some calls get nothing", ctx.record.name, exc_info=True)
+            break
+        for call, found in zip(asking, more, strict=True):
+            taken[call] = found
+    return taken
+
+
 def begin_take(ctx: TubeContext, requests: Sequence[TakeRequest]) -> TakeInOrder | TakeSubqueues:
     """A new take in this tube."""
     return (TakeSubqueues if ctx.driver.subqueues else TakeInOrder)(ctx, requests)
@@ -202,18 +224,21 @@ def _take(
     take = begin_take(ctx, requests)
 
     def attempt() -> Plan[list[H | None]]:
-        choice = take.choose(kind)
+        left = room(ctx)
+        take.room = left.tasks
+        choice = None if left.tasks == 0 else take.choose(kind)
         if choice is None:
             return Plan(None, lambda _: [None] * len(requests))
-        lease = new_lease(ctx, choice.owner)
+        lease = new_lease(ctx, choice.owner, choice.begins_us)
 
-        def finish(affected: Affected) -> list[H | None]:
+        def finish(changed: Affected) -> list[H | None]:
+            affected = left.counted(changed)
             held = moved(choice, lease, affected) if affected.updated else {}
             if not held:
                 raise Stale
             return [None if take_id is None else held.get(take_id) for take_id in choice.take_ids]
 
-        return Plan(choice.take(lease), finish)
+        return Plan(left.passing(choice.take(lease)), finish)
 
     return run(ctx, take, "take", attempt)
 
@@ -276,7 +301,7 @@ def moved(
 
 #: Operations that make no task ready, and no room.
 _MOVES = ("take", "touch", "renew", "fold", "leftovers", "sum_ended")
-#: These verbs make a task ready only by freeing a sub-queue.
+#: These verbs make a task ready only by freeing a sub-queue, or room in a tube with `most_taken`.
 _ENDS = ("ack", "bury", "delete", "truncate")
 
 
@@ -286,7 +311,8 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
     if synced is None:
         return lambda: ctx.table_lock.changes
     moves = (*_MOVES, "put") if not for_tasks else _MOVES
-    ends = _ENDS if for_tasks and not ctx.driver.subqueues else ()
+    makes_room = ctx.driver.subqueues or ctx.record.options.most_taken is not None
+    ends = _ENDS if for_tasks and not makes_room else ()
     arrivals = Arrivals(synced.log, (*moves, *ends))
     return lambda: (ctx.table_lock.changes, arrivals.count())
 
@@ -320,9 +346,11 @@ def wait_for(
         config=ctx.queue.config,
         changes=_changes(ctx, for_tasks=for_tasks) if timeout != 0 else lambda: 0,
         require_running=ctx.queue.require_running,
+        next_change=lambda: ctx.next_begin.seconds(ctx.queue.now_us()) if for_tasks else None,
     ):
         try:
             if for_tasks:
+                ctx.next_begin.at_us = None
                 end_lapsed_sessions(ctx)
             found = look()
             if found is None and end_dead_sessions(ctx):

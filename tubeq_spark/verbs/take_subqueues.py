@@ -14,14 +14,16 @@ others, these tasks are released first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.storage.statement import ExchangedRow
 from tubeq_spark.verbs import subqueue_locks
 from tubeq_spark.verbs.expire import end_due
+from tubeq_spark.verbs.most_taken import within
 from tubeq_spark.verbs.renew import give_back
+from tubeq_spark.verbs.subqueue_limits import SubqueueLimits
 from tubeq_spark.verbs.subqueue_locks import AcquiredSubqueues, shared_out, shares_of
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.changes import Remove
     from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.rows import SubqueueHead, UtubeLock
@@ -38,13 +41,33 @@ if TYPE_CHECKING:
     from tubeq_spark.verbs.locate import NamedTasks
 
 
+@dataclass(frozen=True, slots=True)
+class _InTheWay:
+    """The locks that a take may replace.
+
+    Attributes:
+        orphans: Those without tasks, whose take ids are fenced first.
+        landed: Those of takes that have committed, and did not free them.
+    """
+
+    orphans: Sequence[UtubeLock] = ()
+    landed: Sequence[UtubeLock] = ()
+
+    @property
+    def locks(self) -> list[UtubeLock]:
+        """All of them."""
+        return [*self.orphans, *self.landed]
+
+
 class Acquisition:
     """The utube locks of one take, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Lock for some calls at once: all of them name their sub-queues, or none does."""
         self._ctx = ctx
-        self._requests = requests
+        self._all_requests = requests
+        #: How many tasks all calls may get; `None`: as many as they ask for.
+        self.room: int | None = None
         addresses = {request.utubes for request in requests}
         named = [utubes for utubes in addresses if utubes is not None]
         #: The sub-queues that the calls take from; `None`: all.
@@ -55,6 +78,17 @@ class Acquisition:
             # The first of all might be in the sub-queues of one call.
             self._most = len(self._among)
         self._abandoned: list[int] = []
+        self._limits = SubqueueLimits(ctx, 0)
+        #: The tasks that an exchange acks: none of a take.
+        self.leaving: list[StoredTask] = []
+        #: Leases that were written down for a MERGE that has failed: how many of a moment.
+        self._unused: dict[str | None, tuple[int, int]] = {}
+        #: Whether a lock that an exchange was to keep was not there.
+        self._has_lost = False
+
+    @property
+    def _requests(self) -> Sequence[TakeRequest]:
+        return within(self._all_requests, self.room)
 
     def free_abandoned(self) -> None:
         """Free the locks for a MERGE that has failed: no task was taken."""
@@ -72,13 +106,15 @@ class Acquisition:
         self.free_abandoned()
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
-        heads, orphans, none_busy = self._free(now_us, mine)
+        self._limits = limits = SubqueueLimits(ctx, now_us, self.leaving, self._unused)
+        heads, in_the_way, none_busy = self._free(now_us, mine)
         quotas = shared_out(heads, self._requests)
         chosen = {utube for quota in quotas for utube in quota}
         if not chosen:
             return None
-        met = [orphan for orphan in orphans.values() if orphan.utube in chosen]
-        if len(subqueue_locks.fence(ctx, met, now_us)) < len(met):
+        met = [lock for lock in in_the_way.locks if lock.utube in chosen]
+        orphans = [lock for lock in met if lock in in_the_way.orphans]
+        if len(subqueue_locks.fence(ctx, orphans, now_us)) < len(orphans):
             raise Stale
         fresh = iter(ctx.queue.session.segments(sum(bool(quota) for quota in quotas)))
         take_ids = [next(fresh) if quota else None for quota in quotas]
@@ -88,42 +124,61 @@ class Acquisition:
         # What is in other sub-queues was not read.
         alone = alone and self._among is None
         acquired = AcquiredSubqueues(owner, now_us, take_ids, mine, quotas, whole, alone)
-        seen = {orphan.utube: orphan.take_id for orphan in met}
+        seen = {lock.utube: lock.take_id for lock in met}
         wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of.items() if u not in mine]
-        if not wanted:
-            return acquired
+        begun = limits.begun(acquired.quota)
+        if not wanted and not begun:
+            return limits.confirmed(acquired)
         # Recorded before the commit, so that a lock is also freed if its commit raised but
         # succeeded.
         self._abandoned = acquired.used_take_ids
-        got = subqueue_locks.acquire(ctx, wanted, owner, now_us)
-        if got < len(wanted):
+        got = subqueue_locks.acquire(ctx, wanted, owner, now_us, begun)
+        if got < len(wanted) + len(begun):
             if not got:
                 self._abandoned = []
             raise Stale
-        return acquired
+        if begun:
+            self._unused |= {utube: (now_us, n) for utube, n in acquired.quota.items()}
+            acquired = replace(acquired, begins_us=now_us)
+        return limits.confirmed(acquired)
 
     def _free(
         self, now_us: int, mine: Mapping[str | None, int]
-    ) -> tuple[list[SubqueueHead], dict[str | None, UtubeLock], bool]:
+    ) -> tuple[list[SubqueueHead], _InTheWay, bool]:
         """Sub-queues that can be locked.
 
         Returns:
-            The heads of those that nobody holds, one more than is wanted; the orphaned locks
-            among these; whether nobody holds any.
+            The heads of those that may give tasks, one more than is wanted; the locks that may be
+            replaced; whether nobody holds any, and no limit matters.
         """
-        ctx, reader = self._ctx, self._ctx.subqueue_reader
+        ctx, reader, limits = self._ctx, self._ctx.subqueue_reader, self._limits
         for _ in range(2):
             seen = subqueue_locks.lock_states(ctx, now_us)
             live = {lock.utube: lock.take_id for lock in seen.live}
             if any(live.get(utube) != take_id for utube, take_id in mine.items()):
+                if self._has_lost:  # by a program that has seen `parallel` altered
+                    return [], _InTheWay(), False
+                self._has_lost = True
                 raise Stale
             busy = {utube for utube, take_id in live.items() if mine.get(utube) != take_id}
+            if limits.replace_locks:
+                busy = set()
             busy.update(lock.utube for lock in seen.fresh)
-            heads = reader.heads(now_us, ctx.max_attempts, busy, self._most, self._among)
+            busy |= limits.look()
+            heads = reader.heads(
+                now_us,
+                ctx.max_attempts,
+                busy,
+                limits.most_heads(self._most),
+                self._among,
+                with_created=limits.by_turn,
+            )
             # A lease that has ended may not be ready any more: written down, no touch revives it.
-            if not seen.has_ended and not any(head.in_lease_segment for head in heads):
-                orphans = {orphan.utube: orphan for orphan in seen.orphans}
-                return heads, orphans, not live and not seen.fresh
+            has_ended = seen.has_ended or limits.have_ended
+            if not has_ended and not any(head.in_lease_segment for head in heads):
+                in_the_way = _InTheWay(seen.orphans, seen.live if limits.replace_locks else [])
+                none_busy = not live and not seen.fresh and not limits.matter
+                return limits.cut(heads), in_the_way, none_busy
             end_due(ctx, now_us)
         raise Stale
 
@@ -139,6 +194,7 @@ class Acquisition:
             Whether it has given all tasks back.
         """
         ctx = self._ctx
+        self._used(acquired)
         if max(acquired.quota.values()) == 1 or not ctx.reader.is_behind(
             acquired.used_take_ids, acquired.now_us, ctx.max_attempts
         ):
@@ -149,19 +205,32 @@ class Acquisition:
         self._abandoned = abandoned
         return True
 
+    def _used(self, acquired: AcquiredSubqueues) -> None:
+        """Note that leases which were written down have begun."""
+        for utube in acquired.quota:
+            self._unused.pop(utube, None)
+
     def landed(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
-        """After a committed MERGE: free the locked sub-queues without taken tasks.
+        """After a committed MERGE: free the locked sub-queues without taken tasks, with `parallel > 1` all.
 
         Args:
             acquired: What was locked.
             utubes: The sub-queues that it took from.
         """
         self._abandoned = []
+        self._used(acquired)
+        ctx, limits = self._ctx, self._limits
+        if limits.replace_locks:
+            # No lock is kept: what is acked may have those of takes under `parallel=1`.
+            subqueue_locks.given_back(ctx, self.leaving, whole=False)
+        if not limits.hold_locks:
+            subqueue_locks.free_locks(ctx, acquired.used_take_ids)
+            return
         take_id_of = dict(acquired.kept) | acquired.take_id_of
         empty = set(take_id_of).difference(utubes)
         if empty:
             take_ids = {take_id_of[utube] for utube in empty}
-            subqueue_locks.free_locks(self._ctx, take_ids, empty, whole=False)
+            subqueue_locks.free_locks(ctx, take_ids, empty, whole=False)
 
 
 H = TypeVar("H")
@@ -174,6 +243,8 @@ class TakeSubqueues:
         """Take for some calls at once; each gets its own sub-queues."""
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
+        #: How many tasks all calls may get; `None`: as many as they ask for.
+        self.room: int | None = None
         #: The tasks that the newest attempt was to move.
         self.chosen: SubqueueChoice[Any] | None = None
 
@@ -183,7 +254,12 @@ class TakeSubqueues:
 
     def kept(self, ids: Sequence[int], found: NamedTasks) -> dict[str | None, int] | None:
         """The utube locks that an exchange keeps; `None` where it must not go on with them."""
-        if not found.whole or self._ctx.queue.held_tasks.find(self._ctx.record.id, ids) is None:
+        if not found.whole:
+            return None
+        self._acquisition.leaving = found.rows
+        if self._ctx.record.options.parallel > 1:
+            return {}
+        if self._ctx.queue.held_tasks.find(self._ctx.record.id, ids) is None:
             # Perhaps a batch's, which keeps its take id: it must not find others' tasks under it.
             return None
         return {row.utube: row.take_id for row in found.rows if row.take_id is not None}
@@ -196,6 +272,7 @@ class TakeSubqueues:
         Raises:
             Stale: A rival came first.
         """
+        self._acquisition.room = self.room
         acquired = self._acquisition.acquire(kept)
         if acquired is None:
             return None
@@ -225,6 +302,11 @@ class SubqueueChoice(Generic[H]):
     def now_us(self) -> int:
         """The time for which the sub-queues were chosen."""
         return self.acquired.now_us
+
+    @property
+    def begins_us(self) -> int | None:
+        """When its leases begin, if that was written down."""
+        return self.acquired.begins_us
 
     @property
     def take_ids(self) -> Sequence[int | None]:

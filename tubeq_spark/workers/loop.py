@@ -174,7 +174,8 @@ class Loop:
             if self._retries.pause:
                 self._resumes = self._clock.monotonic() + self._retries.pause
                 self._retries.pause, wanted = 0.0, 0
-        self._size = min(max(2 * len(self._done), self._size // 2), self._limits.ahead)
+        most_ahead = self._limits.ahead if self._source.takes_ahead else 0
+        self._size = min(max(2 * len(self._done), self._size // 2), most_ahead)
         if self._done:
             acked, self._done, taken = self._source.finish(self._done, wanted)
             self._counts["done"] += len(acked)

@@ -38,6 +38,11 @@ class Source:
         #: Tasks that an ack may have removed, of which nobody could tell.
         self._perhaps: set[int] = set()
 
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether more may be taken than calls can begin at once."""
+        return not self._tube._ctx.record.options.limit_takes  # noqa: SLF001  (as below)
+
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
         try:

@@ -10,6 +10,7 @@ from tests.unit.golden.sample_values import LATER, MANY, NAMES, NOW
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.ids import SLOTS, tick_at
+from tubeq_spark.model.limits import NewMoments, UtubeMoments
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import US
@@ -25,6 +26,7 @@ from tubeq_spark.storage.tables.schema import (
     new_tube_table,
 )
 from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.utube_history import UtubeHistory
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
@@ -46,6 +48,7 @@ def system_cases() -> Iterator[Case]:
     yield from maintenance_of_sessions()
     yield from slots()
     yield from utube_locks()
+    yield from utube_history()
     yield from new_tables()
 
 
@@ -355,6 +358,33 @@ def utube_locks() -> Iterator[Case]:
             lambda table, number, names=names: table.free_all([-21, -22], names, number),
         )
     yield case("free_all: any", lambda table, number: table.free_all([-21, -22], None, number))
+
+
+def utube_history() -> Iterator[Case]:
+    def case(title: str, call: Callable[[UtubeHistory, int], object]) -> Case:
+        return Case(
+            f"UtubeHistory.{title}",
+            lambda recorder: call(
+                UtubeHistory(recorder.engine, PATH.table(TAKEN_UTUBES), 7), recorder.fresh()
+            ),
+        )
+
+    begun = [NewMoments("plain", None, [NOW]), NewMoments(None, "3 1 2", [2, NOW], 4)]
+    yield case("all: any", lambda table, _: table.all())
+    for said, locks in {
+        "no lock": [],
+        "two locks": [("plain", -21, None), (None, -21, -19)],
+    }.items():
+        yield case(
+            f"acquire: {said}",
+            lambda table, number, locks=locks: table.acquire(locks, begun, HOLDER, NOW, number),
+        )
+    yield case(
+        "forget: two",
+        lambda table, number: table.forget(
+            [UtubeMoments("plain", "0 1", (1,)), UtubeMoments(None, "0 1 2", (1, 2))], number
+        ),
+    )
 
 
 # -- new tables ----------------------------------------------------------------------------------------

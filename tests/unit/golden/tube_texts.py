@@ -65,6 +65,7 @@ from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
@@ -74,6 +75,7 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tubeq_spark.storage.statement import Statement
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["tube_cases"]
@@ -104,6 +106,7 @@ def tube_cases() -> Iterator[Case]:
             settlements,
             changes,
             statements_of_subqueues,
+            taken_gate,
             capacity,
             ended,
         ):
@@ -557,6 +560,10 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             lambda read: read.selections(NOW, None, one, whole=True),
             [selection(10, found, "plain")],
         )
+    yield case("heads: by turn", lambda read: read.heads(NOW, 3, (), 5, with_created=True))
+    yield case("stored: all", lambda read: read.stored())
+    yield case("taken: all", lambda read: read.taken(NOW))
+    yield case("taken: among two", lambda read: read.taken(NOW, ["plain", None]))
     for (said, over), limit in product(OWNERS.items(), (None, 5)):
         counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
         yield case(
@@ -840,6 +847,58 @@ def statements_of_subqueues(table: TubeTable) -> Iterator[Case]:
         f"{MANY}": [(-21, str(n)) for n in range(MANY)],
     }.items():
         yield case(f"fence: {said}", lambda make, held=held: make.fence(held, NOW))
+
+
+# -- what most_taken adds to takes ---------------------------------------------------------------------
+
+
+def taken_gate(table: TubeTable) -> Iterator[Case]:
+    def passing(title: str, make: Callable[[Recorder], Statement]) -> Case:
+        return Case(
+            f"TakenGate.passing: {title}",
+            lambda made: TakenGate(made.engine, table, made.fresh).passing(make(made), 7),
+        )
+
+    look = [{"sequence": 7, "taken": 3, "ended": 0}]
+    yield Case(
+        "TakenGate.look: any",
+        lambda made: TakenGate(made.engine, table, made.fresh).look(NOW),
+        [look],
+    )
+    yield Case(
+        "TakenGate.begin: any", lambda made: TakenGate(made.engine, table, made.fresh).begin(NOW)
+    )
+    yield passing(
+        "a take", lambda made: TubeWriter(table, made.fresh).take([10, 11], PLACES, LEASE, NOW, 5)
+    )
+    changes: list[tuple[Which, Change]] = [
+        (InSegments([-5]), Remove()),
+        (Takeable(POSITION, NOW), Take(PLACES, LEASE)),
+    ]
+    for said in ("a task", "a whole segment and a task", "a whole segment and all tasks of one"):
+        rows = [*ROWS[said][0], SettleRow(10, None)]
+        yield passing(
+            f"an exchange: {said}",
+            lambda made, rows=rows: TubeWriter(table, made.fresh).settle(rows, changes, {}),
+        )
+    for said, some in shares().items():
+        yield passing(
+            f"a take of sub-queues: {said}",
+            lambda made, some=some: SubqueueWriter(table, made.fresh).take(
+                [10, 11], some, LEASE, NOW, 5
+            ),
+        )
+    yield passing(
+        "a take of all",
+        lambda made: SubqueueWriter(table, made.fresh).take_all([10, 11], -21, LEASE, NOW, 5),
+    )
+    for said, acked in ACKED.items():
+        yield passing(
+            f"an exchange of sub-queues: {said}",
+            lambda made, acked=acked: SubqueueWriter(table, made.fresh).exchange(
+                acked, [10, 11], shares()["one"], -31, LEASE, NOW, 5
+            ),
+        )
 
 
 # -- capacity, and ended tasks -------------------------------------------------------------------------

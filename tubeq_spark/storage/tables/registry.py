@@ -11,6 +11,7 @@ from tubeq_spark.errors import StoreError, TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import (
     Contains,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 _ROW, _T = row(), row("t")
 #: Stands among the options of a tube that is paused.
 _PAUSED = "paused"
+#: Stands among them where `parallel` was altered: when it was.
+_PARALLEL_ALTERED = "parallel_altered"
+#: Seconds after which every program has seen what was altered.
+_SEEN_US = 5 * US
 
 
 class TubeStatus(StrEnum):
@@ -67,6 +72,7 @@ class TubeRecord:
         owner: The session and epoch that a temporary tube ends with; `None`: nobody noted it.
         paused: Whether takes find nothing.
         format_version: Of its table.
+        parallel_altered_us: When its `parallel` was altered last; `None`: never.
         text: Its options as they are stored.
     """
 
@@ -79,7 +85,27 @@ class TubeRecord:
     owner: str | None = None
     paused: bool = False
     format_version: int = FIRST_FORMAT
+    parallel_altered_us: int | None = None
     text: str = field(default="", compare=False)
+
+    @property
+    def limits(self) -> tuple[object, ...]:
+        """What limits the takes of the tube."""
+        return self.options.parallel, self.options.rate, self.options.most_taken
+
+    @property
+    def counts_taken(self) -> bool:
+        """Whether a utube lock alone does not tell whether a sub-queue has taken tasks."""
+        return self.options.parallel > 1 or self.parallel_altered_us is not None
+
+    def holds_locks(self, now_us: int, skew_us: int) -> bool:
+        """Whether takes keep their utube locks until the ack.
+
+        With `parallel > 1` they do so only until all programs have seen that it is no longer 1.
+        """
+        altered_us = self.parallel_altered_us
+        is_new = altered_us is not None and now_us < altered_us + _SEEN_US + skew_us
+        return self.options.parallel == 1 or is_new
 
     @property
     def has_known_format(self) -> bool:
@@ -346,6 +372,7 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         owner,
         bool(stored.get(_PAUSED)),
         found["format_version"],
+        stored.get(_PARALLEL_ALTERED),
         found["options"],
     )
 
@@ -374,4 +401,6 @@ def _options_text(record: TubeRecord) -> str:
         options["temporary"] = record.owner
     if record.paused:
         options[_PAUSED] = True
+    if record.parallel_altered_us is not None:
+        options[_PARALLEL_ALTERED] = record.parallel_altered_us
     return json.dumps(options, sort_keys=True)

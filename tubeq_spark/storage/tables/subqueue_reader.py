@@ -11,6 +11,7 @@ from tubeq_spark.storage.expression import TRUE, Micros, all_of, at, literal, ro
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
+    Struct,
     any_holds,
     count,
     count_if,
@@ -18,7 +19,7 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import SubqueueHead, columns_of, stored_tasks
+from tubeq_spark.storage.rows import SubqueueHead, TakenTasks, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import position_in, selections_of
@@ -64,6 +65,8 @@ class SubqueueReader:
         busy: Collection[str | None],
         limit: int,
         among: Collection[str | None] | None = None,
+        *,
+        with_created: bool = False,
     ) -> list[SubqueueHead]:
         """The sub-queues with ready tasks that are not busy, by their first task.
 
@@ -73,13 +76,17 @@ class SubqueueReader:
             busy: Sub-queues that are left out.
             limit: How many.
             among: Only these, as far as they are not busy; `None`: all.
+            with_created: Whether it matters when the first tasks were put.
         """
         free = None if among is None else [utube for utube in among if utube not in busy]
         if free is not None and not free:
             return []
+        first = self._table.position
+        if with_created:
+            first = Struct({**first.fields, "created": Micros(_ROW.created)})
         columns = {
             "utube": _ROW.utube,
-            "first": least(self._table.position),
+            "first": least(first),
             "n": count(),
             "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
@@ -97,10 +104,13 @@ class SubqueueReader:
             ),
             self._seen,
         )
-        heads = [
-            SubqueueHead(r["utube"], position_in(r["first"]), r["n"], r["in_lease_segment"])
-            for r in found.to_pylist()
-        ]
+        heads = []
+        for each in found.to_pylist():
+            created_us = each["first"].pop("created", 0)
+            place = position_in(each["first"])
+            heads.append(
+                SubqueueHead(each["utube"], place, each["n"], each["in_lease_segment"], created_us)
+            )
         if among is None:
             self._seen = sum(head.count for head in heads)
         return heads
@@ -262,6 +272,28 @@ class SubqueueReader:
         columns = {**named("claim", "utube"), "lasting": count_if(lasting)}
         found = self._engine.arrow(Select(self._table.name, columns, where, by=["claim", "utube"]))
         return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
+
+    def taken(
+        self, now_us: int, among: Collection[str | None] | None = None
+    ) -> dict[str | None, TakenTasks]:
+        """The sub-queues with rows that are stored as taken.
+
+        Args:
+            now_us: The moment.
+            among: Only these; `None`: all.
+        """
+        where = TRUE if among is None else predicates.of_utubes(among)
+        lasting = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
+        columns = {**named("utube"), "n": count(), "lasting": count_if(lasting)}
+        rows = self._taken_rows(where)
+        found = self._engine.arrow(Select(self._table.name, columns, rows, by=["utube"]))
+        return {r["utube"]: TakenTasks(r["n"], r["n"] - r["lasting"]) for r in found.to_pylist()}
+
+    def stored(self) -> set[str | None]:
+        """The sub-queues with tasks in any state."""
+        columns = named("utube")
+        found = self._engine.arrow(Select(self._table.name, columns, self._table.mine(), ["utube"]))
+        return {each["utube"] for each in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
         """Take id and sub-queue of all rows stored as taken in some segments."""

@@ -48,7 +48,7 @@ class UtubeLocks:
     def __init__(self, engine: Engine, table: str, tube: int, table_lock: TableLock) -> None:
         """Use the utube locks of a tube (its id) in `table` (a SQL name)."""
         self._engine = engine
-        self._table = table
+        self.table = table
         self._tube = tube
         self.table_lock = table_lock
 
@@ -60,12 +60,12 @@ class UtubeLocks:
             "owner": _ROW.owner,
             "taken_at": Micros(_ROW.taken_at),
         }
-        found = self._engine.arrow(Select(self._table, columns, _ROW.tube_id == self._tube))
+        found = self._engine.arrow(Select(self.table, columns, _ROW.tube_id == self._tube))
         return [UtubeLock(**row) for row in found.to_pylist()]
 
     def tubes(self) -> set[int]:
-        """The ids of all tubes of the location with utube locks, including orphans."""
-        found = self._engine.rows(Select(self._table, named("tube_id"), by=["tube_id"]))
+        """The ids of all tubes of the location with utube locks, including orphans; negated: with moments of leases."""
+        found = self._engine.rows(Select(self.table, named("tube_id"), by=["tube_id"]))
         return {row["tube_id"] for row in found}
 
     def acquire(
@@ -126,7 +126,7 @@ class UtubeLocks:
         """The statement for known sub-queues, which reads only their buckets."""
         buckets = _buckets(utubes)
         return Statement(
-            self._table,
+            self.table,
             all_of(
                 _T.tube_id == self._tube,
                 _T.bucket.is_in(map(small, buckets)),
@@ -157,7 +157,7 @@ class UtubeLocks:
         if buckets is not None:
             where &= _ROW.bucket.is_in(map(small, buckets))
         return Statement(
-            self._table,
+            self.table,
             where,
             [Clause(None)],
             operation_id,

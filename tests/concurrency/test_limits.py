@@ -1,0 +1,278 @@
+"""Limits under rivals and stops: no more tasks begin than may, and nothing that stopped blocks the others.
+
+The sessions are on two hosts: no lock keeps them apart, only Delta and the protocol do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.concurrency.meetings import at_point
+from tests.concurrency.support import TTR, Hosts, ids_of, names, rows_of, two_hosts
+from tests.thorough import thorough
+from tubeq_spark import Rate, TubeqError
+from tubeq_spark.model.times import to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import OnSpark
+    from tests.concurrency.support import OpenQueue
+    from tubeq_spark import Task
+    from tubeq_spark.testing import ManualClock
+
+_numbers = itertools.count()
+#: How many tasks of the sub-queue may be taken at a time.
+MOST = 3
+MOST_STOPS = 30
+#: The tasks of the sub-queue.
+LETTERS = "abcdef"
+#: Seconds in which no more than `MOST` may begin; longer than a ttr.
+PERIOD = 3 * TTR
+LIMITS: dict[str, dict[str, Any]] = {
+    "parallel": {"parallel": MOST},
+    "rate": {"parallel": 9, "rate": Rate(MOST, PERIOD)},
+    "most_taken": {"most_taken": MOST},
+    "fair": {"order": "fair", "parallel": MOST},
+}
+
+
+def each(tube: Any) -> int:
+    """How many tasks of a sub-queue its takes ask for."""
+    return MOST if tube.type == "utubettl" else 1
+
+
+def take_several(tube: Any) -> list[Task]:
+    """Take as many as may be taken."""
+    tasks: list[Task] = tube.take_many(MOST, per_utube=each(tube))
+    return tasks
+
+
+#: Verbs on a tube, of which the session holds one task of the sub-queue.
+VERBS: dict[str, Callable[[Any, list[int]], object]] = {
+    "take": lambda tube, _: tube.take(timeout=0),
+    "take_several": lambda tube, _: take_several(tube),
+    "take_arrow": lambda tube, _: tube.take_arrow(MOST, per_utube=each(tube)).count,
+    "exchange": lambda tube, held: tube.exchange(
+        ack=held, take=MOST, per_utube=each(tube), timeout=0
+    ),
+    "ack": lambda tube, held: tube.ack_many(held),
+    "release": lambda tube, held: tube.release_many(held),
+}
+#: Which meet each other: all that begin tasks, and what makes room for them.
+MEETINGS = [
+    ("take", "take"),
+    ("take_several", "take_several"),
+    ("exchange", "take_several"),
+    ("take_several", "exchange"),
+    *thorough(
+        ("take", "ack"),
+        ("take_several", "release"),
+        ("take_arrow", "take_several"),
+        ("take_several", "take_arrow"),
+        ("exchange", "exchange"),
+        ("exchange", "release"),
+        ("ack", "take_several"),
+        ("release", "take_several"),
+    ),
+]
+
+
+@dataclass
+class Limited(Hosts):
+    """A tube with limits on two hosts: up to `MOST` tasks are taken at a time, or begin in `PERIOD`."""
+
+    is_rated: bool
+
+    def begun(self) -> int:
+        """How many tasks count for the limit."""
+        if not self.is_rated:
+            return len(self.taken())
+        rows = rows_of(self.rival, "attempts")
+        return sum(row["attempts"] for row in rows) + len(LETTERS) - len(rows)
+
+    def lay(self) -> tuple[list[int], list[int]]:
+        """Put tasks of one sub-queue, and let each session take one of them."""
+        self.clock.advance(PERIOD)
+        self.rival.release_all()
+        self.rival.truncate()
+        if self.locks():
+            self.rivals.sweep()
+            assert self.locks() == 0
+        named = {"utube": "u"} if self.tube.type == "utubettl" else {}
+        self.rival.put_many(list(LETTERS), **named)
+        return ids_of(self.tube.take_many(1)), ids_of(self.rival.take_many(1))
+
+    def taken(self) -> str:
+        """The tasks that are stored as taken, in the order of put."""
+        rows = sorted(rows_of(self.rival, "task_id", "data", "state"), key=lambda r: r["task_id"])
+        assert len({row["task_id"] for row in rows}) == len(rows)
+        return "".join(row["data"].strip('"') for row in rows if row["state"] == "t")
+
+    def take_rest(self) -> str:
+        """What the rival takes, as much as it may."""
+        return names(take_several(self.rival))
+
+    def locks(self) -> int:
+        """How many sub-queues are locked."""
+        has_subqueues = self.rival._ctx.driver.subqueues
+        return len(self.rival._ctx.utube_locks.all()) if has_subqueues else 0
+
+
+@pytest.fixture(
+    scope="module", params=[name for name in LIMITS if name != "fair"] + thorough("fair")
+)
+def limited(
+    request: pytest.FixtureRequest, engine: OnSpark, open_queue: OpenQueue, clock: ManualClock
+) -> Limited:
+    """A tube with a limit, and its two sessions."""
+    probe, mine, rivals = two_hosts(open_queue)
+    name = f"limited_{next(_numbers)}"
+    type_name = "fifottl" if request.param == "most_taken" else "utubettl"
+    tube = engine.create_tube(mine, name, type_name, ttr=TTR, **LIMITS[request.param])
+    is_rated = request.param == "rate"
+    made = Limited(clock, probe, mine, tube, rivals, rivals[name], is_rated)
+    # Both have their leases: a stop in the middle of one is another test's.
+    made.lay()
+    return made
+
+
+def outcome(verb: str, tube: Any, held: list[int]) -> object:
+    """What a verb returns, or how it is refused."""
+    try:
+        return VERBS[verb](tube, held)
+    except TubeqError as error:
+        return type(error).__name__
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize(("mine", "theirs"), MEETINGS)
+def test_verb_when_a_rival_commits_at_any_step_begins_no_more_than_may(
+    limited: Limited, mine: str, theirs: str
+) -> None:
+    for point in itertools.count():
+        held, rivals_held = limited.lay()
+
+        def rival(held: list[int] = rivals_held) -> None:
+            assert outcome(theirs, limited.rival, held) not in ("NotTakenError", "ConflictError")
+
+        with at_point(limited.probe, point, rival) as done:
+            found = outcome(mine, limited.tube, held)
+
+        assert found not in ("NotTakenError", "ConflictError")
+        assert limited.begun() <= MOST
+        # And what is left of the room can be taken.
+        limited.take_rest()
+        assert limited.begun() == MOST
+        assert limited.locks() == 0
+        if not done:
+            break
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("verb", ["take_several", "exchange", *thorough("take_arrow")])
+def test_verb_when_it_stops_between_any_two_commits_blocks_nobody(
+    limited: Limited, verb: str
+) -> None:
+    for commits in range(MOST_STOPS):
+        held, rivals_held = limited.lay()
+        is_over = not limited.probe.stopped_after(
+            commits, partial(outcome, verb, limited.tube, held)
+        )
+
+        assert limited.begun() <= MOST
+        limited.take_rest()
+        # A take that stopped after it wrote a moment down has spent it.
+        assert limited.begun() == MOST or limited.is_rated
+        assert limited.begun() <= MOST
+        assert "b" in limited.taken()
+        limited.clock.advance(PERIOD)
+        assert limited.take_rest() in ("abc", "bcd")
+        assert rivals_held
+        if is_over:
+            break
+    assert commits > 1
+    limited.rivals.sweep()
+    assert limited.locks() == 0
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["parallel"], indirect=True)
+def test_take_when_its_lock_was_taken_over_while_it_paused_counts_anew(limited: Limited) -> None:
+    limited.lay()
+    taken: list[str] = []
+
+    def take_over() -> None:
+        taken.append(limited.take_rest())
+
+    with limited.probe.interrupted("committed", "claim", take_over):
+        assert limited.tube.take(0) is None
+
+    assert taken == ["c"]
+    assert limited.taken() == "abc"
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["parallel"], indirect=True)
+def test_take_when_a_rival_did_not_free_its_lock_replaces_it_without_a_fence(
+    limited: Limited,
+) -> None:
+    limited.lay()
+    assert limited.probe.stopped_after(2, lambda: limited.tube.take(0))
+    assert (limited.taken(), limited.locks()) == ("abc", 1)
+    first = len(limited.probe.events)
+    limited.rival.release_all()
+
+    # The release has freed it: its take was committed.
+    assert limited.locks() == 0
+    assert limited.probe.stopped_after(2, lambda: limited.tube.take(0))
+    assert names(limited.tube.take_many(1)) == "b"
+    commits = [op for step, op in limited.probe.events[first:] if step == "committed"]
+    assert commits == ["claim", "take", "claim", "take", "free"]
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["rate"], indirect=True)
+def test_take_when_it_pauses_after_it_wrote_its_moment_down_begins_its_lease_at_it(
+    limited: Limited,
+) -> None:
+    limited.lay()
+    written_us = limited.mine._context.now_us()
+    found: list[str] = []
+
+    def look() -> None:
+        limited.clock.advance(1)
+        found.append(limited.take_rest())
+
+    with limited.probe.interrupted("committed", "claim", look):
+        (task,) = limited.tube.take_many(1)
+
+    # What was left of the rate was its own by then.
+    assert found == [""]
+    assert task.taken_at is not None
+    assert to_us(task.taken_at) == written_us
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["rate"], indirect=True)
+def test_take_when_its_merge_is_repeated_spends_one_moment(limited: Limited) -> None:
+    ids, _ = limited.lay()
+    limited.tube.ack_many(ids)
+    limited.clock.advance(PERIOD)
+
+    def move_head() -> None:
+        (head, *_) = limited.rival.tasks_by_state("r")
+        limited.rival.bury(head.task_id)
+
+    with limited.probe.interrupted("decided", "take", move_head):
+        assert names(limited.tube.take_many(1)) == "c"
+
+    (kept,) = limited.tube._ctx.utube_history.all()
+    now_us = limited.mine._context.now_us()
+    assert kept.moments.count(now_us) == 1
+    assert names(limited.rival.take_many(9, per_utube=9)) == "de"
