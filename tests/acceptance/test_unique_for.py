@@ -122,6 +122,39 @@ def test_put_when_the_task_with_the_key_has_ended_adds_nothing_for_unique_for(
     assert counts(queue, tube)["done"] == 2
 
 
+@pytest.mark.parametrize(
+    ("type_name", "options"),
+    [
+        ("fifottl", {"most_taken": 2}),
+        ("fifottl", {"aging": SPAN}),
+        ("utubettl", {"parallel": 2}),
+        ("utubettl", {"order": "fair"}),
+        ("limfifottl", {"capacity": 9}),
+    ],
+)
+@pytest.mark.parametrize("end", [_exchange, _batch, _ack_many])
+def test_put_when_the_task_has_ended_in_a_tube_with_limits_adds_nothing_for_unique_for(
+    new_tube: NewTube,
+    queue: Queue,
+    clock: ManualClock,
+    type_name: str,
+    options: dict[str, Any],
+    end: Callable[[Tube], None],
+) -> None:
+    tube = new_tube(type_name, unique_for=KEPT, **options)
+    timed = type_name == "utubettl"
+    tube.put_many(
+        PutItem(key, unique=None if key == "plain" else key, utube=key if timed else None)
+        for key in ("a", "b", "plain")
+    )
+
+    end(tube)
+
+    assert data_of(tube.tasks_by_state("r")) == ["plain"]
+    assert counts(queue, tube)["done"] == 2
+    assert_kept(tube, clock, "a", "b")
+
+
 def test_put_when_the_task_has_ended_returns_it_as_done_without_its_data(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
