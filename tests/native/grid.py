@@ -23,7 +23,8 @@ from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
-from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.storage.tables.taken_gate import TAKEN_SEGMENT
+from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, TubeTable
 from tubeq_spark.storage.tables.utube_locks import bucket_of as bucket_of_utube
 
 if TYPE_CHECKING:
@@ -266,12 +267,16 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
             "claim": chance.choice((None, -5, -6, -21, -19, segment, -_LAST - 1)),
             "change": chance.choice((None, "take")),
             "error": None if number % 3 else f"error {number}",
+            "rank": (None, -5, NOW, _LAST)[number % 4],
+            "unique": (*NAMES, "17", *[None] * 9)[number % 20],
         }
         if is_task and number % 10 == 0:
             row |= {"state": "t", "claim": -5, "owner": HOLDERS[number // 10 % 2]}
         if number % 80 == 1:
             row |= {"segment": TINY, "tube": TUBE, "task_id": task_id, "state": "r", "pri": 3}
         yield row
+    yield {"segment": TAKEN_SEGMENT, "tube": -TUBE, "task_id": 7}
+    yield {"segment": KEY_SEGMENT, "tube": -TUBE, "task_id": 7, "owner": "unique"}
 
 
 def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
@@ -353,6 +358,8 @@ def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
             "claim": (-19, -21, -22, -30)[number % 4],
             "taken_at": chance.choice(_MOMENTS),
         }
+    # What a tube with limits keeps of a sub-queue.
+    yield {"tube_id": -TUBE, "bucket": 15, "utube": "plain", "owner": "0 1", "claim": 1}
 
 
 def place_of(root: Path) -> Place:

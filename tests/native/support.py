@@ -19,7 +19,7 @@ from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import Note
 from tubeq_spark.storage.query import Select, named
-from tubeq_spark.storage.rows import INSERTED, insert_schema
+from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.capacity import CapacityGate
@@ -196,7 +196,9 @@ class Place:
         return int(self.engine.tables.history_rows(table, 1)[0]["version"])
 
 
-def new_rows(segment: int, ids: Sequence[int], **columns: Any) -> pa.Table:
+def new_rows(
+    segment: int, ids: Sequence[int], optional: Sequence[str] = (), **columns: Any
+) -> pa.Table:
     """Rows to put: plain ones, but for some columns, each one value or one for each row."""
     plain: dict[str, Any] = {
         "segment": segment,
@@ -209,10 +211,12 @@ def new_rows(segment: int, ids: Sequence[int], **columns: Any) -> pa.Table:
         "ttr": 60_000_000,
         "next_event": None,
         "expires_at": None,
+        "unique": None,
+        "rank": None,
     } | columns
-    fields = insert_schema(None)
+    fields = insert_schema(None, optional)
     arrays = []
-    for name in INSERTED:
+    for name in fields.names:
         value = list(ids) if name == "task_id" else plain[name]
         values = value if isinstance(value, list) else [value] * len(ids)
         arrays.append(pa.array(values, fields.field(name).type))

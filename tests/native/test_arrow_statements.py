@@ -39,6 +39,7 @@ from tubeq_spark.storage.native.datafusion.running import ArrowHandover, Running
 from tubeq_spark.storage.native.datafusion.statement_query import StatementQuery
 from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, SettleRow, Statement
+from tubeq_spark.storage.tables.taken_gate import TAKEN_SEGMENT
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 
@@ -62,8 +63,9 @@ def given(statement: Statement) -> Statement:
     """A statement with rows to put, in place of the case's table without rows."""
     if not isinstance(statement.using, Given):
         return statement
-    ids = [500, 501, 502]
-    rows = new_rows(10, ids, utube=["O'Neil", None, "plain"], next_event=[None, NOW, NOW + 1])
+    ids, moments = [500, 501, 502], [None, NOW, NOW + 1]
+    utubes = ["O'Neil", None, "plain"]
+    rows = new_rows(10, ids, statement.using.columns, utube=utubes, next_event=moments)
     return replace(statement, using=replace(statement.using, rows=rows))
 
 
@@ -192,7 +194,10 @@ def tasks_decided(
         return
     others = [each for each in every if each["tube"] == TUBE and each["segment"] in {10, 11}]
     yield from (each for each in others if each["state"] != "t" or not is_drop(statement))
-    for number, each in enumerate(source, 1_000):
+    sequence = {"segment": TAKEN_SEGMENT, "tube": -TUBE, "task_id": 7}
+    yield from (sequence for each in source if each.get("is_sequence"))
+    named = [each for each in source if not each.get("is_sequence")]
+    for number, each in enumerate(named, 1_000):
         if "segment" in each and "task_id" in each:
             if each["task_id"] >= 0:
                 yield plain | {"segment": each["segment"], "task_id": each["task_id"]}

@@ -86,7 +86,7 @@ def moved(ctx: TubeContext, since: int, until: int) -> dict[str, int]:
         elif commit.operation in _TAKES:
             counts["take"] += commit.tasks or 0
         elif commit.operation == _EXCHANGE and commit.affected is not None:
-            counts["take"] += commit.affected.updated
+            counts["take"] += (commit.tasks or 0) - commit.affected.deleted
     return dict(counts)
 
 

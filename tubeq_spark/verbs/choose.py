@@ -162,7 +162,9 @@ class OrderChoice(Generic[H]):
             (Takeable(self.shares[-1].last, self.now_us), Take(self.shares, lease)),
         ]
         taken = (SettleRow(segment, None, chosen=not moves) for segment in self.tasks.segments)
-        return self.ctx.writer.settle([*found.source(), *taken], changes, moves)
+        statement = self.ctx.writer.settle([*found.source(), *taken], changes, moves)
+        # What moves along is no task that is taken; without it the statement knows their number itself.
+        return replace(statement, tasks=found.count + self.tasks.count) if moves else statement
 
     def undone(self) -> bool:
         """Undo a statement that moved fewer tasks, if necessary; return whether it was undone."""

@@ -255,7 +255,7 @@ class Registry(SystemTable):
         Raises:
             TubeNotFoundError: It is no longer live.
         """
-        return self.alter(record, lambda current: replace(current, owner=owner))
+        return self.alter(record, lambda current: replace(current, owner=owner), "own")
 
     def current(self, record: TubeRecord) -> TubeRecord:
         """The newest record of a live tube.
@@ -270,12 +270,18 @@ class Registry(SystemTable):
         found.require_known_format()
         return found
 
-    def alter(self, record: TubeRecord, change: Callable[[TubeRecord], TubeRecord]) -> TubeRecord:
+    def alter(
+        self,
+        record: TubeRecord,
+        change: Callable[[TubeRecord], TubeRecord],
+        operation: str = "alter",
+    ) -> TubeRecord:
         """Change the options of a live tube, its pause or its format. One commit, none if nothing changes.
 
         Args:
             record: The tube.
             change: Makes its new record of the newest one.
+            operation: The name of the commit.
 
         Returns:
             The new record.
@@ -308,7 +314,7 @@ class Registry(SystemTable):
 
             return Plan(statement, finish)
 
-        return self._loop.run("alter", self._table_lock, attempt)
+        return self._loop.run(operation, self._table_lock, attempt)
 
     def _change(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import KeptKey
 from tubeq_spark.model.tube_types import AGED, UNRANKED, OrderPosition
-from tubeq_spark.storage.expression import Seconds, Type, any_of, null, row, small
+from tubeq_spark.storage.expression import Seconds, Type, any_of, case, null, row, small
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
@@ -157,7 +157,11 @@ class TubeTable:
     @property
     def position(self) -> Struct:
         """The position of a row in the order: `position_in` reads it."""
-        return Struct(named(self.key, "task_id"))
+        parts = named(self.key, "task_id")
+        if self.order == AGED:
+            # Engines differ in the order of structures with NULL in them.
+            parts["rank"] = case((_ROW.rank.is_null(), UNRANKED), other=_ROW.rank)
+        return Struct(parts)
 
     def selection_query(
         self, rows: Select | Firsts, by: Sequence[str] = ("segment",), at_most: int | None = None
