@@ -308,7 +308,9 @@ class Queue:
             aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
                 order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
                 with `"fair"`).
-            unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0.
+            unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0: by an
+                ack, a delete or the end of its ttl; `truncate` and `drop` free all keys at once. Not with
+                `change_feed`. An ack is a MERGE then, and no deletion of a partition.
 
         Returns:
             The tube.

@@ -249,13 +249,14 @@ class Tube:
             utube: Its sub-queue.
             unique: Its key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
                 most one stored task of the tube has a key, in whatever state. The key is free when the
-                task is gone.
+                task is gone; in a tube with `unique_for` so many seconds later.
             timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
             The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds. If a
             stored task has the key, that task in its state, which this call has not changed: it
-            needs no free capacity, and counts no `put`.
+            needs no free capacity, and counts no `put`. If a task had the key that has gone less than
+            `unique_for` seconds ago, that task with the state DONE, and `None` for its data.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
@@ -1160,8 +1161,8 @@ class Tube:
         expired.
 
         Commits: 1 (metadata only); more if others move tasks at the same time; 1 more if states
-        have changed by time; none if the tube is empty. Conflicts with commits that change tasks,
-        never with a put.
+        have changed by time; 1 more to free keys that stay in use by `unique_for`; none if the tube is
+        empty. Conflicts with commits that change tasks, never with a put.
         """
         self._verb(lambda: maintain.truncate(self._ctx))
 

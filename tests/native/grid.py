@@ -24,7 +24,7 @@ from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
 from tubeq_spark.storage.tables.taken_gate import TAKEN_SEGMENT
-from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, TubeTable
+from tubeq_spark.storage.tables.tube_table import KEPT_KEY, KEY_SEGMENT, TubeTable
 from tubeq_spark.storage.tables.utube_locks import bucket_of as bucket_of_utube
 
 if TYPE_CHECKING:
@@ -277,6 +277,13 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
         yield row
     yield {"segment": TAKEN_SEGMENT, "tube": -TUBE, "task_id": 7}
     yield {"segment": KEY_SEGMENT, "tube": -TUBE, "task_id": 7, "owner": "unique"}
+    kept = {"tube": -TUBE, "state": KEPT_KEY, "created": NOW, "attempts": 1}
+    for number, end in enumerate((NOW - 1, NOW, NOW + 1, LATER, None)):
+        for task_id, key in enumerate(("a", "O'Neil", "17"), 900 + 3 * number):
+            segment = -41 - number % 2
+            yield kept | {
+                "segment": segment, "task_id": task_id, "unique": key, "expires_at": end,
+            }  # fmt: skip
 
 
 def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:

@@ -16,19 +16,33 @@ from tests.row_oracle import (
     PLAIN,
     SELECTIONS,
     TABLE,
+    ended_at,
     row_after,
     selects,
 )
-from tubeq_spark.model.changes import Event, Every, Lapsed, Move, Named, Remove, Take, errors_of
+from tubeq_spark.model.changes import (
+    Due,
+    Event,
+    Every,
+    Lapsed,
+    Move,
+    Named,
+    Remove,
+    Take,
+    errors_of,
+)
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.expression import FAIL, literal, row
-from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.rows_after import row_value, rows_after
 from tubeq_spark.storage.statement import Clause
-from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.storage.tables.row_clauses import clause_of, clauses_of, condition_of, kept_for_key
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from tubeq_spark.model.failures import Backoff
 
+#: For how long a key stays in use.
+FOR = 100 * US
 #: The same rows, kept as done.
 KEPT = [replace(row, state=TaskState.DONE) for row in GRID]
 
@@ -123,3 +137,37 @@ def test_change_when_there_are_no_rows_makes_none() -> None:
     take = CHANGES["taken"][0]
     assert isinstance(take, Take)
     assert rows_after([clause_of(TABLE, Every(), take)], []) == []
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+@pytest.mark.parametrize("backoff", [None, BACKOFF, PLAIN])
+@pytest.mark.parametrize("max_attempts", [None, 2])
+def test_row_when_it_ends_and_its_key_stays_in_use_is_kept_until_the_moment_that_is_written_by_hand(
+    by_time: bool, backoff: Backoff | None, max_attempts: int | None
+) -> None:
+    table = replace(TABLE, backoff=backoff, unique_for_us=FOR)
+    key = table.kept_key(NOW, by_time=by_time, max_attempts=max_attempts)
+    kept = kept_for_key(table, Remove(5, key=key))
+    assert kept is not None
+    until = row_value(kept["expires_at"], {})
+    rows = GRID
+    if by_time:
+        over = Due(NOW, over=True, max_attempts=max_attempts)
+        ends = row_value(condition_of(table, over), {})
+        rows = [each for each in GRID if ends(each)]
+
+    assert rows
+    for each in rows:
+        end = ended_at(each, NOW, max_attempts, backoff) if by_time else NOW
+        assert until(each) == end + FOR
+
+
+def test_row_when_it_ends_in_a_tube_that_keeps_keys_is_gone_with_a_key_or_without() -> None:
+    table = replace(TABLE, unique_for_us=FOR)
+    rows = [replace(each, unique="k" if each.task_id % 2 else None) for each in GRID]
+
+    clauses = clauses_of(table, Every(), Remove(5, key=table.kept_key(NOW)))
+
+    assert [clause.sets is None for clause in clauses] == [False, True]
+    assert rows_after(clauses[:1], rows) == [each for each in rows if each.unique is None]
+    assert rows_after(clauses, rows) == []

@@ -18,7 +18,13 @@ from tubeq_spark.model.times import us_from_seconds
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
-from tubeq_spark.verbs.maintain import compact, is_worth_compacting, remove_leftovers, sum_ended
+from tubeq_spark.verbs.maintain import (
+    compact,
+    fold_kept_keys,
+    is_worth_compacting,
+    remove_leftovers,
+    sum_ended,
+)
 from tubeq_spark.verbs.subqueue_limits import forget_moments
 from tubeq_spark.verbs.subqueue_locks import free_orphans
 
@@ -187,6 +193,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
         forget_moments(ctx, now_us)
     sum_ended(ctx)
     removed = remove_leftovers(ctx) if found.leftovers else 0
+    removed += fold_kept_keys(ctx)
     compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)
     if one_pass.remove_dead_files(own):

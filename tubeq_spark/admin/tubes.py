@@ -220,6 +220,7 @@ def make_context(
         record.options.change_feed,
         _optional_columns(record),
         record.options.backoff,
+        record.options.unique_for_us,
     )
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:

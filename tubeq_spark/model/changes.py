@@ -108,16 +108,36 @@ Which: TypeAlias = Every | Named | InSegments | Due | Lapsed | Takeable | Buried
 
 
 @dataclass(frozen=True, slots=True)
+class KeptKey:
+    """How long the key of a task that ends stays in use.
+
+    Attributes:
+        for_us: How long after the end.
+        now_us: The moment of the end or, by time, the moment up to which time is written down.
+        by_time: Whether time has ended the task, and so perhaps earlier.
+        max_attempts: Of the tube, where time has ended it.
+    """
+
+    for_us: int
+    now_us: int
+    by_time: bool = False
+    max_attempts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """A row goes: by an ack, or, with a segment for gone rows, by something else.
 
     Attributes:
-        gone: A fresh segment for rows that the feed of changes must not take for acked.
+        gone: A fresh segment for rows that the feed of changes must not take for acked, or whose keys
+            stay in use.
         event: What the feed notes of them; `None`: nothing.
+        key: How long their keys stay in use; `None`: they are free at once.
     """
 
     gone: int | None = None
     event: Event | None = None
+    key: KeptKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +320,7 @@ def errors_of(change: Change) -> Mapping[int, str] | None:
 def segments_of(change: Change) -> list[int]:
     """The fresh segments that rows move to."""
     match change:
-        case Remove(gone, _):
+        case Remove(gone):
             return [] if gone is None else [gone]
         case GiveBack() | Delay() | Become():
             return [change.dest]

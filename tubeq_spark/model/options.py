@@ -75,6 +75,11 @@ class TubeOptions(Mapping[str, Any]):
         """`aging` in microseconds, at most a hundred years; `None`: waiting weighs nothing."""
         return None if self.aging is None else round(min(self.aging, FOREVER_S) * US)
 
+    @property
+    def unique_for_us(self) -> int | None:
+        """`unique_for` in microseconds, at most a hundred years; `None`: a key is free with the end of its task."""
+        return round(min(self.unique_for, FOREVER_S) * US) if self.unique_for else None
+
     def to_json(self) -> str:
         """Return the options as JSON text for the registry, without those that format 1 lacks and need not have."""
         options = asdict(self)
@@ -216,6 +221,8 @@ def _fitting(options: TubeOptions) -> TubeOptions:
     """
     if options.aging is not None and options.order == "fair":
         validation.refuse("order", options.order, "'fifo' in a tube with aging")
+    if options.unique_for is not None and options.change_feed:
+        validation.refuse("unique_for", options.unique_for, "absent in a tube with a change feed")
     return options
 
 

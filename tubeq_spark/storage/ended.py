@@ -56,21 +56,24 @@ class Ended:
     Attributes:
         tube: The id of the tube.
         count: How many, where the statement changes all that it names or nothing; `None`: as many as
-            the rows that it deletes.
+            the rows that it deletes, and those that it keeps for their keys.
         removed_in_feed: The segment that their rows move to, and nothing else; `None`: they are deleted.
+        kept_in: The segment of those that it keeps for their keys, and of nothing else; `None`: it keeps none.
     """
 
     tube: int
     count: int | None = None
     removed_in_feed: int | None = None
+    kept_in: int | None = None
 
     def __str__(self) -> str:
         """The text in the note of a commit of Spark."""
         if self.count is not None:
             return f" ended={self.tube}:{self.count}"
-        return f" ended={self.tube}:" + (
-            "deleted" if self.removed_in_feed is None else f"in:{self.removed_in_feed}"
-        )
+        if self.removed_in_feed is not None:
+            return f" ended={self.tube}:in:{self.removed_in_feed}"
+        beside = "" if self.kept_in is None else f"+in:{self.kept_in}"
+        return f" ended={self.tube}:deleted{beside}"
 
     def total(
         self, affected: Affected, version_under: Callable[[str], int | None]
@@ -89,13 +92,17 @@ class Ended:
         """How many have ended, of a statement that was decided on one version."""
         if not affected.total:
             return 0
-        return affected.deleted if self.count is None else self.count
+        return affected.deleted + affected.kept if self.count is None else self.count
 
 
 #: In the log the total of notes is multiplied by this. The difference makes room for writing the same total
 #: once more with a greater number, and a later moment: one that Spark has written is forgotten in the end.
 RENEWALS = 1 << 10
-_ENDED = re.compile(PATTERN + r" ended=(?P<tube>\d+):(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted)")
+_ENDED = re.compile(
+    PATTERN
+    + r" ended=(?P<tube>\d+):"
+    + r"(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted(?:\+in:(?P<kept>-?\d+))?)"
+)
 _READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
 #: The rows that a commit of Spark has deleted, as its metrics call them.
 _DELETED = ("numTargetRowsDeleted", "numDeletedRows")
@@ -109,11 +116,13 @@ class EndedNote:
         version: Of the commit.
         count: How many tasks have ended; `None`: it does not tell.
         removed_in_feed: The segment where their rows are, all that is there; `None`: they are deleted.
+        kept_in: The segment of more of them, all that is there; `None`: there are no more.
     """
 
     version: int
     count: int | None
     removed_in_feed: int | None = None
+    kept_in: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +191,8 @@ def _note(version: int, found: re.Match[str], metrics: Mapping[str, Any]) -> End
     if found["count"] is not None:
         return EndedNote(version, int(found["count"]))
     told = (int(metrics[name]) for name in _DELETED if name in metrics)
-    return EndedNote(version, next(told, None))
+    kept = found["kept"]
+    return EndedNote(version, next(told, None), kept_in=None if kept is None else int(kept))
 
 
 def _text(commit: Mapping[str, Any]) -> str:

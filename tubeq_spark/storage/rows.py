@@ -227,6 +227,15 @@ class SegmentSelection:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptKeys:
+    """Rows in a segment that are kept for the keys of ended tasks: how many, and of how many the time is over."""
+
+    segment: int
+    rows: int
+    over: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSpan:
     """A segment, its highest task id, and whether it is a lease segment."""
 

@@ -22,11 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """The number of rows that a statement changed."""
+    """The number of rows that a statement changed.
+
+    Attributes:
+        inserted: New rows.
+        updated: Changed rows.
+        deleted: Removed rows.
+        kept: Of the changed rows those that are of no tube from then on, as far as the engine counts them.
+    """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    kept: int = 0
 
     @property
     def total(self) -> int:

@@ -152,11 +152,13 @@ class OrderChoice(Generic[H]):
         tasks = self.tasks
         return self.ctx.writer.take(tasks.segments, self.shares, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: NamedTasks, moves: Mapping[int, int], lease: NewLease) -> Statement:
+    def exchange(
+        self, found: NamedTasks, moves: Mapping[int, int], lease: NewLease, removal: Remove
+    ) -> Statement:
         """The statement that moves them and removes what is acked; the rest of its lease segments moves."""
         acked: Which = Named() if moves else InSegments(found.segments)
         changes: list[tuple[Which, Change]] = [
-            (acked, Remove()),
+            (acked, removal),
             (Takeable(self.shares[-1].last, self.now_us), Take(self.shares, lease)),
         ]
         taken = (SettleRow(segment, None, chosen=not moves) for segment in self.tasks.segments)

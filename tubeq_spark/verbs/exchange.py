@@ -20,6 +20,7 @@ from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
 from tubeq_spark.verbs.most_taken import room
 from tubeq_spark.verbs.renew import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
+from tubeq_spark.verbs.settlement import acked
 from tubeq_spark.verbs.take import (
     begin_take,
     handed_out,
@@ -149,11 +150,13 @@ def _exchange(
         lease = new_lease(ctx, choice.owner, choice.begins_us)
         fresh = [] if found.whole else ctx.queue.session.segments(len(found.lease_segments))
         moves = dict(zip(found.lease_segments, fresh, strict=False))
+        removal = acked(ctx)
+        keyed = 0 if removal.key is None else sum(row.unique is not None for row in found.rows)
 
         def finish(affected: Affected) -> _Exchanged:
             # The ack stands, also where the take is undone: what comes next is then taken by itself.
             count = left.counted(affected)
-            count = replace(count, updated=count.updated - found.rest)
+            count = replace(count, updated=count.updated - found.rest - keyed)
             try:
                 taken = moved(choice, lease, count)
             except ConflictError:
@@ -170,6 +173,6 @@ def _exchange(
             rows.sort(key=lambda row: position_of(row, ctx.table.order))
             return _Exchanged(found, moves, [TakenRows(rows, lease) if rows else None], calls)
 
-        return Plan(left.passing(choice.exchange(found, moves, lease)), finish)
+        return Plan(left.passing(choice.exchange(found, moves, lease, removal)), finish)
 
     return run(ctx, take, "exchange", attempt)

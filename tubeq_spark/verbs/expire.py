@@ -21,6 +21,7 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.settlement import removed_by
 from tubeq_spark.verbs.subqueue_locks import free_ended, held_in
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
         held.update(held_in(ctx, lease_segments))
         dest, gone, *fresh = ctx.queue.session.segments(2 + len(lease_segments))
+        key = ctx.table.kept_key(now_us, by_time=True, max_attempts=ctx.max_attempts)
         given_back = GiveBack(
             dest,
             max_attempts=ctx.max_attempts,
@@ -90,7 +92,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             [
                 (
                     Due(now_us, over=True, kept=is_of_kept, max_attempts=ctx.max_attempts),
-                    Remove(gone, Event("ttl", now_us)),
+                    Remove(gone, Event("ttl", now_us), key),
                 ),
                 (Due(now_us), given_back),
             ],
@@ -104,12 +106,10 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             ctx.queue.held_tasks.forget(lease_segments)
             for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff, counted=False)
-            back, removed = affected.updated, affected.deleted
+            back, removed = affected.updated, removed_by(ctx, affected, gone)
             # Other updated rows: the rests of lease segments, and gone rows.
-            if lease_segments or ctx.table.change_feed:
+            if lease_segments or ctx.table.keeps_gone_rows:
                 back = ctx.reader.count_in(dest)
-            if ctx.table.change_feed:
-                removed = ctx.reader.count_in(gone)
             return _counted(ctx, _changed(groups, back, removed))
 
         return Plan(statement, finish)

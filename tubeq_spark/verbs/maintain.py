@@ -18,7 +18,7 @@ from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Move, Older, Remove
 from tubeq_spark.model.segments import within
-from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
@@ -59,7 +59,33 @@ def truncate(ctx: TubeContext) -> None:
         more, newest = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
         if not more:
             break
+    _free_keys(ctx)
     ctx.table_lock.wake_takes()
+
+
+def _free_keys(ctx: TubeContext) -> None:
+    """Free the keys of all tasks that have ended. At most one commit, none if no key is kept."""
+    if ctx.table.unique_for_us is None:
+        return
+
+    def attempt() -> Plan[None]:
+        segments = [each.segment for each in ctx.segment_reader.kept_keys(ctx.queue.now_us())]
+        if len(_counted_in(ctx, segments)) < len(segments):
+            raise Stale
+        if not segments:
+            return Plan(None, lambda _: None)
+        return Plan(ctx.writer.delete_segments(segments), lambda _: None)
+
+    ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
+
+
+def _counted_in(ctx: TubeContext, segments: list[int]) -> list[int]:
+    """Those of some segments whose ended tasks are added up: notes have their segments, not their number."""
+    if not segments:
+        return []
+    sum_ended(ctx)
+    uncounted = ctx.ended.uncounted()
+    return [segment for segment in segments if segment not in uncounted]
 
 
 def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Statement:
@@ -163,6 +189,43 @@ def _tiny(ctx: TubeContext) -> list[int]:
     return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
 
 
+def fold_kept_keys(ctx: TubeContext) -> int:
+    """Remove rows that were kept for keys and whose time is over, and merge tiny segments of them.
+
+    A segment is rewritten when half of its rows are over. At most one commit beside a sum of ended tasks;
+    it gives up if a rival comes first.
+
+    Returns:
+        How many rows were removed.
+    """
+    if ctx.table.unique_for_us is None:
+        return 0
+    config = ctx.queue.config
+
+    def attempt() -> Plan[int]:
+        now_us = ctx.queue.now_us()
+        found = ctx.segment_reader.kept_keys(now_us)
+        segments = [each.segment for each in found if 2 * each.over >= each.rows]
+        tiny = [
+            each.segment
+            for each in found
+            if each.rows <= config.fold_rows and 2 * each.over < each.rows
+        ]
+        if len(tiny) > config.fold_segments:
+            segments += tiny
+        segments = _counted_in(ctx, segments)
+        if not segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
+        return Plan(statement, lambda affected: affected.deleted)
+
+    try:
+        return ctx.queue.loop_without_retry.run("fold", ctx.table_lock, attempt)
+    except ConflictError:
+        return 0
+
+
 def compact_at_times(ctx: TubeContext) -> None:
     """Compact after a verb that made a segment, on engines that count small files cheaply.
 
@@ -172,6 +235,7 @@ def compact_at_times(ctx: TubeContext) -> None:
     try:
         if is_worth_compacting(ctx, tables.small_files(ctx.table.name, rows, _TINY_BYTES, _EVERY)):
             compact(ctx)
+            fold_kept_keys(ctx)
     except TubeqError:
         log.warning("tube %s was not compacted", ctx.record.name, exc_info=True)
 

@@ -199,7 +199,7 @@ def _statement(
 
 
 def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
-    """The tasks that have some keys; `None` if one of them has ended and is still stored."""
+    """The tasks that have some keys, or had them a while ago; `None` if one of them has ended and is still stored."""
     there: dict[str, StoredTask] = {}
     for row in ctx.unique_keys.find(keys):
         seen = ctx.seen(row, now_us)
@@ -207,6 +207,9 @@ def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, 
             return None
         if seen.unique is not None:
             there[seen.unique] = seen
+    # After the tasks: one that ends in between is among the one or the other.
+    for row in ctx.unique_keys.kept(set(keys).difference(there), now_us):
+        there.setdefault(row.unique or "", row)
     return there
 
 
@@ -499,11 +502,14 @@ def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> 
         if put.unique is None:
             return _of_table(ctx, put, None)
         wanted = pc.unique(put.unique).drop_null().to_pylist()
-        keys = ctx.unique_keys.look(identity)
-        there = ctx.unique_keys.among(wanted, ctx.queue.now_us(), ctx.max_attempts)
+        keys, now_us = ctx.unique_keys.look(identity), ctx.queue.now_us()
+        there = ctx.unique_keys.among(wanted, now_us, ctx.max_attempts)
         if there.column("state").null_count:
             return None
-        return _of_table(ctx, put.with_new_keys(there.column("unique")), keys)
+        used, kept = there.column("unique"), ctx.unique_keys.kept_among(wanted, now_us)
+        if kept is not None:
+            used = pa.chunked_array([*used.chunks, *kept.chunks], used.type)
+        return _of_table(ctx, put.with_new_keys(used), keys)
 
     put_all = put_rows(ctx, choose, identity, ctx.queue.loop, appends=identity is not None)
     return put_all or NOTHING

@@ -309,7 +309,7 @@ def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
     apart = "tubeq_key, CASE WHEN tubeq_key IS NULL THEN tubeq_order END"
     place = f"row_number() OVER (PARTITION BY {apart} ORDER BY tubeq_order) AS tubeq_place"
     firsts = numbered.selectExpr("*", place).where("tubeq_place = 1")
-    stored = ctx.frames.keys(frame.df.sparkSession)
+    stored = ctx.frames.keys(frame.df.sparkSession, ctx.queue.now_us())
     new = firsts.join(stored, F.expr("tubeq_key = tubeq_stored"), "left_anti")
     df = read_alike(new.orderBy("tubeq_order").selectExpr(*columns))
     return replace(frame, df=df, counted=_count(ctx, df, frame.payload, checked=True))

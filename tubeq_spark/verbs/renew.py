@@ -25,7 +25,7 @@ from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.settlement import NamedRows, WholeSegments, settlement
+from tubeq_spark.verbs.settlement import NamedRows, WholeSegments, removed_by, settlement
 from tubeq_spark.verbs.subqueue_locks import free_held
 
 if TYPE_CHECKING:
@@ -148,12 +148,15 @@ def _renewal(
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
     # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
+    key = ctx.table.kept_key(lease.at_us, by_time=True, max_attempts=ctx.max_attempts)
     statement = ctx.writer.settle_segments(
-        moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), Renew(moves, lease))
+        moves,
+        (Lapsed(lease.at_us), Remove(gone, Event("ttl"), key)),
+        (Every(), Renew(moves, lease)),
     )
 
     def finish(affected: Affected) -> list[T | None]:
-        removed = ctx.reader.count_in(gone) if ctx.table.change_feed else affected.deleted
+        removed = removed_by(ctx, affected, gone)
         results = [
             None
             if batch is None

@@ -92,7 +92,7 @@ def _removed(
     ctx: TubeContext, found: NamedTasks, event: Event | None, finish: Callable[[], list[Task]]
 ) -> Plan[list[Task]]:
     """Remove the named tasks; one commit, and one to the utube locks."""
-    if not found.whole:
+    if not found.whole or ctx.table.unique_for_us is not None:
         confirm(ctx, found)
     settled = removal(ctx, found, event)
     # A task that was kept as done has already been counted.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.changes import Event, Which
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Statement
+    from tubeq_spark.storage.statement import Affected, Statement
 
 C = TypeVar("C", bound=Change)
 #: What the statement's source has beside each row that it names.
@@ -149,14 +149,28 @@ def removal(
     ctx: TubeContext, selection: Selection, event: Event | None = None
 ) -> Settlement[Remove]:
     """Remove tasks: by an ack, or with an event for the change feed."""
-    in_feed = event is not None and ctx.table.change_feed
-    if not selection.whole or len(selection.lease_segments) != 1 or in_feed:
+    key = ctx.table.kept_key(ctx.queue.now_us())
+    keeps = key is not None or (event is not None and ctx.table.change_feed)
+    if not selection.whole or len(selection.lease_segments) != 1 or keeps:
+        is_ack = event is None and key is None
         return settlement(
-            ctx, selection, lambda dest, _: Remove() if event is None else Remove(dest, event)
+            ctx, selection, lambda dest, _: Remove() if is_ack else Remove(dest, event, key)
         )
     (lease_segment,) = selection.lease_segments
     statement = ctx.writer.delete_lease_segment(lease_segment)
     return Settlement(_counted(statement, selection), Remove(), {})
+
+
+def acked(ctx: TubeContext) -> Remove:
+    """What becomes of tasks that are acked."""
+    key = ctx.table.kept_key(ctx.queue.now_us())
+    return Remove() if key is None else Remove(ctx.queue.session.segments(1)[0], key=key)
+
+
+def removed_by(ctx: TubeContext, affected: Affected, gone: int) -> int:
+    """How many tasks a statement has ended that removes rows, or moves them to a segment of gone rows."""
+    kept = ctx.reader.count_in(gone) if ctx.table.keeps_gone_rows else 0
+    return affected.deleted + kept
 
 
 def _counted(statement: Statement, selection: Selection) -> Statement:

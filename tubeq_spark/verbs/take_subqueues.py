@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
+    from tubeq_spark.model.changes import Remove
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
@@ -326,7 +327,9 @@ class SubqueueChoice(Generic[H]):
         shares = shares_of(tasks.places, self.acquired)
         return statements.take(tasks.segments, shares, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: NamedTasks, _moves: Mapping[int, int], lease: NewLease) -> Statement:
+    def exchange(
+        self, found: NamedTasks, _moves: Mapping[int, int], lease: NewLease, removal: Remove
+    ) -> Statement:
         """The statement that moves them and removes what is acked, which are whole lease segments."""
         return self.ctx.subqueue_writer.exchange(
             _acked(found),
@@ -336,6 +339,7 @@ class SubqueueChoice(Generic[H]):
             lease,
             self.now_us,
             self.tasks.count + len(found.rows),
+            removal,
         )
 
     def undone(self) -> bool:

@@ -76,6 +76,8 @@ TUBES = {
 }
 #: A tube whose tasks have keys.
 KEYED = replace(table_of("task_id"), optional=tuple(OPTIONAL_COLUMNS))
+#: A tube whose keys stay in use for a while.
+KEPT = replace(KEYED, unique_for_us=100 * US)
 #: A tube with aging.
 AGED_TUBE = replace(table_of(*AGED), optional=tuple(OPTIONAL_COLUMNS))
 NEW_ROWS = empty(insert_schema(None))

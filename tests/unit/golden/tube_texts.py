@@ -13,6 +13,7 @@ from tests.unit.golden.sample_values import (
     AGED_TUBE,
     DATA_FRAME,
     HEADROOM,
+    KEPT,
     KEYED,
     LATER,
     LEASE,
@@ -118,6 +119,7 @@ def tube_cases() -> Iterator[Case]:
     yield from all_takes()
     yield from counting_of_many()
     yield from keys(KEYED)
+    yield from kept_keys(KEPT)
     yield from with_backoff()
 
 
@@ -166,6 +168,67 @@ def keys(table: TubeTable) -> Iterator[Case]:
                     keys=KeyState(7, False, None),
                 ),
             )
+
+
+def kept_keys(table: TubeTable) -> Iterator[Case]:
+    """What differs in a tube whose keys stay in use for a while."""
+    reader = lambda made: UniqueKeys(made.engine, table, TubeReader(made.engine, table))  # noqa: E731
+    for said, some in {"two": ["a", "O'Neil"], f"{MANY}": [str(n) for n in range(MANY)]}.items():
+        yield Case(f"UniqueKeys.kept: {said}", lambda made, some=some: reader(made).kept(some, NOW))
+        yield Case(
+            f"UniqueKeys.kept_among: {said}",
+            lambda made, some=some: reader(made).kept_among(some, NOW),
+            [[{"unique": "a"}]],
+        )
+    yield Case(
+        "SegmentReader.kept_keys: all",
+        lambda made: SegmentReader(made.engine, table).kept_keys(NOW),
+        [[{"segment": -41, "rows": 5, "over": 2}]],
+    )
+    removed = Remove(-41, key=table.kept_key(NOW))
+    ended = table.kept_key(NOW, by_time=True, max_attempts=3)
+    expired = Remove(-41, Event("ttl", NOW), ended)
+    with_backoff = replace(table, backoff=BACKOFF)
+    for of, title, change in (
+        (table, "acked", removed),
+        (table, "ended by time", expired),
+        (with_backoff, "ended by time, a backoff", expired),
+    ):
+        yield statements(
+            of,
+            f"settle: {title}, and its key is kept",
+            lambda make, change=change: make.settle(
+                [SettleRow(-5, 11), SettleRow(-5, 12, chosen=False)],
+                [(Named(), change)],
+                {-5: -31},
+            ),
+        )
+    yield statements(
+        table,
+        "settle_segments: all acked, and their keys are kept",
+        lambda make: make.settle_segments([-5], (Every(), removed)),
+    )
+    yield statements(table, "drain: kept keys", lambda make: make.drain(NOW))
+    yield statements(
+        table, "fold_kept_keys: two", lambda make: make.fold_kept_keys([-41, -42], -43, NOW)
+    )
+    for said in ("sub-queues of two segments", "tasks by their ids"):
+        yield Case(
+            f"SubqueueWriter.exchange: {said}, and their keys are kept",
+            lambda made, said=said: SubqueueWriter(table, made.fresh).exchange(
+                ACKED[said], [10], shares()["one"], -31, LEASE, NOW, 5, removed
+            ),
+        )
+    notes = [EndedNote(5, 2, kept_in=-41), EndedNote(6, None, kept_in=-42), EndedNote(7, 3)]
+    for method in ("count", "sum", "uncounted"):
+        yield Case(
+            f"EndedTasks.{method}: kept keys",
+            lambda made, method=method: getattr(
+                EndedTasks(made.engine, table, made.fresh, 30), method
+            )(),
+            [[{"n": 4}], [{"n": 5}]],
+            ended=EndedLog(3, 5 * RENEWALS, 0, notes, 7),
+        )
 
 
 def with_backoff() -> Iterator[Case]:

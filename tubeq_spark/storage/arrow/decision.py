@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tubeq_spark.storage.arrow.columns import Partition
-    from tubeq_spark.storage.statement import Statement
+    from tubeq_spark.storage.statement import Clause, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class StatementOutcome:
             sum(n for i, n in applied.items() if chosen[i].inserts),
             sum(n for i, n in applied.items() if not chosen[i].inserts and chosen[i].sets),
             sum(n for i, n in applied.items() if chosen[i].sets is None),
+            sum(n for i, n in applied.items() if _gives_away(chosen[i])),
         )
 
     def inserted(self) -> pa.Table:
@@ -129,6 +130,11 @@ class StatementOutcome:
             msg = "two rows of a source are about one row of the table"
             raise DuplicateError(msg)
         return pa.concat_tables([rows, self._found.filter(is_new)])
+
+
+def _gives_away(clause: Clause) -> bool:
+    """Whether rows are given to no tube: they have ended, and are kept for their keys."""
+    return not clause.inserts and "tube" in (clause.sets or {})
 
 
 def _are_distinct(numbers: pa.ChunkedArray) -> bool:

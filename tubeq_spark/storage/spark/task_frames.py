@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark.model.states import TRANSITIONS
+from tubeq_spark.storage.expression import all_of, row
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.spark.history import read_history
 from tubeq_spark.storage.spark.quoting import bigint, limited, string
@@ -88,13 +89,16 @@ class TaskFrames:
             self._table.name,
         )
 
-    def keys(self, session: SparkSession) -> DataFrame:
-        """The keys of the stored tasks, in a session that may join them with a frame of its own."""
+    def keys(self, session: SparkSession, now_us: int) -> DataFrame:
+        """The keys that are in use at a moment, in a session that may join them with a frame of its own."""
+        used = self._table.mine()
+        if self._table.unique_for_us is not None:
+            used |= self._table.is_kept_key() & predicates.is_alive(now_us)
         self.engine.prepare(self._table.name)
         with self.engine.reading():
             return session.sql(
                 f"SELECT {identifier('unique')} AS tubeq_stored FROM {self._table.name} "
-                f"WHERE {text_of(self._table.mine())} AND {identifier('unique')} IS NOT NULL"
+                f"WHERE {text_of(all_of(used, row().unique.is_not_null()))}"
             )
 
     def history(self, limit: int) -> DataFrame:

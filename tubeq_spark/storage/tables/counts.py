@@ -189,6 +189,11 @@ class EndedTasks:
         found = self._engine.tables.ended_log(self._table.name, self._table.id)
         return found.native + self._told(found)
 
+    def uncounted(self) -> set[int]:
+        """The segments of rows kept for keys that notes count which nobody has added up."""
+        found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
+        return {note.kept_in for note in found.notes if note.kept_in is not None}
+
     def sum(self) -> Append | None:
         """The commit that adds up the notes; `None` if there are no new ones.
 
@@ -221,13 +226,17 @@ class EndedTasks:
 
     def _ended_by(self, note: EndedNote) -> int:
         if note.removed_in_feed is not None:
-            gone = (row().segment == note.removed_in_feed) & (row().tube == -self._table.id)
-            rows = self._engine.rows(Select(self._table.name, {"n": count()}, gone))
-            return int(rows[0]["n"])
+            return self._gone_in(note.removed_in_feed)
         if note.count is None:
             log.warning(
                 "version %d of %s does not say how many tasks it has ended",
                 note.version,
                 self._table.name,
             )
-        return note.count or 0
+        kept = 0 if note.kept_in is None else self._gone_in(note.kept_in)
+        return (note.count or 0) + kept
+
+    def _gone_in(self, segment: int) -> int:
+        """The rows of tasks that have ended in a segment."""
+        gone = (row().segment == segment) & (row().tube == -self._table.id)
+        return int(self._engine.rows(Select(self._table.name, {"n": count()}, gone))[0]["n"])

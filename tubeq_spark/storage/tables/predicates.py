@@ -60,7 +60,8 @@ def _due(moment: Column, now_us: int) -> Expression:
     return moment <= at(now_us)
 
 
-def _alive(now_us: int, of: Row) -> Expression:
+def is_alive(now_us: int, of: Row = _ROW) -> Expression:
+    """Its life has not ended."""
     return of.expires_at.is_null() | (of.expires_at > at(now_us))
 
 
@@ -77,7 +78,7 @@ def _waits_no_more(now_us: int, of: Row) -> Expression:
 
 def is_takeable(now_us: int, of: Row = _ROW) -> Expression:
     """Effectively ready, and not in a lease segment."""
-    return _waits_no_more(now_us, of) & _alive(now_us, of)
+    return _waits_no_more(now_us, of) & is_alive(now_us, of)
 
 
 def is_ready(
@@ -95,12 +96,12 @@ def is_ready(
     if max_attempts is not None:
         ended &= of.attempts < integer(max_attempts)
     # An engine plans each part of a condition separately, so common parts are factored out.
-    return (_waits_no_more(now_us, of) | ended) & _alive(now_us, of)
+    return (_waits_no_more(now_us, of) | ended) & is_alive(now_us, of)
 
 
 def is_buried(now_us: int, of: Row = _ROW) -> Expression:
     """Buried, and its ttl has not ended."""
-    return _one_of([TaskState.BURIED], of) & _alive(now_us, of)
+    return _one_of([TaskState.BURIED], of) & is_alive(now_us, of)
 
 
 def is_over(
@@ -111,13 +112,13 @@ def is_over(
 ) -> Expression:
     """Its ttl has ended (perhaps its lease or delay has not)."""
     if backoff is None:
-        return ~_alive(now_us, of)
+        return ~is_alive(now_us, of)
     after = all_of(
         of.next_event.is_not_null(),
         _has_failed(now_us, max_attempts, of),
         _outlives(now_us, backoff, of, of.next_event),
     )
-    return ~(_alive(now_us, of) | after)
+    return ~(is_alive(now_us, of) | after)
 
 
 def has_lease_ended(now_us: int, of: Row = _ROW) -> Expression:
@@ -135,6 +136,20 @@ def _outlives(now_us: int, backoff: Backoff, of: Row, ended: Expression) -> Expr
     """It lived at the end of its lease, and lives at a moment, by a life that has grown by its backoff."""
     lives = (of.expires_at > ended) & (Micros(of.expires_at) + backoff_us(backoff, of) > now_us)
     return of.expires_at.is_null() | lives
+
+
+def ended_us(
+    now_us: int, max_attempts: int | None, backoff: Backoff | None, of: Row = _ROW
+) -> Expression:
+    """When time has ended a task whose life is over, in microseconds: a lease or a delay lasts longer than a life."""
+    held = _one_of(list(_HOLDING), of)
+    branches: list[tuple[Expression, Expression]] = [
+        (held, Greatest((Micros(of.expires_at), Micros(of.next_event))))
+    ]
+    if backoff is not None:
+        longer = _has_failed(now_us, max_attempts, of) & (of.expires_at > of.next_event)
+        branches.insert(0, (longer, Micros(of.expires_at) + backoff_us(backoff, of)))
+    return case(*branches, other=Micros(of.expires_at))
 
 
 def backoff_us(backoff: Backoff, of: Row = _ROW) -> Expression:
@@ -232,7 +247,7 @@ def _effective_with_backoff(
     held, ended = lasts, Case(((lasts, at(now_us)),), of.next_event) if over else of.next_event
     if over:
         held &= of.owner.not_in(over)
-    is_taken, is_over, gone = of.state == taken, ~_alive(now_us, of), null(Type.STRING)
+    is_taken, is_over, gone = of.state == taken, ~is_alive(now_us, of), null(Type.STRING)
     branches: list[tuple[Expression, Expression]] = [
         (is_taken & held, literal(taken)),
         ((of.state == delayed) & lasts, literal(delayed)),
@@ -241,7 +256,7 @@ def _effective_with_backoff(
     if max_attempts is not None:
         worn = is_taken & (of.attempts >= integer(max_attempts))
         branches += [(worn & is_over, gone), (worn, literal(TaskState.BURIED.value))]
-    lives = _alive(now_us, of) | _outlives(now_us, backoff, of, ended)
+    lives = is_alive(now_us, of) | _outlives(now_us, backoff, of, ended)
     waits = Micros(ended) + backoff_us(backoff, of) > now_us
     branches += [(is_taken & ~lives, gone), (is_taken & waits, literal(delayed))]
     branches += [

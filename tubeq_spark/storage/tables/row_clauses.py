@@ -28,6 +28,7 @@ from tubeq_spark.model.changes import (
 from tubeq_spark.model.failures import LEASE_ENDED, Backoff
 from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.expression import (
+    FALSE,
     TRUE,
     Concat,
     Literal,
@@ -44,6 +45,7 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.tube_table import KEPT_KEY
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -72,6 +74,41 @@ def _nobodys() -> dict[str, Expression]:
 def clause_of(table: TubeTable, which: Which, change: Change) -> Clause:
     """What becomes of some rows of a tube, as a clause of a statement."""
     return Clause(_sets(table, change), condition_of(table, which))
+
+
+def clauses_of(table: TubeTable, which: Which, change: Change) -> list[Clause]:
+    """The same, of which a removal has two where keys stay in use: rows with a key are kept for it."""
+    clauses = [clause_of(table, which, change)]
+    kept = kept_for_key(table, change)
+    if kept is not None:
+        when = _T.unique.is_not_null()
+        where = condition_of(table, which)
+        clauses.insert(0, Clause(kept, when if where is TRUE else where & when))
+    return clauses
+
+
+def kept_for_key(table: TubeTable, change: Change) -> dict[str, Expression] | None:
+    """What becomes of a row that ends and has a key; `None`: what becomes of all others.
+
+    It is given to no tube, as the rows for a feed of changes are.
+    """
+    if not isinstance(change, Remove) or change.key is None or change.gone is None:
+        return None
+    key = change.key
+    until: Expression = at(plus(key.now_us, key.for_us))
+    if key.by_time:
+        ended = predicates.ended_us(key.now_us, key.max_attempts, table.backoff, _T)
+        until = Moment(ended + key.for_us)
+    return {
+        "segment": literal(change.gone),
+        "tube": literal(-table.id),
+        **_nobodys(),
+        "state": literal(KEPT_KEY),
+        # A NULL of the column's type, which may be a struct.
+        "data": case((FALSE, _T.data)),
+        "next_event": at(None),
+        "expires_at": until,
+    }
 
 
 def condition_of(table: TubeTable, which: Which) -> Expression:  # noqa: PLR0911  (one of each)
@@ -105,8 +142,8 @@ def _is_over(table: TubeTable, due: Due) -> Expression:
 def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # noqa: PLR0911  (one of each)
     """The columns that a change sets; `None`: the row is removed."""
     match change:
-        case Remove(gone, event):
-            return _removal(table, gone, event)
+        case Remove():
+            return _removal(table, change.gone, change.event)
         case GiveBack():
             return _given_back(table, change)
         case Delay():

@@ -16,7 +16,7 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import SegmentSpan, Waiting
+from tubeq_spark.storage.rows import KeptKeys, SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
@@ -57,6 +57,16 @@ class SegmentReader:
             )
         )
         return [SegmentSpan(r["segment"], r["last"], r["in_lease_segment"]) for r in found]
+
+    def kept_keys(self, now_us: int) -> list[KeptKeys]:
+        """All segments with rows that are kept for the keys of ended tasks."""
+        over = count_if(~predicates.is_alive(now_us))
+        columns = {"segment": _ROW.segment, "rows": count(), "over": over}
+        where = self._table.is_kept_key()
+        found = self._engine.rows(
+            Select(self._table.name, columns, where, by=["segment"], order=["segment"], skips=())
+        )
+        return [KeptKeys(each["segment"], each["rows"], each["over"]) for each in found]
 
     def tiny_segments(self, rows: int, most: int) -> list[int]:
         """Segments of at most `rows` tasks, none taken, in the order of their tasks.

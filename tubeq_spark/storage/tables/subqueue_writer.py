@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.model.changes import Remove
 from tubeq_spark.model.tube_types import AGED, UNRANKED
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
@@ -26,7 +27,7 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import taking
+from tubeq_spark.storage.tables.row_clauses import kept_for_key, taking
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
 _T, _S = row("t"), row("s")
+#: What becomes of what is acked, where keys are free with it.
+_ACK = Remove()
 #: The types of the columns that a position is compared by.
 _KEYS = {"pri": Type.INT, "rank": Type.BIGINT}
 
@@ -137,6 +140,7 @@ class SubqueueWriter:
         lease: NewLease,
         now_us: int,
         size: int,
+        removal: Remove = _ACK,
     ) -> Statement:
         """Remove whole lease segments, and move takeable rows of sub-queues to a fresh one.
 
@@ -149,6 +153,7 @@ class SubqueueWriter:
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it changes, about.
+            removal: What becomes of what is acked.
         """
         operation_id = self._fresh()
         gone = dict.fromkeys(each.segment for each in acked)
@@ -159,13 +164,16 @@ class SubqueueWriter:
         named = [each.task_id for each in acked if each.task_id is not None]
         utube: Expression = _T.utube
         is_acked: Expression = TRUE
+        acks = _S.acked.is_not_null()
+        kept = kept_for_key(self._table, removal)
         clauses = [
-            Clause(None, _S.acked.is_not_null()),
+            *([] if kept is None else [Clause(kept, acks & _T.unique.is_not_null())]),
+            Clause(None, acks),
             self._fail_if_fenced,
             Clause(taking(self._table, literal(lease_segment), lease, _S.claim)),
             Clause(
                 {"segment": FAIL},
-                _S.acked.is_not_null() & ~_S.task_id.same_as(_UNNAMED),
+                acks & ~_S.task_id.same_as(_UNNAMED),
                 inserts=True,
             ),
         ]
@@ -175,7 +183,7 @@ class SubqueueWriter:
             unnamed = _T.segment.is_in(gone) & _T.task_id.not_in(named)
             utube = case((unnamed, null(Type.STRING)), other=_T.utube)
             is_acked = case((unnamed, _UNNAMED), other=_T.task_id) == _S.task_id
-            guard = _S.acked.is_not_null() & (_S.task_id == _UNNAMED)
+            guard = acks & (_S.task_id == _UNNAMED)
             clauses.insert(0, Clause({"task_id": FAIL}, guard))
         near = [*gone, *segments, lease_segment, *fences]
         return Statement(
@@ -192,10 +200,10 @@ class SubqueueWriter:
             operation_id,
             _T.segment,
             Rows(self._shares | {"acked": Type.BIGINT}, rows),
-            partitions_of(near),
+            partitions_of(near, removal),
             size,
             size,
-            Ended(self._table.id),
+            Ended(self._table.id, kept_in=removal.gone),
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.changes import KeptKey
 from tubeq_spark.model.tube_types import AGED, UNRANKED, OrderPosition
 from tubeq_spark.storage.expression import Seconds, Type, any_of, case, null, row, small
 from tubeq_spark.storage.query import (
@@ -36,6 +37,8 @@ SEGMENT_0 = 0
 KEY_SEGMENT = -(1 << 63) + 1
 #: All segments without a task.
 OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT)
+#: State of a row that is kept for the key of a task that has ended: no task's.
+KEPT_KEY = "u"
 _ROW = row()
 
 _SHOWN = {
@@ -66,6 +69,7 @@ class TubeTable:
         change_feed: Whether statements note what they do, for the feed of changes.
         optional: Which of `schema.OPTIONAL_COLUMNS` it has: none, or all of them.
         backoff: The delays of its failed tasks: a lease that has ended counts as an error.
+        unique_for_us: How long the key of a task stays in use after its end; `None`: it is free at once.
     """
 
     name: str
@@ -75,6 +79,20 @@ class TubeTable:
     change_feed: bool = False
     optional: tuple[str, ...] = ()
     backoff: Backoff | None = None
+    unique_for_us: int | None = None
+
+    @property
+    def keeps_gone_rows(self) -> bool:
+        """Whether rows of tasks that have ended may stay for a while: then an end may be an update."""
+        return self.change_feed or self.unique_for_us is not None
+
+    def kept_key(
+        self, now_us: int, *, by_time: bool = False, max_attempts: int | None = None
+    ) -> KeptKey | None:
+        """How long the keys of tasks that end stay in use; arguments as of `KeptKey`."""
+        if self.unique_for_us is None:
+            return None
+        return KeptKey(self.unique_for_us, now_us, by_time, max_attempts)
 
     @property
     def inserted(self) -> dict[str, pa.DataType]:
@@ -93,6 +111,10 @@ class TubeTable:
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of this tube, without leftovers of a dropped one of the same name."""
         return of.tube == self.id
+
+    def is_kept_key(self, of: Row = _ROW) -> Expression:
+        """Rows of tasks of this tube that have ended, kept for their keys."""
+        return (of.tube == -self.id) & (of.state == KEPT_KEY)
 
     def select(
         self,

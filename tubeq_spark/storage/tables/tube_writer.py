@@ -43,7 +43,7 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.rows import stored_column, stored_rows
 from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, SettleRow, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import clause_of, condition_of, taking
+from tubeq_spark.storage.tables.row_clauses import clause_of, clauses_of, condition_of, taking
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
@@ -167,6 +167,19 @@ class TubeWriter:
             partitions=partitions_of(segments),
         )
 
+    def fold_kept_keys(self, segments: Sequence[int], dest: int, now_us: int) -> Statement:
+        """Remove the rows in some segments that were kept for keys until a moment, and move the others to a fresh one."""
+        operation_id = self._fresh()
+        return Statement(
+            self._table.name,
+            all_of(_T.segment.is_in([*segments, operation_id]), self._table.is_kept_key(_T)),
+            [Clause(None, ~predicates.is_alive(now_us, _T)), Clause({"segment": literal(dest)})],
+            operation_id,
+            _T.segment,
+            ONE_ROW,
+            partitions_of([*segments, dest]),
+        )
+
     def drain(self, now_us: int) -> Statement:
         """Remove all rows and leave a tombstone, or fail if a task is taken.
 
@@ -177,11 +190,14 @@ class TubeWriter:
         # With a change feed a deleted row that was taken would be an ack.
         ended = clause_of(self._table, Every(), Remove(gone)).sets
         tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
+        rows = self._table.mine(_T)
+        if self._table.unique_for_us is not None:
+            rows |= self._table.is_kept_key(_T)
         return Statement(
             self._table.name,
             all_of(
                 _T.segment != operation_id,
-                self._table.mine(_T),
+                rows,
                 _S.is_tombstone == (_T.segment == SEGMENT_0),
             ),
             [
@@ -222,7 +238,9 @@ class TubeWriter:
         """
         operation_id = self._fresh()
         segments = list(dict.fromkeys([*(each.segment for each in rows), *moves.values()]))
-        clauses = [clause_of(self._table, which, change) for which, change in changes]
+        clauses = [
+            clause for which, change in changes for clause in clauses_of(self._table, which, change)
+        ]
         if any(each.complete for each in rows):
             clauses.insert(0, Clause({"task_id": FAIL}, _S.task_id == _UNNAMED))
         if moves:
@@ -265,9 +283,11 @@ class TubeWriter:
         """The tasks that such changes end: removed rows, or one that is kept as done."""
         for change in changes:
             match change:
-                case Remove(gone):
+                case Remove(gone, _, key):
                     return Ended(
-                        self._table.id, removed_in_feed=gone if self._table.change_feed else None
+                        self._table.id,
+                        removed_in_feed=gone if self._table.change_feed else None,
+                        kept_in=None if key is None else gone,
                     )
                 case Become(_, after) if after.state is TaskState.DONE:
                     return Ended(self._table.id, 1)

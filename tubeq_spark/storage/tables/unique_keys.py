@@ -5,6 +5,10 @@ knows of it. A put reads the sequence, then the tasks that have its keys. Its st
 one greater, and fails if it has changed: another put of the keys may have come between. Takes and acks only
 free keys, and never read the sequence.
 
+In a tube with `unique_for` the statement that ends a task keeps the row of its key for a while: with the
+negated id of the tube, in a state of its own. A put reads these rows after the tasks, so that it misses no
+task that ends in between.
+
 The sequence has a segment of its own. All other puts read segment 0 only, so they never conflict with puts
 of keys.
 """
@@ -13,15 +17,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.expression import Literal, Type, all_of, row
+from tubeq_spark.storage.expression import Literal, Type, all_of, literal, row
 from tubeq_spark.storage.query import Among, Select, count, named
-from tubeq_spark.storage.rows import KeyState
+from tubeq_spark.storage.rows import KeyState, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, OWN_SEGMENTS, TubeTable
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
 
@@ -94,6 +99,25 @@ class UniqueKeys:
         """Those of some keys that stored tasks have (`unique`), and the effective states of these (`state`)."""
         columns = {**named("unique"), "state": self._state(now_us, max_attempts)}
         return self._engine.arrow(self._table.select(columns, _has(keys)))
+
+    def kept(self, keys: Collection[str], now_us: int) -> list[StoredTask]:
+        """The rows that are kept for some of these keys at a moment, as tasks that are done."""
+        if not keys or self._table.unique_for_us is None:
+            return []
+        columns = {**columns_of(self._table.optional), "state": literal(TaskState.DONE.value)}
+        return stored_tasks(self._engine.arrow(self._kept(columns, keys, now_us)))
+
+    def kept_among(self, keys: Collection[str], now_us: int) -> pa.ChunkedArray | None:
+        """Those of some keys that rows are kept for at a moment; `None`: the tube keeps none."""
+        if self._table.unique_for_us is None:
+            return None
+        return self._engine.arrow(self._kept(named("unique"), keys, now_us)).column("unique")
+
+    def _kept(
+        self, columns: Mapping[str, Expression], keys: Collection[str], now_us: int
+    ) -> Select:
+        where = all_of(self._table.is_kept_key(), _has(keys), predicates.is_alive(now_us))
+        return Select(self._table.name, columns, where)
 
     def has_ended(self, now_us: int, max_attempts: int | None) -> bool:
         """Whether a task that has a key has ended, and is still stored."""
