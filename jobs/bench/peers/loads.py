@@ -38,6 +38,8 @@ __all__ = [
 _WARM_UP = 3
 #: The fewest tasks that a load can have.
 _LEAST = 100
+#: What the processes need, whatever queue it is.
+_IMPORTED = ["tubeq_spark.queue", "tubeq_spark.programs", "deltalake", "bench.peers.choosing"]
 #: Seconds for all processes to have started.
 _START = 120.0
 
@@ -82,11 +84,14 @@ class Load:
         verb: What they do.
         threads: In each process.
         processes: How many.
+        times: How many times as long as others it lasts. A worker takes the more ahead the longer it
+            has worked, and processes that wait for each other need several seconds for that.
     """
 
     verb: Verb
     threads: int
     processes: int = 1
+    times: int = 1
 
     def __str__(self) -> str:
         if self.processes == 1:
@@ -94,8 +99,8 @@ class Load:
         return f"{self.verb}, {self.processes} processes of {self.threads} threads"
 
 
-WORKERS = Load(Verb.WORK, 8)
-PROCESSES = Load(Verb.WORK, 8, 8)
+WORKERS = Load(Verb.WORK, 8, times=5)
+PROCESSES = Load(Verb.WORK, 8, 8, times=5)
 CONSUMERS = Load(Verb.CONSUME, 64)
 PUTTERS = Load(Verb.PUT, 32)
 LOADS = (WORKERS, PROCESSES, CONSUMERS, PUTTERS)
@@ -141,9 +146,10 @@ class Rates:
     def _add(self, peer: Peer, sizes: Sizes, batch: int, *, in_batches: bool) -> Done:
         peer.renew(0 if self.load.verb is Verb.PUT else sizes.tasks)
         measure = _alone if self.load.processes == 1 else _together
-        done = measure(peer, self.load, batch, sizes.seconds)
+        seconds = sizes.seconds * self.load.times
+        done = measure(peer, self.load, batch, seconds)
         if not done.tasks:
-            msg = f"{self.load}: {peer.name} did nothing in {sizes.seconds} s"
+            msg = f"{self.load}: {peer.name} did nothing in {seconds} s"
             raise BenchError(msg)
         self.rounds.setdefault((peer.name, in_batches), []).append(done)
         return done
@@ -247,7 +253,7 @@ def _together(peer: Peer, load: Load, batch: int, seconds: float) -> Done:
     """Run a load in processes of their own."""
     # With everything imported once, and no thread yet.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tubeq_spark.queue", "deltalake"])
+    context.set_forkserver_preload(_IMPORTED)
     begin = context.Barrier(load.processes + 1)
     answers: Answers[tuple[int, float, int]] = context.Queue()
     arguments = (peer, load, batch, seconds, begin, answers)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Beside", "measure"]
 
-_SIZES = Sizes(seconds=2.0, tasks=20_000, batch=100_000, few=1_000, many=2_000_000)
-_QUICK = Sizes(seconds=0.5, tasks=3_000, batch=10_000, few=1_000, many=20_000)
+_SIZES = Sizes(seconds=2.0, tasks=30_000, batch=100_000, few=1_000, many=2_000_000)
+_QUICK = Sizes(seconds=0.3, tasks=3_000, batch=10_000, few=1_000, many=20_000)
 
 
 @dataclass(slots=True)
