@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import queue
 import signal
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -132,7 +134,7 @@ class Rates:
         """Measure all queues in turns, this one first: it tells the size of the others' batches.
 
         Raises:
-            BenchError: One did nothing.
+            BenchError: One did nothing, or a process of it failed.
         """
         for _ in rounds:
             first = self._add(peers[0], sizes, 1, in_batches=False)
@@ -260,10 +262,14 @@ def _together(peer: Peer, load: Load, batch: int, seconds: float) -> Done:
     started = [context.Process(target=_run, args=arguments) for _ in range(load.processes)]
     for process in started:
         process.start()
-    begin.wait(_START)
-    versions, began = peer.commits(), time.monotonic()
-    begin.wait(_START)
-    told = [answers.get(timeout=seconds + _START) for _ in started]
+    try:
+        begin.wait(_START)
+        versions, began = peer.commits(), time.monotonic()
+        begin.wait(_START)
+        told = [answers.get(timeout=seconds + _START) for _ in started]
+    except (threading.BrokenBarrierError, queue.Empty):
+        msg = f"{load}: a process of {peer.name} did not start, or did not end"
+        raise BenchError(msg) from None
     for process in started:
         process.join()
     tasks, ends, counted = zip(*told, strict=True)
