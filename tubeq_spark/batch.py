@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     Settle: TypeAlias = Callable[[Sequence[int]], int]
 
 __all__ = ["Batch"]
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 #: Reasons of failed tasks of a batch that the log has.
@@ -155,10 +157,8 @@ class Batch:
             QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
-        self._ctx.queue.require_running()
-        read = self._ctx.reader.batch
-        return self._ctx.queue.uninterrupted(
-            lambda: read(self._held.take_id, self._held.owner, self.count)
+        return self._verb(
+            lambda: self._ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
         )
 
     def ack(self, df: DataFrame | Ids | None = None) -> int:
@@ -353,7 +353,7 @@ class Batch:
         def goes_on() -> bool:
             if stop():
                 return False
-            self._ctx.queue.uninterrupted(self._held.renew)
+            self._verb(self._held.renew)
             return True
 
         try:
@@ -389,8 +389,7 @@ class Batch:
         return df.where((df["task_id"] >= first) & (df["task_id"] <= last))
 
     def _ids(self) -> list[int]:
-        self._ctx.queue.require_running()
-        return self._ctx.queue.uninterrupted(self._held.ids)
+        return self._verb(self._held.ids)
 
     def _settle_trial(
         self, trial: Trial, delay: float | None = None, max_attempts: int | None = None
@@ -431,10 +430,12 @@ class Batch:
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
-        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
-        if not limits:
-            return set()
-        return self._ctx.queue.uninterrupted(lambda: self._held.worn(failed, min(limits)))
+
+        def worn() -> set[int]:
+            limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+            return self._held.worn(failed, min(limits)) if limits else set()
+
+        return self._verb(worn)
 
     def _fail(
         self,
@@ -480,9 +481,19 @@ class Batch:
     ) -> int:
         """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
         is_frame = hasattr(df, "sparkSession")
-        return self._ctx.queue.uninterrupted(
+        return self._verb(
             lambda: self._settled(event, df, make_change, error, **how), on_spark=is_frame
         )
+
+    def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
+        """Run a verb by the tube's newest record: a batch may be held longer than its options last."""
+
+        def by_newest_record() -> T:
+            self._ctx.queue.require_running()
+            self._current.look()
+            return verb()
+
+        return self._ctx.queue.uninterrupted(by_newest_record, on_spark=on_spark)
 
     def _settled(
         self,
@@ -492,7 +503,6 @@ class Batch:
         error: str | None,
         **how: bool,
     ) -> int:
-        self._ctx.queue.require_running()
         named, errors = (None, None) if df is None else self._named(df)
         if not self._held.is_left:
             if named:
