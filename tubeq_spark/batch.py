@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.errors import InvalidOptionError, NotTakenError
+from tubeq_spark.errors import InvalidOptionError, NotTakenError, TubeqError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
@@ -322,6 +322,8 @@ class Batch:
         Raises:
             NotTakenError: A lease has ended; nothing was acked, and the tasks are back in the tube.
             InvalidOptionError: A bad argument, or bad reasons.
+            StoreError: The tasks could not be read, or their leases not renewed. They are given back as if they
+                had never been taken; if that fails, too, the batch stays as it is.
 
         Commits: 1 if all is done; 1 for the released, 1 for the buried tasks, 1 for those that were not tried,
         and 1 for each renewal. Conflicts as `release`.
@@ -347,25 +349,29 @@ class Batch:
     ) -> Trial:
         """Call a handler with the batch, and with parts of it if it fails."""
 
-        def call(part: Sequence[int]) -> Any:
-            return self._called(handler, self._part(part[0], part[-1]))
+        def call(tasks: Any) -> Any:
+            return self._called(handler, tasks)
+
+        def part_of_ids(part: Sequence[int]) -> Any:
+            return self._blameless(lambda: self._part(part[0], part[-1]))
 
         def goes_on() -> bool:
             if stop():
                 return False
-            self._verb(self._held.renew)
+            self._blameless(lambda: self._verb(self._held.renew))
             return True
 
+        tasks = self._blameless(lambda: self._tasks)
         try:
-            result = self._called(handler, self._tasks)
+            result = call(tasks)
         except raises:
             raise
         except Exception as error:  # noqa: BLE001  (a handler may raise anything)
-            ids = self._ids()
+            ids = self._blameless(self._ids)
             if not halves:
                 return Trial(dict.fromkeys(ids, error), error=error)
             log.warning("a batch of %d tasks failed: %s", len(ids), reason_of(error))
-            return by_halves(ids, error, call, _failed_of, goes_on, raises)
+            return by_halves(ids, error, part_of_ids, call, _failed_of, goes_on, raises)
         return Trial(_failed_of(result, None))
 
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
@@ -375,6 +381,15 @@ class Batch:
         except FailedTasks as named:
             return named
         return self._evaluated(result) if has_reasons(result) else result
+
+    def _blameless(self, verb: Callable[[], T]) -> T:
+        """Read or renew tasks for a handler; no task is to blame if that fails, so none loses an attempt."""
+        try:
+            return verb()
+        except Exception:
+            with contextlib.suppress(TubeqError):
+                self._give_back()
+            raise
 
     @property
     def _tasks(self) -> Any:
@@ -406,8 +421,8 @@ class Batch:
         done = self.ack()
         return BatchReport(done, settled, len(buried | worn), untried, trial.error)
 
-    def _give_back(self, ids: Sequence[int]) -> int:
-        """Give back tasks as if they had not been taken."""
+    def _give_back(self, ids: Sequence[int] | None = None) -> int:
+        """Give back tasks as if they had not been taken; by default all that are left."""
 
         def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
             return lambda dest, _: GiveBack(

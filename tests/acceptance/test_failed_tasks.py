@@ -9,13 +9,23 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of
-from tubeq_spark import BatchReport, Bury, FailedTasks, InvalidOptionError, NotTakenError, PutItem
+from tubeq_spark import (
+    Batch,
+    BatchReport,
+    Bury,
+    FailedTasks,
+    InvalidOptionError,
+    NotTakenError,
+    PutItem,
+    StoreError,
+)
+from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.acceptance.support import NewTube
-    from tubeq_spark import Batch, Queue, Tube
+    from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
 TTR = 60.0
@@ -362,3 +372,55 @@ def test_process_of_a_batch_in_sub_queues_frees_them(new_tube: NewTube) -> None:
 
     assert report == BatchReport(4, 2)
     assert sorted(data_of(tube.take_many(9))) == [1, 5, 6]
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize(("halves", "fails_at"), [(True, 1), (True, 3), (False, 1)])
+def test_process_of_a_batch_when_its_tasks_cannot_be_read_raises_and_blames_no_task(
+    new_tube: NewTube, monkeypatch: pytest.MonkeyPatch, halves: bool, fails_at: int
+) -> None:
+    tube = new_tube("fifottl", max_attempts=2)
+    handler, reads = Handler(3), 0
+    table = Batch.table
+
+    def read(batch: Batch) -> pa.Table:
+        nonlocal reads
+        reads += 1
+        if reads == fails_at:
+            msg = "503"
+            raise StoreError(msg, passes=True)
+        return table.fget(batch)  # type: ignore[attr-defined]
+
+    def process() -> None:
+        with taken(tube, 4) as batch:
+            batch.process(handler, halves=halves)
+
+    monkeypatch.setattr(Batch, "table", property(read))
+    with pytest.raises(StoreError, match="503"):
+        process()
+
+    assert len(handler.batches) == fails_at - 1
+    assert [(task.data, task.attempts, task.error) for task in tube.tasks_by_state("r")] == [
+        (n, 0, None) for n in range(4)
+    ]
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_its_leases_cannot_be_renewed_raises_and_blames_no_task(
+    new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("utubettl", ttr=TTR, max_attempts=2)
+    tube.put_many([PutItem(n, utube=n) for n in range(4)])
+    handler = Handler(3)
+
+    def renew(_: HeldBatch) -> None:
+        msg = "503"
+        raise StoreError(msg, passes=True)
+
+    monkeypatch.setattr(HeldBatch, "renew", renew)
+    with pytest.raises(StoreError, match="503"), tube.take_arrow(4) as batch:
+        batch.process(handler)
+
+    assert handler.batches == [[0, 1, 2, 3]]
+    assert [(task.attempts, task.error) for task in tube.tasks_by_state("r")] == [(0, None)] * 4
+    assert len(tube.take_many(4)) == 4
