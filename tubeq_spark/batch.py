@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from array import array as IdArray
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -64,9 +65,11 @@ class Batch:
 
     Leaving the block acks the remaining tasks; an exception releases them with the exception as their
     error. `FailedTasks` as the exception releases those that it names, each with its own, acks the
-    rest, and goes no further. If no task was ready,
-    the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and its methods do
-    nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
+    rest, and goes no further. If it names a task that is not known to be of this batch, nobody can say
+    which tasks are done: the rest is given back as if it had never been taken, and the exception goes on.
+
+    If no task was ready, the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and
+    its methods do nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
     method releases the other tasks and raises `NotTakenError`.
 
     Attributes:
@@ -87,6 +90,10 @@ class Batch:
         self._held = HeldBatch(current, leased)
         self._acks = acks
         self.count = self._held.count
+        #: The ids in the first table that the program has read.
+        self._read_ids: pa.ChunkedArray | None = None
+        #: The ids that the program has named as settled; an array, since a batch may have millions.
+        self._settled_ids = IdArray("q")
 
     def __repr__(self) -> str:
         return f"Batch({self._ctx.record.name!r}, count={self.count}, lease={self._lease!r})"
@@ -105,12 +112,11 @@ class Batch:
         self, _type: type[BaseException] | None, error: BaseException | None, _: object
     ) -> bool | None:
         # Not `bool`: type checkers would take the end of every block for a place that is reached.
-        goes_no_further = True if isinstance(error, FailedTasks) else None
-        if not self._held.is_left:
-            return goes_no_further
         if isinstance(error, FailedTasks):
-            self._settle_trial(Trial(error.reasons))
-        elif error is None:
+            return self._end_failed(error.reasons)
+        if not self._held.is_left:
+            return None
+        if error is None:
             self.ack()
         else:
             # An interrupt of the program is no failure of a task.
@@ -118,7 +124,7 @@ class Batch:
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
                 self.release(error=failed)
-        return goes_no_further
+        return None
 
     @property
     def _ctx(self) -> TubeContext:
@@ -157,9 +163,12 @@ class Batch:
             QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
-        return self._verb(
+        found = self._verb(
             lambda: self._ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
         )
+        if self._read_ids is None:
+            self._read_ids = found.column("task_id")
+        return found
 
     def ack(self, df: DataFrame | Ids | None = None) -> int:
         """Ack tasks of the batch, that is, remove them from the tube.
@@ -406,6 +415,30 @@ class Batch:
     def _ids(self) -> list[int]:
         return self._verb(self._held.ids)
 
+    def _end_failed(self, reasons: Mapping[int, Reason]) -> bool | None:
+        """End a block whose tasks failed; returns whether all of them are, or were, of this batch."""
+        strange = self._not_known(reasons.keys())
+        left = self._ids() if strange and self._held.is_left else []
+        strange.difference_update(left)
+        if not strange:
+            if self._held.is_left:
+                self._settle_trial(Trial(dict(reasons)))
+            return True
+        if self._held.is_left:
+            ours = _within(reasons, set(left))
+            rest = [task_id for task_id in left if task_id not in ours]
+            # As for other errors: that some tasks are with others already is not the story.
+            with contextlib.suppress(NotTakenError):
+                self._settle_trial(Trial(ours, rest))
+        return None
+
+    def _not_known(self, named: AbstractSet[int]) -> set[int]:
+        """Those of the named tasks that the program has neither read in this batch nor settled by name."""
+        strange = set(named).difference(self._settled_ids)
+        if strange and self._read_ids is not None:
+            strange.difference_update(self._read_ids.to_pylist())
+        return strange
+
     def _settle_trial(
         self, trial: Trial, delay: float | None = None, max_attempts: int | None = None
     ) -> BatchReport:
@@ -525,12 +558,17 @@ class Batch:
             return 0
         if make_change is None and named is None:
             return self._acks.submit(self._held)
-        if make_change is None:
-            return self._held.settle(event, named)
-        texts = error if errors is None or error is not None else errors
-        if texts is not None:
-            self._current.upgrade()
-        return self._held.settle(event, named, make_change(texts), **how)
+        change = None
+        if make_change is not None:
+            texts = error if errors is None or error is not None else errors
+            if texts is not None:
+                self._current.upgrade()
+            change = make_change(texts)
+        settled = self._held.settle(event, named, change, **how)
+        # Those that it has read are known anyway.
+        if named is not None and self._read_ids is None:
+            self._settled_ids.extend(named)
+        return settled
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
@@ -551,7 +589,7 @@ def _within(reasons: Mapping[int, Reason], ids: AbstractSet[int]) -> dict[int, R
     """The reasons of tasks that a handler was given."""
     strange = reasons.keys() - ids
     if strange:
-        log.warning("a handler named tasks that it was not given: %s", sorted(strange)[:_TOLD])
+        log.warning("tasks were named that are not in the batch: %s", sorted(strange)[:_TOLD])
     return {task_id: reason for task_id, reason in reasons.items() if task_id in ids}
 
 
