@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from array import array as IdArray
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.errors import InvalidOptionError, NotTakenError
+from tubeq_spark.errors import InvalidOptionError, NotTakenError, TubeqError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch"]
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 #: Reasons of failed tasks of a batch that the log has.
 _TOLD = 10
@@ -62,9 +65,11 @@ class Batch:
 
     Leaving the block acks the remaining tasks; an exception releases them with the exception as their
     error. `FailedTasks` as the exception releases those that it names, each with its own, acks the
-    rest, and goes no further. If no task was ready,
-    the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and its methods do
-    nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
+    rest, and goes no further. If it names a task that is not known to be of this batch, nobody can say
+    which tasks are done: the rest is given back as if it had never been taken, and the exception goes on.
+
+    If no task was ready, the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and
+    its methods do nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
     method releases the other tasks and raises `NotTakenError`.
 
     Attributes:
@@ -85,6 +90,10 @@ class Batch:
         self._held = HeldBatch(current, leased)
         self._acks = acks
         self.count = self._held.count
+        #: The ids in the first table that the program has read.
+        self._read_ids: pa.ChunkedArray | None = None
+        #: The ids that the program has named as settled; an array, since a batch may have millions.
+        self._settled_ids = IdArray("q")
 
     def __repr__(self) -> str:
         return f"Batch({self._ctx.record.name!r}, count={self.count}, lease={self._lease!r})"
@@ -103,12 +112,11 @@ class Batch:
         self, _type: type[BaseException] | None, error: BaseException | None, _: object
     ) -> bool | None:
         # Not `bool`: type checkers would take the end of every block for a place that is reached.
-        goes_no_further = True if isinstance(error, FailedTasks) else None
-        if not self._held.is_left:
-            return goes_no_further
         if isinstance(error, FailedTasks):
-            self._settle_trial(Trial(error.reasons))
-        elif error is None:
+            return self._end_failed(error.reasons)
+        if not self._held.is_left:
+            return None
+        if error is None:
             self.ack()
         else:
             # An interrupt of the program is no failure of a task.
@@ -116,7 +124,7 @@ class Batch:
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
                 self.release(error=failed)
-        return goes_no_further
+        return None
 
     @property
     def _ctx(self) -> TubeContext:
@@ -155,11 +163,12 @@ class Batch:
             QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
-        self._ctx.queue.require_running()
-        read = self._ctx.reader.batch
-        return self._ctx.queue.uninterrupted(
-            lambda: read(self._held.take_id, self._held.owner, self.count)
+        found = self._verb(
+            lambda: self._ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
         )
+        if self._read_ids is None:
+            self._read_ids = found.column("task_id")
+        return found
 
     def ack(self, df: DataFrame | Ids | None = None) -> int:
         """Ack tasks of the batch, that is, remove them from the tube.
@@ -322,6 +331,8 @@ class Batch:
         Raises:
             NotTakenError: A lease has ended; nothing was acked, and the tasks are back in the tube.
             InvalidOptionError: A bad argument, or bad reasons.
+            StoreError: The tasks could not be read, or their leases not renewed. They are given back as if they
+                had never been taken; if that fails, too, the batch stays as it is.
 
         Commits: 1 if all is done; 1 for the released, 1 for the buried tasks, 1 for those that were not tried,
         and 1 for each renewal. Conflicts as `release`.
@@ -347,25 +358,29 @@ class Batch:
     ) -> Trial:
         """Call a handler with the batch, and with parts of it if it fails."""
 
-        def call(part: Sequence[int]) -> Any:
-            return self._called(handler, self._part(part[0], part[-1]))
+        def call(tasks: Any) -> Any:
+            return self._called(handler, tasks)
+
+        def part_of_ids(part: Sequence[int]) -> Any:
+            return self._blameless(lambda: self._part(part[0], part[-1]))
 
         def goes_on() -> bool:
             if stop():
                 return False
-            self._ctx.queue.uninterrupted(self._held.renew)
+            self._blameless(lambda: self._verb(self._held.renew))
             return True
 
+        tasks = self._blameless(lambda: self._tasks)
         try:
-            result = self._called(handler, self._tasks)
+            result = call(tasks)
         except raises:
             raise
         except Exception as error:  # noqa: BLE001  (a handler may raise anything)
-            ids = self._ids()
+            ids = self._blameless(self._ids)
             if not halves:
                 return Trial(dict.fromkeys(ids, error), error=error)
             log.warning("a batch of %d tasks failed: %s", len(ids), reason_of(error))
-            return by_halves(ids, error, call, _failed_of, goes_on, raises)
+            return by_halves(ids, error, part_of_ids, call, _failed_of, goes_on, raises)
         return Trial(_failed_of(result, None))
 
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
@@ -375,6 +390,15 @@ class Batch:
         except FailedTasks as named:
             return named
         return self._evaluated(result) if has_reasons(result) else result
+
+    def _blameless(self, verb: Callable[[], T]) -> T:
+        """Read or renew tasks for a handler; no task is to blame if that fails, so none loses an attempt."""
+        try:
+            return verb()
+        except Exception:
+            with contextlib.suppress(TubeqError):
+                self._give_back()
+            raise
 
     @property
     def _tasks(self) -> Any:
@@ -389,8 +413,31 @@ class Batch:
         return df.where((df["task_id"] >= first) & (df["task_id"] <= last))
 
     def _ids(self) -> list[int]:
-        self._ctx.queue.require_running()
-        return self._ctx.queue.uninterrupted(self._held.ids)
+        return self._verb(self._held.ids)
+
+    def _end_failed(self, reasons: Mapping[int, Reason]) -> bool | None:
+        """End a block whose tasks failed; returns whether all of them are, or were, of this batch."""
+        strange = self._not_known(reasons.keys())
+        left = self._ids() if strange and self._held.is_left else []
+        strange.difference_update(left)
+        if not strange:
+            if self._held.is_left:
+                self._settle_trial(Trial(dict(reasons)))
+            return True
+        if self._held.is_left:
+            ours = _within(reasons, set(left))
+            rest = [task_id for task_id in left if task_id not in ours]
+            # As for other errors: that some tasks are with others already is not the story.
+            with contextlib.suppress(NotTakenError):
+                self._settle_trial(Trial(ours, rest))
+        return None
+
+    def _not_known(self, named: AbstractSet[int]) -> set[int]:
+        """Those of the named tasks that the program has neither read in this batch nor settled by name."""
+        strange = set(named).difference(self._settled_ids)
+        if strange and self._read_ids is not None:
+            strange.difference_update(self._read_ids.to_pylist())
+        return strange
 
     def _settle_trial(
         self, trial: Trial, delay: float | None = None, max_attempts: int | None = None
@@ -407,8 +454,8 @@ class Batch:
         done = self.ack()
         return BatchReport(done, settled, len(buried | worn), untried, trial.error)
 
-    def _give_back(self, ids: Sequence[int]) -> int:
-        """Give back tasks as if they had not been taken."""
+    def _give_back(self, ids: Sequence[int] | None = None) -> int:
+        """Give back tasks as if they had not been taken; by default all that are left."""
 
         def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
             return lambda dest, _: GiveBack(
@@ -431,10 +478,12 @@ class Batch:
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
-        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
-        if not limits:
-            return set()
-        return self._ctx.queue.uninterrupted(lambda: self._held.worn(failed, min(limits)))
+
+        def worn() -> set[int]:
+            limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+            return self._held.worn(failed, min(limits)) if limits else set()
+
+        return self._verb(worn)
 
     def _fail(
         self,
@@ -480,9 +529,19 @@ class Batch:
     ) -> int:
         """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
         is_frame = hasattr(df, "sparkSession")
-        return self._ctx.queue.uninterrupted(
+        return self._verb(
             lambda: self._settled(event, df, make_change, error, **how), on_spark=is_frame
         )
+
+    def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
+        """Run a verb by the tube's newest record: a batch may be held longer than its options last."""
+
+        def by_newest_record() -> T:
+            self._ctx.queue.require_running()
+            self._current.look()
+            return verb()
+
+        return self._ctx.queue.uninterrupted(by_newest_record, on_spark=on_spark)
 
     def _settled(
         self,
@@ -492,7 +551,6 @@ class Batch:
         error: str | None,
         **how: bool,
     ) -> int:
-        self._ctx.queue.require_running()
         named, errors = (None, None) if df is None else self._named(df)
         if not self._held.is_left:
             if named:
@@ -500,12 +558,17 @@ class Batch:
             return 0
         if make_change is None and named is None:
             return self._acks.submit(self._held)
-        if make_change is None:
-            return self._held.settle(event, named)
-        texts = error if errors is None or error is not None else errors
-        if texts is not None:
-            self._current.upgrade()
-        return self._held.settle(event, named, make_change(texts), **how)
+        change = None
+        if make_change is not None:
+            texts = error if errors is None or error is not None else errors
+            if texts is not None:
+                self._current.upgrade()
+            change = make_change(texts)
+        settled = self._held.settle(event, named, change, **how)
+        # Those that it has read are known anyway.
+        if named is not None and self._read_ids is None:
+            self._settled_ids.extend(named)
+        return settled
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
@@ -526,7 +589,7 @@ def _within(reasons: Mapping[int, Reason], ids: AbstractSet[int]) -> dict[int, R
     """The reasons of tasks that a handler was given."""
     strange = reasons.keys() - ids
     if strange:
-        log.warning("a handler named tasks that it was not given: %s", sorted(strange)[:_TOLD])
+        log.warning("tasks were named that are not in the batch: %s", sorted(strange)[:_TOLD])
     return {task_id: reason for task_id, reason in reasons.items() if task_id in ids}
 
 

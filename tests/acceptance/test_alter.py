@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import data_of, put_and_take, take
-from tubeq_spark import Backoff, InvalidOptionError, Rate, TubeNotFoundError, TubeqError
+from tubeq_spark import (
+    Backoff,
+    BatchReport,
+    FailedTasks,
+    InvalidOptionError,
+    Rate,
+    TubeNotFoundError,
+    TubeqError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,6 +280,45 @@ def test_take_when_it_waits_for_a_paused_tube_takes_after_resume(
     tube.resume()
 
     assert data_of([waiting.result(timeout=60)]) == [1]
+
+
+@pytest.mark.parametrize("verb", ["release", "fail", "process", "leave the block"])
+def test_alter_when_a_batch_is_held_counts_for_its_verbs(
+    new_tube: NewTube, other: Queue, clock: ManualClock, verb: str
+) -> None:
+    tube = new_tube("fifottl", ttr=3_600)
+    tube.put_many([1, 2])
+    batch = seen_by(other, tube).take_arrow(2)
+    ids = batch.table.column("task_id").to_pylist()
+    tube.alter(max_attempts=1)
+    clock.advance(SEEN)
+    reasons = FailedTasks(dict.fromkeys(ids, "why"))
+
+    if verb == "release":
+        assert batch.release() == 2
+    elif verb == "fail":
+        assert batch.fail(reasons) == 2
+    elif verb == "process":
+        assert batch.process(lambda _: reasons) == BatchReport(0, 2, 2)
+    else:
+        with batch:
+            raise reasons
+
+    assert sorted(data_of(tube.tasks_by_state("!"))) == [1, 2]
+
+
+def test_alter_when_a_batch_is_held_counts_for_its_delays(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=3_600)
+    tube.put(1)
+    batch = seen_by(other, tube).take_arrow(1)
+    tube.alter(backoff=Backoff(60, jitter=0))
+    clock.advance(SEEN)
+
+    batch.release(error="why")
+
+    assert data_of(tube.tasks_by_state("~")) == [1]
 
 
 def test_take_when_its_process_slept_while_the_tube_was_paused_gives_back(

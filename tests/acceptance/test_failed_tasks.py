@@ -9,13 +9,23 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of
-from tubeq_spark import BatchReport, Bury, FailedTasks, InvalidOptionError, NotTakenError, PutItem
+from tubeq_spark import (
+    Batch,
+    BatchReport,
+    Bury,
+    FailedTasks,
+    InvalidOptionError,
+    NotTakenError,
+    PutItem,
+    StoreError,
+)
+from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.acceptance.support import NewTube
-    from tubeq_spark import Batch, Queue, Tube
+    from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
 TTR = 60.0
@@ -63,7 +73,7 @@ def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
     for left in ([1, 3], []):
         with taken(tube, 4) if left else tube.take_arrow(4) as batch:
             ids = by_data(batch)
-            raise FailedTasks({ids[1]: "no price", ids[3]: ValueError("bad"), 5: "no task"})
+            raise FailedTasks({ids[1]: "no price", ids[3]: ValueError("bad")})
         assert data_in(tube, "r") == left
 
     assert data_in(tube, "!") == [1, 3]
@@ -74,13 +84,109 @@ def test_block_that_names_failed_tasks_releases_these_and_acks_the_rest(
 
 
 @pytest.mark.without_spark
-def test_block_that_names_failed_tasks_when_all_is_settled_goes_on(new_tube: NewTube) -> None:
+def test_block_that_names_failed_tasks_when_all_is_settled_ends_quietly(
+    new_tube: NewTube,
+) -> None:
     tube = new_tube("fifo")
-    with taken(tube, 1) as batch:
+    with taken(tube, 2) as batch:
+        ids = by_data(batch)
         batch.ack()
-        raise FailedTasks({1: "why"})
+        raise FailedTasks({ids[1]: "why"})
+    with taken(tube, 1) as batch:
+        # What a program has settled by name it may name again, even if it has read no table.
+        (task_id,) = (task.task_id for task in tube.tasks_by_state("t"))
+        batch.fail({task_id: "why"})
+        raise FailedTasks({task_id: "why"})
     with tube.take_arrow(1):
         raise FailedTasks({})
+
+
+@pytest.mark.without_spark
+def test_block_that_names_failed_tasks_when_others_deleted_one_ends_quietly(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifo")
+
+    with taken(tube, 3) as batch:
+        ids = by_data(batch)
+        tube.delete(ids[0])
+        raise FailedTasks({ids[0]: "gone", ids[1]: "why"})
+
+    assert data_in(tube, "r") == [1]
+    assert counts(queue, tube) == {"ready": 1, "done": 2, "total": 1}
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("reads", [True, False])
+def test_block_that_names_tasks_of_another_batch_lets_the_error_reach_that_batch(
+    new_tube: NewTube, queue: Queue, reads: bool
+) -> None:
+    orders, mails = new_tube("fifottl", max_attempts=1), new_tube("fifottl", max_attempts=1)
+    first = orders.put_many(["a", "b"])[0].task_id
+    mails.put("c")
+
+    with orders.take_arrow(2), mails.take_arrow(1) as inner:
+        assert not reads or inner.table.num_rows == 1
+        raise FailedTasks({first: "no price"})
+
+    assert data_in(orders, "!") == ["a"]
+    assert [task.error for task in orders.tasks_by_state("!")] == ["no price"]
+    assert counts(queue, orders) == {"buried": 1, "done": 1, "total": 1}
+    # Nobody knows whether the tasks of the inner batch are done: they come again, with no attempt used.
+    assert [(task.data, task.attempts, task.error) for task in mails.tasks_by_state("r")] == (
+        [("c", 0, None)]
+    )
+
+
+@pytest.mark.without_spark
+def test_block_that_names_tasks_of_another_batch_when_all_is_acked_lets_the_error_reach_that_batch(
+    new_tube: NewTube,
+) -> None:
+    orders, mails = new_tube("fifo"), new_tube("fifo")
+    first = orders.put_many(["a", "b"])[0].task_id
+    mails.put("c")
+
+    with orders.take_arrow(2), mails.take_arrow(1) as inner:
+        inner.ack()
+        raise FailedTasks({first: "no price"})
+
+    assert data_in(orders, "r") == ["a"]
+
+
+@pytest.mark.without_spark
+def test_block_that_names_a_task_that_is_in_no_batch_raises_and_acks_nothing(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", max_attempts=1)
+
+    def fail() -> None:
+        with taken(tube, 3) as batch:
+            ids = by_data(batch)
+            raise FailedTasks({ids[1]: "no price", 5: "no task"})
+
+    with pytest.raises(FailedTasks):
+        fail()
+
+    assert [(task.data, task.error) for task in tube.tasks_by_state("!")] == [(1, "no price")]
+    assert [(task.data, task.attempts) for task in tube.tasks_by_state("r")] == [(0, 0), (2, 0)]
+    assert counts(queue, tube) == {"ready": 2, "buried": 1, "total": 3}
+
+
+@pytest.mark.without_spark
+def test_block_that_names_a_task_that_is_in_no_batch_after_the_lease_raises_that_error(
+    new_tube: NewTube, clock: ManualClock, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", ttr=TTR)
+
+    def fail() -> None:
+        with taken(tube, 2):
+            clock.advance(TTR)
+            raise FailedTasks({5: "no task"})
+
+    with pytest.raises(FailedTasks):
+        fail()
+
+    assert counts(queue, tube) == {"ready": 2, "total": 2}
 
 
 @pytest.mark.without_spark
@@ -362,3 +468,55 @@ def test_process_of_a_batch_in_sub_queues_frees_them(new_tube: NewTube) -> None:
 
     assert report == BatchReport(4, 2)
     assert sorted(data_of(tube.take_many(9))) == [1, 5, 6]
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize(("halves", "fails_at"), [(True, 1), (True, 3), (False, 1)])
+def test_process_of_a_batch_when_its_tasks_cannot_be_read_raises_and_blames_no_task(
+    new_tube: NewTube, monkeypatch: pytest.MonkeyPatch, halves: bool, fails_at: int
+) -> None:
+    tube = new_tube("fifottl", max_attempts=2)
+    handler, reads = Handler(3), 0
+    table = Batch.table
+
+    def read(batch: Batch) -> pa.Table:
+        nonlocal reads
+        reads += 1
+        if reads == fails_at:
+            msg = "503"
+            raise StoreError(msg, passes=True)
+        return table.fget(batch)  # type: ignore[attr-defined]
+
+    def process() -> None:
+        with taken(tube, 4) as batch:
+            batch.process(handler, halves=halves)
+
+    monkeypatch.setattr(Batch, "table", property(read))
+    with pytest.raises(StoreError, match="503"):
+        process()
+
+    assert len(handler.batches) == fails_at - 1
+    assert [(task.data, task.attempts, task.error) for task in tube.tasks_by_state("r")] == [
+        (n, 0, None) for n in range(4)
+    ]
+
+
+@pytest.mark.without_spark
+def test_process_of_a_batch_when_its_leases_cannot_be_renewed_raises_and_blames_no_task(
+    new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("utubettl", ttr=TTR, max_attempts=2)
+    tube.put_many([PutItem(n, utube=n) for n in range(4)])
+    handler = Handler(3)
+
+    def renew(_: HeldBatch) -> None:
+        msg = "503"
+        raise StoreError(msg, passes=True)
+
+    monkeypatch.setattr(HeldBatch, "renew", renew)
+    with pytest.raises(StoreError, match="503"), tube.take_arrow(4) as batch:
+        batch.process(handler)
+
+    assert handler.batches == [[0, 1, 2, 3]]
+    assert [(task.attempts, task.error) for task in tube.tasks_by_state("r")] == [(0, None)] * 4
+    assert len(tube.take_many(4)) == 4

@@ -35,6 +35,7 @@ def trial(handler: Handler, count: int, stop_after: int = 1_000_000) -> Trial:
     return by_halves(
         range(count),
         ValueError("together"),
+        lambda part: part,
         handler,
         lambda _result, _part: {},
         lambda: len(handler.calls) < stop_after,
@@ -118,12 +119,38 @@ def test_halves_when_asked_to_stop_leave_the_rest_untried() -> None:
 
 def test_halves_when_an_error_says_nothing_of_the_tasks_raise_it() -> None:
     with pytest.raises(ValueError, match="0"):
-        by_halves(range(4), OSError(), Handler({0}), lambda *_: {}, lambda: True, (ValueError,))
+        by_halves(
+            range(4),
+            OSError(),
+            lambda part: part,
+            Handler({0}),
+            lambda *_: {},
+            lambda: True,
+            (ValueError,),
+        )
+
+
+def test_halves_when_tasks_cannot_be_read_raise_that_error() -> None:
+    def read(_part: Sequence[int]) -> Sequence[int]:
+        msg = "503"
+        raise OSError(msg)
+
+    handler = Handler({0})
+
+    with pytest.raises(OSError, match="503"):
+        by_halves(range(4), ValueError(), read, handler, lambda *_: {}, lambda: True)
+
+    assert handler.calls == []
 
 
 def test_halves_when_a_call_names_failed_tasks_have_these() -> None:
     found = by_halves(
-        range(4), OSError(), lambda part: part[0], lambda n, _: {n: "first"}, lambda: True
+        range(4),
+        OSError(),
+        lambda part: part[0],
+        lambda first: first,
+        lambda n, _: {n: "first"},
+        lambda: True,
     )
 
     assert found == Trial({0: "first", 2: "first"})

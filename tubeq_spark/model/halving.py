@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.failures import Reason
 
+Given = TypeVar("Given")
 T = TypeVar("T")
 
 _TWO = 2
@@ -37,7 +38,8 @@ class Trial:
 def by_halves(
     ids: Sequence[int],
     error: Exception,
-    call: Callable[[Sequence[int]], T],
+    read: Callable[[Sequence[int]], Given],
+    call: Callable[[Given], T],
     failed: Callable[[T, Sequence[int]], Mapping[int, Reason]],
     goes_on: Callable[[], bool],
     through: tuple[type[Exception], ...] = (),
@@ -47,7 +49,8 @@ def by_halves(
     Args:
         ids: The tasks.
         error: How it failed.
-        call: Calls it with some of them, neighbours in `ids`; what it raises is a failure of these.
+        read: Reads some of them, neighbours in `ids`; what it raises says nothing of these, and is raised.
+        call: Calls it with what was read; what it raises is a failure of these.
         failed: Which of them it names as failed, by what it returned.
         goes_on: Asked before each call.
         through: Errors that say nothing of the tasks: they are raised.
@@ -62,8 +65,9 @@ def by_halves(
                 trial.error = error
             break
         part = parts.pop()
+        given = read(part)
         try:
-            result = call(part)
+            result = call(given)
         except through:
             raise
         except Exception as raised:  # noqa: BLE001  (a handler may raise anything)
