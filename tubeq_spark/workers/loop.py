@@ -31,7 +31,7 @@ MOST_AHEAD = 1_000
 #: Seconds between two looks at what is not told: the event of the program, the time.
 LOOK = 0.25
 #: How often the loop tries at its end to settle what has ended, `LOOK` apart.
-_LAST_TRIES = 4
+_LAST_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +304,8 @@ class Loop:
     def _withdraw(self) -> None:
         """Have what was taken ahead not begin."""
         for task in self._pool.withdraw():
-            # What was lost meanwhile is not in hand any more.
-            if (newest := self._in_hand.pop(task.task_id, None)) is not None:
-                self._unbegun.append(newest)
+            if self._is_current(task):
+                self._unbegun.append(self._in_hand.pop(task.task_id))
 
     def _renew(self) -> None:
         """Renew the leases of all that is held, where one of them is half over."""
