@@ -22,10 +22,12 @@ With `most_taken` takes conflict with each other, and are retried. The first one
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
+from tubeq_spark.errors import TubeqError
 from tubeq_spark.model import arguments, reasons, refusals, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
 from tubeq_spark.model.changes import Release
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 __all__ = ["Tube", "first_tasks", "largest_subqueues"]
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 H = TypeVar("H", LeasedBatch, TakenRows)
 
 #: More tasks than a tube can have.
@@ -311,7 +314,9 @@ class Tube:
             if self._ctx.capacity is None or not call.items:
                 return attempt()
             return (
-                taking.wait_for(self._ctx, call.timeout, lambda: attempt() or None, for_tasks=False)
+                taking.wait_for(
+                    self._current.look, call.timeout, lambda: attempt() or None, for_tasks=False
+                )
                 or []
             )
 
@@ -444,7 +449,8 @@ class Tube:
         def put_batch(df: DataFrame, batch_id: int) -> None:
             upgrade = self._current.upgrade
             self._verb(
-                lambda: sink.put_batch(self._ctx, df, batch_id, name, wait, upgrade), on_spark=True
+                lambda: sink.put_batch(self._current.look, df, batch_id, name, wait, upgrade),
+                on_spark=True,
             )
 
         return put_batch
@@ -523,18 +529,30 @@ class Tube:
             taken = self._unless_paused(lambda: self._together.take(request))
             return taking.handed_out(self._ctx, taken) or None
 
-        return taking.wait_for(self._ctx, timeout, look) or []
+        return taking.wait_for(self._current.look, timeout, look) or []
 
     def _unless_paused(self, take: Callable[[], H | None]) -> H | None:
         """Take from the tube within its limits, or nothing while it is paused."""
         while not (before := self._current.look().record).paused:
             taken = take()
-            after = before if taken is None else self._current.look().record
-            if taken is None or (not after.paused and after.limits == before.limits):
+            if taken is None or self._is_still_allowed(before, taken):
                 return taken
-            # A process that was suspended may have taken by a look that was too old.
-            taking.undo(self._ctx, taken)
         return None
+
+    def _is_still_allowed(self, before: TubeRecord, taken: LeasedBatch | TakenRows) -> bool:
+        """Whether a take that was allowed by a record is so by the newest one; else it is undone.
+
+        A process that was suspended may have taken by a look that was too old.
+        """
+        try:
+            after = self._current.look().record
+        except BaseException:
+            taking.undo(self._ctx, taken)
+            raise
+        if not after.paused and after.limits == before.limits:
+            return True
+        taking.undo(self._ctx, taken)
+        return False
 
     def take_df(
         self,
@@ -596,7 +614,7 @@ class Tube:
             if not request.count:
                 return Batch(self._current, None, self._batch_acks, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
-            leased = taking.wait_for(self._ctx, limit, lambda: self._unless_paused(take))
+            leased = taking.wait_for(self._current.look, limit, lambda: self._unless_paused(take))
             taking.undo_if_interrupted(self._ctx, leased)
             return Batch(self._current, leased, self._batch_acks, as_arrow=as_arrow)
 
@@ -621,7 +639,8 @@ class Tube:
             utube: As for `take`, of the tasks to take.
 
         Returns:
-            The taken tasks.
+            The taken tasks. An empty list also if taking failed once the ack was committed, which a warning
+            in the log says.
 
         Raises:
             NotTakenError: This session does not hold a task of `ack`; nothing was acked or taken.
@@ -639,12 +658,21 @@ class Tube:
         def verb() -> list[Task]:
             if not ids:
                 return self._take(request, limit)
-            if not request.count or self._ctx.record.paused:
+            taken: TakenRows | None = None
+            before = self._ctx.record
+            if not request.count or before.paused:
                 self._together.ack(ids)
+            else:
+                expire.end_lapsed_sessions(self._ctx)
+                taken = exchange.exchange(self._ctx, ids, request)
+            if taken is not None and self._is_still_allowed(before, taken):
+                return taking.handed_out(self._ctx, taken)
+            try:
                 return self._take(request, limit)
-            expire.end_lapsed_sessions(self._ctx)
-            taken = exchange.exchange(self._ctx, ids, request)
-            return taken or self._take(request, limit)
+            except TubeqError:
+                # Whoever repeated the call would ack once more.
+                log.warning("tube %s: acked, and nothing taken", self.name, exc_info=True)
+                return []
 
         return self._verb(verb)
 

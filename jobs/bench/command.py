@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PARTS",
         help="some of: batches (the queue beside the floor), default (the same in a session with "
         "Spark's own settings), utubes (consumers that empty sub-queues), age (a tube after many "
-        "commits), verbs (others on one task, native), processes (eight that share a tube, native), start (calls of tubeq put, native)",
+        "commits), verbs (others on one task, native), processes (eight that share a tube, native), "
+        "start (calls of tubeq put, native), peers (the same loads for SQLite, and for Postgres and "
+        "procrastinate where TUBEQ_BENCH_POSTGRES names a server, native)",
     )
     add("--batches", type=_batches, metavar="N,N", help="sizes (1,100,10000,100000)")
     add("--n", type=_count, metavar="N", help="rounds of each (100 to 3, by size and engine)")
@@ -67,7 +69,8 @@ def _parser() -> argparse.ArgumentParser:
         "--most-tasks",
         type=_count,
         metavar="N",
-        help="of the loads of sub-queues, only those with so many tasks at most (all)",
+        help="of the loads of sub-queues, only those with so many tasks at most (all); the loads of "
+        "the peers get no more",
     )
     add("--location", metavar="DIR", help="path or URI for the tables, kept (a temporary one)")
     add("--json", type=Path, metavar="FILE", help="write all numbers there")

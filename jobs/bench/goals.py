@@ -6,11 +6,13 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bench.peers.loads import CONSUMERS, PROCESSES, PUTTERS, WORKERS
 from bench.plan import Engine, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from bench.peers.run import Beside
     from bench.results import Results
 
 __all__ = ["WAITING", "goals"]
@@ -22,6 +24,16 @@ _PUT_BY_TUBEQ = 0.8
 #: The row of a take that waits for a task, and what it shall take after the put.
 WAITING = "waiting take, after another process's put"
 _WAITING = 0.05
+#: Of this queue beside others: the load, the durability, the other (`None`: tasks/s), and what it shall reach.
+_BESIDE = (
+    (WORKERS, "commit", "Postgres", 1.5),
+    (PROCESSES, "commit", "Postgres", 2.0),
+    (CONSUMERS, "commit", "procrastinate", 1.0),
+    (CONSUMERS, "table", None, 2_000.0),
+    (PUTTERS, "commit", None, 1_500.0),
+)
+#: A take with many waiting tasks to one with few.
+_MANY_WAITING = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,7 @@ def goals(results: Results) -> Iterator[dict[str, Any]]:
     if results.start is not None:
         name = "native: tubeq put of 1, start to exit, s"
         yield _goal(name, results.start["put"]["median_s"], _PUT_BY_TUBEQ)
+    yield from _of_peers(results.peers)
 
 
 def _of_verbs(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -91,6 +104,37 @@ def _of_verbs(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 of_verb["queue"]["tasks_per_s"],
             )
             yield _goal(name, rate, wanted.rates[verb], least=True)
+
+
+def _of_peers(found: Beside | None) -> Iterator[dict[str, Any]]:
+    if found is None:
+        return
+    yield from _of_rates(found.rates)
+    by_load: dict[str, dict[str, float]] = {}
+    for one in found.batches:
+        by_load.setdefault(one["load"], {})[one["queue"]] = one["tasks_per_s"]
+    for name, rates in by_load.items():
+        others = [rate for queue, rate in rates.items() if not queue.startswith("tubeq")]
+        if others:
+            ratio = rates["tubeq, commit"] / max(others)
+            yield _goal(f"native: {name}, commit / fastest other", ratio, 1.0, least=True)
+    most = max((one["waiting"] for one in found.takes), default=0)
+    for one in found.takes:
+        if (one["queue"], one["waiting"]) == ("tubeq, commit", most):
+            name = f"native: take of 1, commit, {most:,} waiting / few"
+            yield _goal(name, one["ratio"], _MANY_WAITING)
+
+
+def _of_rates(found: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    rates = {
+        (one["load"], one["queue"]): one["tasks_per_s"] for one in found if not one["in_batches"]
+    }
+    for load, durability, other, wanted in _BESIDE:
+        mine = rates.get((str(load), f"tubeq, {durability}"))
+        theirs = 1.0 if other is None else rates.get((str(load), other))
+        if mine is not None and theirs is not None:
+            what = "tasks/s" if other is None else f"tasks/s / {other}"
+            yield _goal(f"native: {load}, {durability}, {what}", mine / theirs, wanted, least=True)
 
 
 def _goal(name: str, value: float, wanted: float, *, least: bool = False) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Run:
                 self._processes()
             if self._is_due(Part.START):
                 self._start(f"{place}/start")
+            if self._is_due(Part.PEERS):
+                self._peers(f"{place}/peers/{uuid.uuid4().hex[:8]}")
             self.results.note_load()
 
     def spark(self) -> None:
@@ -130,3 +132,12 @@ class Run:
         starting.measure(location, found, calls)
         if found.put:
             self.results.add_start(found)
+
+    def _peers(self, place: str) -> None:
+        from bench.peers.run import Beside, measure  # noqa: PLC0415
+
+        self.results.peers = Beside()
+        if "://" in place:
+            self.results.peers.skipped.append("The peers are skipped: they need local files.")
+        else:
+            measure(self.results.peers, place, self.plan, self.progress)

@@ -24,6 +24,7 @@ class Part(StrEnum):
     VERBS = "verbs"
     PROCESSES = "processes"
     START = "start"
+    PEERS = "peers"
 
 
 class Form(StrEnum):

@@ -12,6 +12,7 @@ from bench.measure import quartiles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.peers.run import Beside
     from bench.results import Results
 
 __all__ = ["show"]
@@ -42,9 +43,42 @@ def show(results: Results, stream: TextIO) -> None:
         _table(stream, "Processes that share a tube", _process_rows(results.processes))
     if results.start is not None:
         _table(stream, "A call of tubeq put", _start_rows(results.start))
+    if results.peers is not None:
+        _show_peers(results.peers, stream)
     found = list(goals(results))
     if found:
         _table(stream, "Targets, for an idle machine with 2 cores", _goal_rows(found))
+
+
+def _show_peers(peers: Beside, stream: TextIO) -> None:
+    if peers.queues:
+        abouts = [[found["queue"], found["about"]] for found in peers.queues]
+        _table(stream, "The queues that are measured side by side", [["queue", ""], *abouts])
+    if peers.rates or peers.batches:
+        rows = _rate_rows([*peers.rates, *peers.batches])
+        _table(stream, "Tasks a second of queues side by side", rows)
+    if peers.takes:
+        _table(stream, "A take of one task, by how many wait", _take_rows(peers.takes))
+    stream.writelines(f"{sentence}\n" for sentence in peers.skipped)
+
+
+def _rate_rows(found: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["load", "queue", "a call is for", "n", "tasks/s", "", "tasks a commit"]]
+    for one in found:
+        low, high = one["quartiles"]
+        call = "a batch" if one["in_batches"] else "one task"
+        about = [one["load"], one["queue"], call, str(one["n"])]
+        rate = [f"{one['tasks_per_s']:,.0f}", f"({low:,.0f} to {high:,.0f})"]
+        rows.append([*about, *rate, f"{one['tasks_per_commit']:,.4g}"])
+    return rows
+
+
+def _take_rows(takes: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["queue", "waiting", "n", "s", "", "to the fewest"]]
+    for one in takes:
+        about = [one["queue"], f"{one['waiting']:,}", str(one["n"])]
+        rows.append([*about, *_times(one), f"{one['ratio']:.2f}"])
+    return rows
 
 
 def _series_rows(results: Results) -> list[list[str]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench.measure import Measured
+    from bench.peers.run import Beside
     from bench.processes import Shared
     from bench.run import Aged, Compared
     from bench.starting import Started
@@ -41,6 +42,7 @@ class Results:
     verbs: list[dict[str, Any]] = field(default_factory=list)
     processes: dict[str, Any] | None = None
     start: dict[str, Any] | None = None
+    peers: Beside | None = None
 
     def begin(self, versions: Mapping[str, str]) -> None:
         """Note with what, and on how busy a machine, something is measured from now on."""
@@ -140,6 +142,7 @@ class Results:
             "verbs": self.verbs,
             "processes": self.processes,
             "start": self.start,
+            "peers": None if self.peers is None else asdict(self.peers),
             "targets": list(goals(self)),
         }
 

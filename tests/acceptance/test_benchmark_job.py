@@ -40,6 +40,16 @@ WITHOUT_SPARK = (
     "sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[0].rpartition('/')[0]); "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
+#: Runs a program that finds no client of Postgres.
+WITHOUT_POSTGRES = WITHOUT_SPARK.replace("'pyspark'", "'psycopg'")
+#: The loads of queues side by side that are given a time.
+LOADS = [
+    "work, 8 threads",
+    "work, 8 processes of 8 threads",
+    "take and ack, 64 threads",
+    "put, 32 threads",
+]
+TUBEQS = ["tubeq, commit", "tubeq, table"]
 PARTS = {
     "versions",
     "load",
@@ -51,6 +61,7 @@ PARTS = {
     "verbs",
     "processes",
     "start",
+    "peers",
 }
 LIBRARIES = {"tubeq_spark", "python", "deltalake", "pyarrow"}
 SIZES = ("--quick", f"--n={ROUNDS}", "--batches=2,10000", "--commits=3", "--most-tasks=500")
@@ -169,10 +180,70 @@ def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_
         assert one["n"] == ROUNDS
         assert 0 <= low <= one["median_s"] <= high
         assert (one["cpu_s"] is None) == (one["commits"] is None)
-    assert len(report["targets"]) == 3 + 3
+    beside = [goal for goal in report["targets"] if is_beside(goal["name"])]
+    # Tasks a second of two loads, a batch's three verbs, and a take; more where there is a Postgres.
+    assert len(beside) >= 2 + 3 + 1
+    assert len(report["targets"]) - len(beside) == 3 + 3
     assert str(tmp_path) not in found.read_text()
     for word in ("queue / floor", "aged / fresh", "take + ack", "tubeq put", "exchange", *VERBS):
         assert word in result.stdout
+
+
+def test_peers_without_a_server_yield_rows_of_all_that_is_here_and_say_what_is_skipped(
+    tmp_path: Path,
+) -> None:
+    found = tmp_path / "found.json"
+
+    result = run_benchmark(
+        *SIZES,
+        "--engine=native",
+        "--only=peers",
+        f"--location={tmp_path}/tables",
+        f"--json={found}",
+        python=("-c", WITHOUT_POSTGRES),
+    )
+
+    assert result.returncode == 0, result.stderr
+    peers = json.loads(found.read_text())["peers"]
+    assert [one["queue"] for one in peers["queues"]] == [*TUBEQS, "SQLite"]
+    assert [(one["load"], one["queue"], one["in_batches"]) for one in peers["rates"]] == [
+        (load, queue, in_batches)
+        for load in LOADS
+        for queue, in_batches in (
+            *((name, False) for name in (*TUBEQS, "SQLite")),
+            ("SQLite", True),
+        )
+    ]
+    assert [(one["load"], one["queue"]) for one in peers["batches"]] == [
+        (f"{verb} of 500", queue) for verb in VERBS for queue in (*TUBEQS, "SQLite")
+    ]
+    for one in peers["rates"] + peers["batches"]:
+        low, high = one["quartiles"]
+        assert one["n"] == ROUNDS
+        assert 0 < low <= one["tasks_per_s"] <= high
+        assert one["tasks_per_commit"] > 0
+    by_hand = [one for one in peers["rates"] if is_by_hand(one)]
+    # A commit takes a task and one acks it; each thread's last take finds nothing.
+    assert all(one["tasks_per_commit"] <= 0.5 for one in by_hand[:-1])
+    assert by_hand[-1]["tasks_per_commit"] == 1
+    assert [(one["queue"], one["waiting"]) for one in peers["takes"]] == [
+        (queue, waiting) for queue in ("SQLite", *TUBEQS) for waiting in (250, 500)
+    ]
+    for name in ("Postgres", "procrastinate"):
+        assert f"\n{name} is skipped: the package " in result.stdout
+    assert len(peers["skipped"]) == 2
+    for word in (*LOADS, "tasks a commit", 'durability="commit": no commit is lost'):
+        assert word in result.stdout
+    assert list((tmp_path / "tables").rglob("*.sqlite*")) == []
+
+
+def is_beside(target: str) -> bool:
+    """Whether it is a target of the queues side by side, which names a durability."""
+    return ", commit" in target or ", table" in target
+
+
+def is_by_hand(row: dict[str, Any]) -> bool:
+    return row["queue"] == "SQLite" and not row["in_batches"]
 
 
 @pytest.mark.thorough
@@ -194,6 +265,7 @@ def test_quick_run_of_both_engines_yields_each_beside_a_floor_of_its_own(tmp_pat
     check_of_engine(report, "native", None, "arrow")
     check_of_engine(report, "spark", "recommended", "df")
     assert (report["verbs"], report["processes"], report["start"]) == ([], None, None)
+    assert report["peers"] is None
     assert len(report["targets"]) == 2 * 3
     for word in ("native", "spark recommended"):
         assert word in result.stdout

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.concurrency.support import TTR, ids_of, names
-from tubeq_spark import Backoff, TubeNotFoundError
+from tubeq_spark import Backoff, StoreError, TubeNotFoundError
 from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.verbs import take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.concurrency.support import World
 
@@ -116,3 +118,108 @@ def test_change_when_it_stops_after_the_columns_is_not_there_and_is_made_by_the_
     assert fresh.version() == put
     assert fresh.tube.paused == (change == "pause")
     assert fresh.stored() == "at bt ct"
+
+
+# -- looks at the registry ------------------------------------------------------------------------
+
+
+@pytest.mark.without_spark
+def test_verbs_when_the_registry_cannot_be_read_go_on_by_the_last_record(fresh: World) -> None:
+    ids = taken(fresh, "ab")
+    fresh.rival.put("c")
+
+    with failing(StoreError("503", passes=True)):
+        fresh.clock.advance(5)
+        assert names([fresh.tube.ack(ids[0])]) == "a"
+        fresh.clock.advance(5)
+        assert names(fresh.tube.take_many(1)) == "c"
+
+    assert fresh.stored() == "bt ct"
+
+
+@pytest.mark.without_spark
+def test_take_when_a_newer_version_changes_the_tube_meanwhile_is_given_back(fresh: World) -> None:
+    fresh.rival.put("a")
+
+    with ExitStack() as stack:
+
+        def slow() -> None:
+            stack.enter_context(failing(StoreError("format version 9")))
+            fresh.clock.advance(5)
+
+        stack.enter_context(fresh.probe.interrupted("committed", "take", slow))
+        with pytest.raises(StoreError, match="format version 9"):
+            fresh.tube.take(0)
+
+    assert fresh.stored() == "ar"
+
+
+@pytest.mark.without_spark
+def test_exchange_when_its_process_slept_while_the_tube_was_paused_acks_alone(
+    fresh: World,
+) -> None:
+    ids = taken(fresh, "a")
+    fresh.rival.put("b")
+
+    def sleeps() -> None:
+        fresh.rival.pause()
+        fresh.clock.advance(5)
+
+    with fresh.probe.interrupted("decided", "exchange", sleeps):
+        assert fresh.tube.exchange(ack=ids, take=1) == []
+
+    assert fresh.stored() == "br"
+    fresh.rival.resume()
+
+
+@pytest.mark.without_spark
+def test_exchange_when_the_take_after_its_ack_fails_has_acked(
+    fresh: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = taken(fresh, "a")
+
+    def fails(*_: Any) -> Any:
+        raise StoreError("503", passes=True)
+
+    monkeypatch.setattr(fresh.tube._together, "take", fails)
+
+    assert fresh.tube.exchange(ack=ids, take=1) == []
+    assert fresh.stored() == ""
+
+
+@pytest.mark.without_spark
+def test_take_when_it_cannot_be_undone_is_left_to_the_heart(
+    fresh: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh.rival.put("a")
+
+    def sleeps() -> None:
+        fresh.rival.pause()
+        fresh.clock.advance(5)
+
+    def fails(*_: Any) -> Any:
+        raise StoreError("503", passes=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(take, "give_up", fails)
+        with fresh.probe.interrupted("decided", "take", sleeps):
+            assert fresh.tube.take(0) is None
+    assert fresh.stored() == "at"
+
+    fresh.mine._context.unknown_takes.look()
+
+    assert fresh.stored() == "ar"
+    fresh.rival.resume()
+
+
+@contextmanager
+def failing(error: StoreError) -> Iterator[None]:
+    """Let each read of the registry fail."""
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Registry, "find", fails)
+        patched.setattr(Registry, "version", lambda *_: None)
+        yield

@@ -10,6 +10,8 @@ import pytest
 from bench import sides
 from bench.goals import goals
 from bench.measure import VERBS, Measured, Progress, interleave
+from bench.peers import postgres, with_procrastinate
+from bench.peers.run import Beside
 from bench.plan import Engine, Form, Part, Plan, Series, Session
 from bench.results import Results
 from bench.run import Compared
@@ -152,3 +154,52 @@ def test_goals_of_large_batches_are_rates_of_the_verbs_on_tables() -> None:
         "native: ack of 100,000, tasks/s": False,
     }
     assert met(found(Session.NONE, Series(Form.MANY, batch, 1, 0), 0.25, 1.0)) == {}
+
+
+def test_goals_beside_others_are_ratios_to_the_others_that_were_measured() -> None:
+    def row(load: str, queue: str, rate: float) -> dict[str, Any]:
+        return {"load": load, "queue": queue, "in_batches": False, "tasks_per_s": rate}
+
+    peers = Beside(
+        rates=[
+            row("work, 8 threads", "tubeq, commit", 1_600.0),
+            row("work, 8 threads", "Postgres", 1_000.0),
+            row("work, 8 threads", "Postgres", 9_000.0) | {"in_batches": True},
+            row("put, 32 threads", "tubeq, commit", 1_000.0),
+            row("take and ack, 64 threads", "tubeq, commit", 1_000.0),
+        ],
+        batches=[
+            row("put of 100,000", "tubeq, commit", 900.0),
+            row("put of 100,000", "SQLite", 800.0),
+            row("put of 100,000", "Postgres", 1_000.0),
+        ],
+        takes=[
+            {"queue": "tubeq, commit", "waiting": 1_000, "ratio": 1.0},
+            {"queue": "tubeq, commit", "waiting": 2_000_000, "ratio": 2.5},
+        ],
+    )
+
+    assert met(Results(peers=peers)) == {
+        "native: work, 8 threads, commit, tasks/s / Postgres": True,
+        "native: put, 32 threads, commit, tasks/s": False,
+        "native: put of 100,000, commit / fastest other": False,
+        "native: take of 1, commit, 2,000,000 waiting / few": True,
+    }
+    assert met(Results(peers=Beside())) == {}
+
+
+def test_peer_on_a_server_that_is_not_here_is_skipped_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = {"procrastinate"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in installed or None)
+    monkeypatch.delenv(postgres.VARIABLE, raising=False)
+
+    assert (
+        with_procrastinate.missing()
+        == "procrastinate is skipped: the package psycopg is not installed."
+    )
+    installed.add("psycopg")
+    assert str(postgres.missing()).startswith(
+        "Postgres is skipped: TUBEQ_BENCH_POSTGRES does not name a server"
+    )

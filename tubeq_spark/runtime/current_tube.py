@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 #: Seconds after which the record is read again. What is altered or paused is seen within five: a take
 #: may be on its way for the rest.
 _LOOK_EVERY = 4.0
+#: Seconds after which it is read again where that has failed.
+_LOOK_AGAIN = 1.0
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,25 @@ class CurrentTube:
         self._looked = self._seconds()
 
     def look(self) -> TubeContext:
-        """The context, by a record that was read in the last four seconds. No commit."""
+        """The context, by a record that was read in the last four seconds. No commit.
+
+        While the registry cannot be read, the last record stays in force.
+
+        Raises:
+            StoreError: The storage failed in a way that does not pass, or a newer version has changed the tube.
+        """
         with self._lock:
             if self._seconds() - self._looked >= _LOOK_EVERY:
-                began = self._seconds()
-                self._become(self._registered.find())
-                self._looked = began
+                self._looked = self._seconds()
+                try:
+                    self._become(self._registered.find())
+                except StoreError as error:
+                    if not error.passes:
+                        raise
+                    # The verb may succeed all the same: its table is another one.
+                    name = self.ctx.record.name
+                    log.warning("tube %s: the registry could not be read: %s", name, error)
+                    self._looked += _LOOK_AGAIN - _LOOK_EVERY
             return self.ctx
 
     def see(self, record: TubeRecord) -> None:

@@ -44,7 +44,7 @@ def require_identity(ctx: TubeContext, name: str | None) -> None:
 
 
 def put_batch(
-    ctx: TubeContext,
+    context: Callable[[], TubeContext],
     df: DataFrame,
     batch: int,
     name: str | None,
@@ -54,7 +54,7 @@ def put_batch(
     """Put a micro-batch, unless it was put before.
 
     Args:
-        ctx: The tube.
+        context: The tube, by its newest record.
         df: The micro-batch.
         batch: Its number.
         name: Of the stream; the id of the query that runs by default.
@@ -66,10 +66,12 @@ def put_batch(
         TubeBusyError: The tube stayed full.
     """
     identity = _identity(df, batch, name)
+    ctx = context()
     frame = count_frame(ctx, df)
     if frame.has_keys:
-        _put(upgrade(), frame, identity, timeout)
-    elif _put(ctx, frame, identity, timeout).count < frame.total:
+        upgrade()
+        _put(context, frame, identity, timeout)
+    elif _put(context, frame, identity, timeout).count < frame.total:
         log.warning(
             "tube %s: batch %d of the %s was put before; nothing is added",
             ctx.record.name,
@@ -89,8 +91,12 @@ def _identity(df: DataFrame, batch: int, name: str | None) -> PutIdentity:
 
 
 def _put(
-    ctx: TubeContext, frame: CountedFrame, identity: PutIdentity, timeout: float | None
+    context: Callable[[], TubeContext],
+    frame: CountedFrame,
+    identity: PutIdentity,
+    timeout: float | None,
 ) -> PutResult:
+    ctx = context()
     # Of rows with keys some may be there.
     if ctx.capacity is not None and frame.total > ctx.capacity and not frame.has_keys:
         msg = (
@@ -98,7 +104,9 @@ def _put(
             f"is {ctx.capacity}: limit the source, such as by maxFilesPerTrigger"
         )
         raise InvalidOptionError(msg)
-    result = wait_for(ctx, timeout, lambda: put_frame(ctx, frame, identity), for_tasks=False)
+    result = wait_for(
+        context, timeout, lambda: put_frame(context(), frame, identity), for_tasks=False
+    )
     if result is None:
         msg = f"tube {ctx.record.name!r} stayed full for {timeout} s; nothing of the batch was put"
         raise TubeBusyError(msg)

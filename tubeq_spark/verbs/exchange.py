@@ -23,7 +23,6 @@ from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.settlement import acked
 from tubeq_spark.verbs.take import (
     begin_take,
-    handed_out,
     look_for,
     moved,
     remember,
@@ -53,8 +52,8 @@ class _Exchanged(NamedTuple):
     found: int
 
 
-def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list[Task]:
-    """Ack tasks and take the next ones in one commit.
+def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> TakenRows | None:
+    """Ack tasks and take the next ones in one commit; returns what was taken, not handed out yet.
 
     When nothing can be taken at once, the ack is a commit of its own, and nothing is taken; in tubes
     with sub-queues also when the named tasks are not whole lease segments.
@@ -62,15 +61,15 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list
     exchanged = _exchange(ctx, ids, [request])
     if exchanged is None:
         ack(ctx, ids)
-        return []
+        return None
     _acked(ctx, exchanged)
     try:
         (held,) = outlast(ctx, exchanged.took)
     except TubeqError:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
-        return []
+        return None
     remember(ctx, [held])
-    return handed_out(ctx, held)
+    return held
 
 
 def ack_and_take(

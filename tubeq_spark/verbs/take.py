@@ -114,9 +114,10 @@ def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None)
 
 
 def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
-    """Release tasks that no caller got. If this is interrupted, their leases end by themselves.
+    """Release tasks that no caller got.
 
-    An interrupt may have cancelled what Spark did for this, too: then it is tried again.
+    An interrupt may have cancelled what Spark did for this, too: then it is tried again, and in the end by
+    the session's heart.
     """
     count = 0
     for last in (False, False, True):
@@ -124,9 +125,9 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
             count = give_up(ctx, taken)
             break
         except TubeqError:
-            if last:
-                raise
             log.info("tube %s: a take is undone once more", ctx.record.name, exc_info=True)
+            if last:
+                ctx.queue.unknown_takes.add(lambda: give_up(ctx, taken) >= 0)
     if isinstance(taken, LeasedBatch):
         ctx.queue.held_tasks.drop_batch(taken.take_id)
     else:
@@ -233,7 +234,12 @@ def _take(
 
         def finish(changed: Affected) -> list[H | None]:
             affected = left.counted(changed)
-            held = moved(choice, lease, affected) if affected.updated else {}
+            try:
+                held = moved(choice, lease, affected) if affected.updated else {}
+            except TubeqError:
+                # It had to be undone, and was not: the session's heart tries that again.
+                look_for(ctx, choice)
+                raise
             if not held:
                 raise Stale
             return [None if take_id is None else held.get(take_id) for take_id in choice.take_ids]
@@ -318,7 +324,7 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
 
 
 def wait_for(
-    ctx: TubeContext,
+    context: Callable[[], TubeContext],
     timeout: float | None,
     look: Callable[[], T | None],
     *,
@@ -330,7 +336,7 @@ def wait_for(
     fails for a moment is asked again at the next look.
 
     Args:
-        ctx: The tube.
+        context: The tube, by its newest record.
         timeout: Seconds; `None` is for ever, 0 looks once.
         look: Returns what it found, or `None`.
         for_tasks: Whether that is tasks: those of sessions that are over come first.
@@ -340,15 +346,17 @@ def wait_for(
         StoreError: The storage failed at the last look, or in a way that does not pass.
     """
     failed: StoreError | None = None
+    first = context()
     for _ in looks(
         timeout,
-        clock=ctx.queue.clock,
-        config=ctx.queue.config,
-        changes=_changes(ctx, for_tasks=for_tasks) if timeout != 0 else lambda: 0,
-        require_running=ctx.queue.require_running,
-        next_change=lambda: ctx.next_begin.seconds(ctx.queue.now_us()) if for_tasks else None,
+        clock=first.queue.clock,
+        config=first.queue.config,
+        changes=_changes(first, for_tasks=for_tasks) if timeout != 0 else lambda: 0,
+        require_running=first.queue.require_running,
+        next_change=lambda: first.next_begin.seconds(first.queue.now_us()) if for_tasks else None,
     ):
         try:
+            ctx = context()
             if for_tasks:
                 ctx.next_begin.at_us = None
                 end_lapsed_sessions(ctx)
@@ -359,7 +367,7 @@ def wait_for(
             if not error.passes:
                 raise
             log.warning(
-                "%s: waiting goes on, though the storage failed: %s", ctx.record.name, error
+                "%s: waiting goes on, though the storage failed: %s", first.record.name, error
             )
             failed = error
         else:
