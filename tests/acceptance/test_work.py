@@ -13,10 +13,22 @@ import pytest
 
 from tests.acceptance.support import WAIT, calls, counts, data_of
 from tests.waiting import until
-from tubeq_spark import Bury, FailedTasks, InvalidOptionError, PutItem, QueueStateError, TaskState
+from tubeq_spark import (
+    Bury,
+    FailedTasks,
+    InvalidOptionError,
+    PutItem,
+    QueueConfig,
+    QueueStateError,
+    StoreError,
+    TaskState,
+)
+from tubeq_spark.workers.loop import Ears
+from tubeq_spark.workers.start import work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from tests.acceptance.support import InBackground, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
@@ -43,6 +55,31 @@ def attempts(tube: Tube, state: TaskState) -> dict[object, int]:
 def counted(queue: Queue, tube: Tube, state: str) -> int:
     """How many tasks are in a state."""
     return counts(queue, tube).get(state, 0)
+
+
+def failing_once(
+    *operations: str, passes: bool = True, failed: threading.Event | None = None
+) -> QueueConfig:
+    """A storage that fails at the first of some operations, and sets an event then."""
+    has_failed = failed or threading.Event()
+
+    def observe(step: str, operation: str) -> None:
+        if step == "read" and operation in operations and not has_failed.is_set():
+            has_failed.set()
+            raise StoreError("503", passes=passes)
+
+    return QueueConfig(observer=observe)
+
+
+def result_of(working: Future[Any], clock: ManualClock) -> Any:
+    """The result of a call in the background that waits by the queue's clock."""
+
+    def is_over() -> bool:
+        clock.advance(0.1)
+        return working.done()
+
+    until(is_over)
+    return working.result()
 
 
 # -- what becomes of tasks ---------------------------------------------------------------------------
@@ -318,6 +355,89 @@ def test_work_when_a_task_was_lost_counts_it_as_nothing(
     assert (report.done, report.failed, report.buried) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("reason", [ValueError("bad"), Bury("bad")], ids=["error", "bury"])
+def test_work_when_a_task_to_bury_was_deleted_works_on(
+    other: Queue, new_tube: NewTube, reason: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    tube.put_many(range(3))
+
+    def handle(task: Task) -> None:
+        if task.data == 0:
+            other[tube.name].delete(task.task_id)
+            raise reason
+
+    report = tube.work(handle, idle=0, on_error="bury")
+
+    assert (report.done, report.buried) == (2, 0)
+    assert "was lost" in caplog.text
+
+
+def test_work_when_another_holds_a_task_to_bury_leaves_it_to_it(
+    other: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube, rival = new_tube("fifottl", ttr=30), other
+    tube.put("slow")
+    stop = threading.Event()
+    taken: list[Task | None] = []
+
+    def handle(_task: Task) -> None:
+        stop.set()
+        clock.advance(31)
+        taken.append(rival[tube.name].take(0))
+        raise Bury("late")
+
+    report = tube.work(handle, stop=stop)
+
+    (task,) = taken
+    assert report.buried == 0
+    assert task is not None
+    assert rival[tube.name].ack(task.task_id).state is TaskState.DONE
+
+
+def test_work_when_one_of_many_is_lost_renews_the_others_together(
+    session: Session, other: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    tube.put_many(range(20))
+    renewals: list[str] = []
+
+    def observe(step: str, operation: str) -> None:
+        if (step, operation) == ("committed", "renew"):
+            renewals.append(operation)
+
+    def handle(tasks: list[Task]) -> None:
+        other[tube.name].delete(tasks[7].task_id)
+        last = tasks[-1].task_id
+        before = tube.peek(last).next_event
+        clock.advance(16)
+        until(lambda: tube.peek(last).next_event != before)
+
+    report = session(config=QueueConfig(observer=observe))[tube.name].work(handle, batch=20, idle=0)
+
+    assert (report.done, len(renewals)) == (19, 1)
+
+
+def test_work_when_an_exchange_fails_after_its_ack_counts_its_task(
+    session: Session, new_tube: NewTube, clock: ManualClock, in_background: InBackground
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put("a")
+    acked: list[str] = []
+
+    def observe(step: str, operation: str) -> None:
+        if (step, operation) == ("committed", "ack"):
+            acked.append(operation)
+        if (step, operation) == ("read", "take") and len(acked) == 1:
+            acked.append("no take")
+            raise StoreError("503", passes=True)
+
+    mine = session(config=QueueConfig(observer=observe))[tube.name]
+    report = result_of(in_background(mine.work, lambda _: None, idle=0), clock)
+
+    assert report.done == 1
+
+
 def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
     other: Queue,
     new_tube: NewTube,
@@ -388,6 +508,118 @@ def test_work_when_stopped_finishes_what_is_in_hand_and_gives_back_the_rest(
     assert set(attempts(tube, TaskState.READY).values()) == {0}
 
 
+def test_work_when_giving_back_fails_for_a_moment_tries_again(
+    queue: Queue,
+    session: Session,
+    new_tube: NewTube,
+    clock: ManualClock,
+    in_background: InBackground,
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(20))
+    stop, failed = threading.Event(), threading.Event()
+
+    def handle(task: Task) -> None:
+        if task.data == 1:
+            until(lambda: counted(queue, tube, "taken") > 1)
+            stop.set()
+            assert failed.wait(WAIT)
+
+    mine = session(config=failing_once("give_back", failed=failed))[tube.name]
+    working = in_background(mine.work, handle, stop=stop)
+    assert failed.wait(WAIT)
+
+    assert result_of(working, clock).done == 2
+    assert counted(queue, tube, "taken") == 0
+    assert set(attempts(tube, TaskState.READY).values()) == {0}
+
+
+def test_work_when_an_error_ends_it_acks_what_has_ended(
+    queue: Queue, session: Session, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(20))
+    mine = session(config=failing_once("exchange", passes=False))[tube.name]
+
+    with pytest.raises(StoreError, match="503"):
+        mine.work(lambda _: None, idle=0)
+
+    found = counts(queue, tube)
+    assert (found["done"], found["ready"], found["total"]) == (1, 19, 19)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_work_when_an_error_ends_it_gives_back_what_is_held_and_begins_no_other(
+    queue: Queue, session: Session, new_tube: NewTube, clock: ManualClock, *, asynchronous: bool
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    tube.put_many(range(20))
+    go_on = threading.Event()
+    seen: list[object] = []
+
+    def handle(task: Task) -> None:
+        seen.append(task.data)
+        if task.data == 1:
+            until(lambda: counted(queue, tube, "taken") > 1)
+            clock.advance(20)
+            assert go_on.wait(WAIT)
+
+    async def handle_async(task: Task) -> None:
+        await asyncio.to_thread(handle, task)
+
+    mine = session(config=failing_once("renew", passes=False))[tube.name]
+    with pytest.raises(StoreError, match="503"):
+        mine.work(handle_async if asynchronous else handle, idle=0)
+    held = counted(queue, tube, "taken")
+    go_on.set()
+
+    assert held == 0
+    assert not grows(lambda: str(seen))
+    assert seen == [0, 1]
+    # That of the call that runs was begun; those of the others were not.
+    assert attempts(tube, TaskState.READY) == {n: int(n == 1) for n in range(1, 20)}
+
+
+def test_work_when_a_call_is_overdue_settles_what_has_ended_first(
+    queue: Queue, session: Session, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(["quick", "slow"])
+    go_on = threading.Event()
+    told: list[list[Any]] = []
+
+    class EndedError(Exception):
+        pass
+
+    def handle(task: Task) -> None:
+        if task.data == "slow":
+            assert go_on.wait(WAIT)
+
+    def overdue(*tasks: Sequence[Task]) -> None:
+        told.extend(data_of(part) for part in tasks)
+        raise EndedError
+
+    mine = session(config=failing_once("exchange", "ack"))[tube.name]
+    with pytest.raises(EndedError):
+        work(
+            mine,
+            handle,
+            threads=2,
+            batch=1,
+            per_utube=1,
+            utube=None,
+            idle=0,
+            stop=None,
+            on_error="release",
+            time_limit=0.3,
+            ears=Ears(overdue=overdue),
+        )
+    go_on.set()
+
+    assert told == [["slow"], []]
+    assert counted(queue, tube, "done") == 1
+
+
 def test_work_when_idle_ends_after_so_many_seconds(new_tube: NewTube, clock: ManualClock) -> None:
     tube = new_tube("fifottl")
     tube.put("first")
@@ -442,6 +674,27 @@ def test_work_when_a_second_signal_comes_gives_back_what_is_in_hand(new_tube: Ne
 
     assert report.done == 0
     assert attempts(tube, TaskState.READY) == {"endless": 1}
+
+
+def test_work_when_a_second_signal_comes_as_an_ack_fails_acks_again(
+    queue: Queue, session: Session, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put("a")
+    tried: list[str] = []
+
+    def observe(step: str, operation: str) -> None:
+        if step == "read" and operation in ("ack", "exchange"):
+            tried.append(operation)
+            if len(tried) == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGINT)
+                raise StoreError("503", passes=True)
+
+    report = session(config=QueueConfig(observer=observe))[tube.name].work(lambda _: None)
+
+    assert report.done == 1
+    assert counted(queue, tube, "total") == 0
 
 
 # -- bad input ---------------------------------------------------------------------------------------

@@ -231,6 +231,31 @@ def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     return tasks
 
 
+def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) -> list[Task]:
+    """Bury tasks that this session holds; what others hold by now is theirs."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        found.by_task = isinstance(error, Mapping)
+        return changed(
+            ctx,
+            found,
+            lambda dest, _: GiveBack(dest, TaskState.BURIED, event=Event("bury"), error=error),
+            lambda settled: ctx.record_event("bury", settled.after(found.rows)),
+        )
+
+    tasks = run(ctx, "bury", attempt)
+    ctx.table_lock.wake_takes()
+    compact_at_times(ctx)
+    return tasks
+
+
+def still_held(ctx: TubeContext, ids: Sequence[int]) -> set[int]:
+    """Which of these tasks this session holds in leases that last, as stored. One read."""
+    owner, now_us = ctx.queue.session.owner, ctx.queue.now_us()
+    return {row.task_id for row in ctx.reader.by_ids(ids) if row.held_by(owner, now_us)}
+
+
 def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Remove tasks in any state."""
 

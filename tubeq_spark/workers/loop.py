@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US, to_us
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 MOST_AHEAD = 1_000
 #: Seconds between two looks at what is not told: the event of the program, the time.
 LOOK = 0.25
+#: How often the loop tries at its end to settle what has ended, `LOOK` apart.
+_LAST_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class Loop:
         #: Ended, and not settled yet.
         self._done: list[Task] = []
         self._failed: list[Failure] = []
+        #: Taken ahead, withdrawn from the pool, and not given back yet.
+        self._unbegun: list[Task] = []
         #: How many are taken ahead: twice as many as have ended while the last commit was made.
         self._size = 0
         #: When there was a task last, and before when not to look for one, to take one, to renew leases.
@@ -120,9 +125,13 @@ class Loop:
         self._counts = {"done": 0, "failed": 0, "buried": 0}
 
     def run(self) -> WorkReport:
-        """Work until it ends."""
-        while self._step():
-            self._ears.progress(self._report())
+        """Work until it ends; where an error ends it, what is held is settled as far as possible."""
+        try:
+            while self._step():
+                self._ears.progress(self._report())
+        except BaseException:
+            self._let_go()
+            raise
         return self._report()
 
     def _report(self) -> WorkReport:
@@ -133,16 +142,15 @@ class Loop:
         self._collect()
         stopping = self._stop.is_asked
         if self._stop.is_urgent:
-            self._give_back_unbegun()
-            self._settle(0)
-            self._source.release(list(self._in_hand.values()))
+            if (error := self._let_go()) is not None:
+                raise error
             return False
         if stopping:
-            self._give_back_unbegun()
+            self._withdraw()
         self._settle(0 if stopping else self._wanted())
         self._renew()
         self._end_overdue()
-        if self._in_hand or self._done or self._failed:
+        if self._in_hand or self._unsettled:
             self._wait_for_calls()
             return True
         return not stopping and self._wait_for_tasks()
@@ -151,6 +159,7 @@ class Loop:
 
     def _collect(self) -> None:
         self._pool.woken.clear()
+        told: list[Failure] = []
         for outcome in self._pool.ended():
             done = [task for task in outcome.done if self._is_current(task)]
             failed = [failure for failure in outcome.failed if self._is_current(failure.task)]
@@ -159,21 +168,42 @@ class Loop:
                 del self._in_hand[task.task_id]
             self._done += done
             self._failed += failed
+            told += failed
             self._counts["failed"] += len(failed)
-            for failure in failed:
-                self._ears.failed(failure)
             self._seen = self._clock.monotonic()
+        for failure in told:
+            self._ears.failed(failure)
+
+    @property
+    def _unsettled(self) -> list[Task]:
+        """What has ended, or will not begin, and is held still."""
+        return [*self._done, *(failure.task for failure in self._failed), *self._unbegun]
 
     def _settle(self, wanted: int) -> None:
         """Ack and release what has ended, and take up to `wanted` tasks."""
         if self._clock.monotonic() < self._next_try:
             return
+        self._give_back()
+        self._settle_failed()
+        self._settle_done(0 if self._clock.monotonic() < self._resumes else wanted)
+        if self._unsettled:
+            # The storage fails for a moment, or rivals come first.
+            self._next_try = self._clock.monotonic() + LOOK
+
+    def _give_back(self) -> None:
+        """Give back what will not begin: it is as if it had never been taken."""
+        if self._unbegun:
+            self._unbegun = self._source.give_back(self._unbegun)
+
+    def _settle_failed(self) -> None:
         if self._failed:
             buried, self._failed = self._source.fail(self._failed)
             self._counts["buried"] += buried
             if self._retries.pause:
                 self._resumes = self._clock.monotonic() + self._retries.pause
-                self._retries.pause, wanted = 0.0, 0
+                self._retries.pause = 0.0
+
+    def _settle_done(self, wanted: int) -> None:
         most_ahead = self._limits.ahead if self._source.takes_ahead else 0
         self._size = min(max(2 * len(self._done), self._size // 2), most_ahead)
         if self._done:
@@ -183,9 +213,54 @@ class Loop:
                 self._took(taken, wanted)
         elif wanted:
             self._took(self._source.take(wanted), wanted)
-        if self._done or self._failed:
-            # The storage fails for a moment, or rivals come first.
-            self._next_try = self._clock.monotonic() + LOOK
+
+    def _settle_now(self) -> Exception | None:
+        """Settle all that no call is at, now: there is no later. What has not begun does not begin."""
+        steps = (
+            self._withdraw,
+            self._collect,
+            self._give_back,
+            self._settle_failed,
+            partial(self._settle_done, 0),
+            # Calls that have ended meanwhile are settled, too.
+            self._collect,
+        )
+        return self._at_last(steps, lambda: self._unsettled)
+
+    def _let_go(self) -> Exception | None:
+        """Settle what has ended, and give back all that is held: calls are not waited for."""
+        error = self._settle_now()
+        held = [*self._in_hand.values(), *self._unsettled]
+        # Of these tasks no call begins any more: `is_held` says no.
+        self._in_hand, self._done, self._failed, self._unbegun = {}, [], [], []
+
+        def release() -> None:
+            nonlocal held
+            held = self._source.release(held)
+
+        return error or self._at_last([release], lambda: held)
+
+    def _at_last(
+        self, steps: Sequence[Callable[[], None]], left: Callable[[], list[Task]]
+    ) -> Exception | None:
+        """Take steps until nothing is left, a few times; an error of one does not keep the others from it.
+
+        Returns:
+            The first error.
+        """
+        first: Exception | None = None
+        for tries in range(_LAST_TRIES):
+            if tries:
+                self._clock.sleep(LOOK)
+            for step in steps:
+                try:
+                    step()
+                except Exception as error:  # noqa: BLE001  (it is raised in the end, or another one is)
+                    log.warning("not all tasks could be settled at the end of work: %s", error)
+                    first = first or error
+            if first or not left():
+                break
+        return first
 
     def is_held(self, task: Task) -> bool:
         """Whether a task's lease lasts still, as far as this loop knows."""
@@ -226,15 +301,16 @@ class Loop:
         for start in range(0, len(tasks), self._limits.batch):
             self._pool.submit(tasks[start : start + self._limits.batch])
 
-    def _give_back_unbegun(self) -> None:
-        """Give back what was taken ahead: it is as if it had never been taken."""
-        tasks = self._pool.withdraw()
-        self._source.give_back([self._in_hand.pop(task.task_id, task) for task in tasks])
+    def _withdraw(self) -> None:
+        """Have what was taken ahead not begin."""
+        for task in self._pool.withdraw():
+            if self._is_current(task):
+                self._unbegun.append(self._in_hand.pop(task.task_id))
 
     def _renew(self) -> None:
         """Renew the leases of all that is held, where one of them is half over."""
         now_us = to_us(self._clock.now())
-        held = [*self._in_hand.values(), *self._done, *(f.task for f in self._failed)]
+        held = [*self._in_hand.values(), *self._unsettled]
         if all(_left_us(task, now_us) > 0 for task in held):
             return
         now = self._clock.monotonic()
@@ -245,6 +321,7 @@ class Loop:
         self._in_hand = {i: lasting[i] for i in self._in_hand if i in lasting}
         # Whether these were lost is found out when they are settled.
         self._done = [lasting.get(task.task_id, task) for task in self._done]
+        self._unbegun = [lasting[t.task_id] for t in self._unbegun if t.task_id in lasting]
         self._failed = [
             replace(failure, task=lasting.get(failure.task.task_id, failure.task))
             for failure in self._failed
@@ -257,10 +334,10 @@ class Loop:
         late = [task for unit in self._pool.late(self._limits.time_limit) for task in unit]
         if late:
             # What no call has begun, and what has ended, is nobody's business any more.
-            self._give_back_unbegun()
-            self._settle(0)
+            self._settle_now()
             ids = {task.task_id for task in late}
-            self._ears.overdue(late, [t for t in self._in_hand.values() if t.task_id not in ids])
+            held = [*self._in_hand.values(), *self._unsettled]
+            self._ears.overdue(late, [task for task in held if task.task_id not in ids])
 
     # -- waiting -----------------------------------------------------------------------------
 

@@ -88,6 +88,7 @@ class Threads:
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
+        self.withdraw()
         for _ in range(self._threads):
             self._units.put(None)
 
@@ -145,6 +146,7 @@ class EventLoop:
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
+        self.withdraw()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _serve(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
-from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
+from tubeq_spark.verbs import settle
 from tubeq_spark.workers.handlers import Failure
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Source:
         self._per_utube = per_utube
         self._utube = utube
         self._retries = retries
-        #: Tasks that an ack may have removed, of which nobody could tell.
+        #: Tasks that an ack may have removed; it failed in a way that does not tell.
         self._perhaps: set[int] = set()
 
     @property
@@ -61,38 +62,28 @@ class Source:
             What was acked, what has to be acked later, and what was taken. Tasks in neither of the first two
             were lost: their leases had ended.
         """
-        ids = [task.task_id for task in done]
-        try:
-            if count:
-                taken = self._tube.exchange(
-                    ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
-                )
-            else:
-                taken = []
-                self._tube.ack_many(ids)
-        except NotTakenError:
-            if len(done) == 1:
-                return self._acked_before(done[0]), [], []
-            # Not all are held any more: each for itself.
-            parts = [self.finish([task], 0) for task in done]
-            acked = [task for part, _, _ in parts for task in part]
-            return acked, [task for _, part, _ in parts for task in part], []
-        except _OF_STORAGE as error:
-            _require_passing(error)
-            log.warning("%s: %d tasks are not acked yet: %s", self._tube.name, len(ids), error)
-            if isinstance(error, CommitUnknownError):
-                self._perhaps.update(ids)
-            return [], list(done), []
-        self._perhaps.difference_update(ids)
-        return list(done), [], taken
 
-    def _acked_before(self, task: Task) -> list[Task]:
-        """A task that is not held any more, if an ack without an answer has removed it."""
-        if task.task_id not in self._perhaps:
-            log.warning("task %d was lost: its lease ended before its ack", task.task_id)
+        def ack(ids: list[int]) -> list[Task]:
+            exchanges = count > 0 and len(ids) == len(done)
+            try:
+                if exchanges:
+                    return self._tube.exchange(
+                        ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
+                    )
+                self._tube.ack_many(ids)
+            except _OF_STORAGE as error:
+                # The ack of an exchange may be a commit of its own, before what failed.
+                if exchanges or isinstance(error, CommitUnknownError):
+                    self._perhaps.update(ids)
+                raise
             return []
-        self._perhaps.remove(task.task_id)
-        return [task]
+
+        result = self._on_held(done, ack)
+        # An ack without an answer has removed them.
+        before = [task for task in result.lost if task.task_id in self._perhaps]
+        acked = [*before, *result.settled]
+        self._perhaps.difference_update(task.task_id for task in acked)
+        return acked, result.later, result.tasks
 
     def fail(self, failures: Sequence[Failure]) -> tuple[int, list[Failure]]:
         """Release tasks that failed, or bury them.
@@ -102,60 +93,84 @@ class Source:
         """
         buried, later = 0, list[Failure]()
         for buries, group in self._retries.fates(failures).items():
-            verb = self._tube.bury_many if buries else self._tube._retry  # noqa: SLF001  (the loop is a part of the tube)
-            settle = partial(verb, error={each.task.task_id: each.error for each in group})
-            for settled in self._settled(settle, group, later):
-                buried += settled.state is TaskState.BURIED
+            errors = {each.task.task_id: each.error for each in group}
+            result = self._on_held(
+                [each.task for each in group], partial(self._settle_failed, errors, buries=buries)
+            )
+            buried += sum(task.state is TaskState.BURIED for task in result.tasks)
+            ids = {task.task_id for task in result.later}
+            later += [each for each in group if each.task.task_id in ids]
         return buried, later
 
-    def _settled(
-        self,
-        settle: Callable[[list[int]], list[Task]],
-        group: list[Failure],
-        later: list[Failure],
+    def _settle_failed(
+        self, errors: Mapping[int, BaseException | str], ids: list[int], *, buries: bool
     ) -> list[Task]:
-        """Settle failed tasks together, or each for itself where not all are held any more."""
-        try:
-            return settle([failure.task.task_id for failure in group])
-        except NotTakenError:
-            if len(group) > 1:
-                return [task for one in group for task in self._settled(settle, [one], later)]
-            log.warning("task %d was lost: its lease ended", group[0].task.task_id)
-        except _OF_STORAGE as error:
-            _require_passing(error)
-            log.warning("%s: %d failed tasks are held yet: %s", self._tube.name, len(group), error)
-            later += group
-        return []
+        tube, some = self._tube, {task_id: errors[task_id] for task_id in ids}
+        if not buries:
+            return tube._retry(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
+        # `Tube.bury_many` also buries what another consumer holds by now.
+        texts = error_texts(some, ids)
+        return tube._verb(lambda: settle.bury_held(tube._with(texts), ids, texts))  # noqa: SLF001  (as above)
 
-    def give_back(self, tasks: Sequence[Task]) -> None:
-        """Give back tasks that no handler has begun: they are ready, and were never taken."""
-        self._without_lost(tasks, self._tube._give_back)  # noqa: SLF001  (the loop is a part of the tube)
+    def give_back(self, tasks: Sequence[Task]) -> list[Task]:
+        """Give back tasks that no handler has begun: they are ready, and were never taken.
 
-    def release(self, tasks: Sequence[Task]) -> None:
-        """Give back tasks that handlers may still be at."""
-        self._without_lost(tasks, self._tube.release_many)
+        Returns:
+            Those that have to be given back later.
+        """
+        return self._on_held(tasks, self._tube._give_back).later  # noqa: SLF001  (the loop is a part of the tube)
+
+    def release(self, tasks: Sequence[Task]) -> list[Task]:
+        """Give back tasks that handlers may still be at; returns those that have to be released later."""
+        return self._on_held(tasks, self._tube.release_many).later
 
     def renew(self, tasks: Sequence[Task]) -> list[Task]:
         """Renew the leases of tasks; returns those that are held still, with their new leases."""
-        return self._without_lost(tasks, self._tube._renew)  # noqa: SLF001  (as above)
+        result = self._on_held(tasks, self._tube._renew)  # noqa: SLF001  (as above)
+        return [*result.tasks, *result.later]
 
-    def _without_lost(
-        self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]
-    ) -> list[Task]:
-        """Run a verb on tasks together, or on each for itself where not all are held any more."""
-        if not tasks:
-            return []
+    def _on_held(self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]) -> _Result:
+        """Run a verb on those of some tasks that are held still, together.
+
+        One lost task must not cost a commit for each of the others: their leases would end meanwhile.
+        """
+        held = list(tasks)
+        lost: list[Task] = []
         try:
-            return verb([task.task_id for task in tasks])
-        except NotTakenError:
-            if len(tasks) > 1:
-                return [after for task in tasks for after in self._without_lost([task], verb)]
-            log.warning("task %d was lost: its lease ended", tasks[0].task_id)
-            return []
+            while held:
+                ids = [task.task_id for task in held]
+                try:
+                    return _Result(verb(ids), held, [], lost)
+                except NotTakenError as error:
+                    ctx = self._tube._ctx  # noqa: SLF001  (as above)
+                    there = self._tube._verb(partial(settle.still_held, ctx, ids))  # noqa: SLF001  (as above)
+                    if there.issuperset(ids):
+                        log.warning(
+                            "%s: %d tasks stay as they are: %s", self._tube.name, len(ids), error
+                        )
+                        break
+                    lost += self._lost([task for task in held if task.task_id not in there])
+                    held = [task for task in held if task.task_id in there]
         except _OF_STORAGE as error:
             _require_passing(error)
-            log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(tasks), error)
-            return list(tasks)
+            log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(held), error)
+        return _Result([], [], held, lost)
+
+    def _lost(self, tasks: list[Task]) -> list[Task]:
+        """Tell of tasks that are not held any more, except of those that an ack may have removed."""
+        for task in tasks:
+            if task.task_id not in self._perhaps:
+                log.warning("task %d was lost: its lease ended", task.task_id)
+        return tasks
+
+
+class _Result(NamedTuple):
+    """What a verb of tasks has answered, the tasks that it has settled, has yet to settle, and those that are lost."""
+
+    tasks: list[Task]
+    settled: list[Task]
+    later: list[Task]
+    lost: list[Task]
 
 
 def _require_passing(error: Exception) -> None:
