@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from tubeq_spark import (
     TubeNotFoundError,
     TubeqError,
 )
+from tubeq_spark.admin import altering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,6 +161,47 @@ def test_capacity_when_it_is_altered_holds_for_the_next_put(new_tube: NewTube) -
 
     assert tube.put(2) is not None
     assert tube.put(3) is None
+
+
+def test_alter_when_the_capacity_is_to_be_removed_changes_nothing(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("limfifottl", capacity=1)
+    before = versions()
+
+    with pytest.raises(InvalidOptionError, match="capacity"):
+        tube.alter(capacity=None)
+
+    assert (tube.options["capacity"], versions()) == (1, before)
+
+
+def test_alter_when_a_tube_without_capacity_is_given_none_changes_nothing(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("limfifottl")
+    before = versions()
+
+    tube.alter(capacity=None)
+
+    assert versions() == before
+
+
+def test_put_with_keys_when_another_version_removed_the_capacity_adds_each_once(
+    queue: Queue, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("limfifottl", capacity=5)
+    tube.put(1)
+    monkeypatch.setattr(altering, "altered", lambda options, given, *_: replace(options, **given))
+    tube.alter(capacity=None)
+
+    assert data_of(tube.put_many(["a", "b"], unique="k")) == ["a", "a"]
+    assert data_of(tube.put_many(["c"], unique="k")) == ["a"]
+    assert data_of(tube.put_many(["d"], unique="l")) == ["d"]
+    tube.drop()
+    with pytest.raises(TubeNotFoundError):
+        tube.put("e", unique="m")
+    again = queue.create_tube(tube.name, "limfifottl")
+    assert data_of(again.put_many(["f"], unique="k")) == ["f"]
 
 
 def test_tasks_when_the_format_grows_below_them_stay_as_they_were(

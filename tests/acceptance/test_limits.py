@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -457,18 +458,68 @@ def test_rate_when_the_clock_of_another_host_is_ahead_counts_its_lease_as_now(
     tube = new_tube("utubettl", rate=Rate(1, 10))
     tube.put_many(list("abc"), utube="u")
     tube.ack(take(tube).task_id)
-    (kept,) = tube._ctx.utube_history.all()
-    ahead = kept.moments[0] + 100_000_000
-    table_lock = tube._ctx.utube_locks.table_lock
-    begun = [NewMoments("u", kept.text, [ahead])]
-    statement = tube._ctx.utube_history.acquire([], begun, "", ahead, 99)
-    tube._ctx.queue.loop.run("claim", table_lock, lambda: Plan(statement, lambda _: None))
+    begin_ahead(tube, 100)
 
     assert taken_in_turn(tube, 1) == "."
     clock.advance(100)
     assert taken_in_turn(tube, 1) == "."
     clock.advance(10)
     assert taken_in_turn(tube, 1) == "b"
+
+
+def begin_ahead(tube: Tube, seconds: float) -> None:
+    """Let the lease of sub-queue `u` have begun by the clock of another host, so far ahead."""
+    (kept,) = tube._ctx.utube_history.all()
+    ahead = kept.moments[0] + round(seconds * 1_000_000)
+    begun = [NewMoments("u", kept.text, [ahead])]
+    statement = tube._ctx.utube_history.acquire([], begun, "", ahead, 99)
+    table_lock = tube._ctx.utube_locks.table_lock
+    tube._ctx.queue.loop.run("claim", table_lock, lambda: Plan(statement, lambda _: None))
+
+
+def test_sweep_when_a_moment_lies_far_ahead_counts_it_as_now(
+    queue: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(1, 10))
+    tube.put_many(list("abc"), utube="u")
+    tube.ack(take(tube).task_id)
+    begin_ahead(tube, 365 * 86_400)
+
+    queue.sweep(now=clock.now() - timedelta(seconds=100))
+
+    assert taken_in_turn(tube, 1) == "."
+    clock.advance(9)
+    queue.sweep()
+    assert taken_in_turn(tube, 1) == "."
+    clock.advance(1)
+    assert taken_in_turn(tube, 1) == "b"
+
+
+def test_sweep_when_a_moment_lies_ahead_within_the_skew_leaves_it(
+    session: Session, new_tube: NewTube
+) -> None:
+    sweeper = session(config=QueueConfig(clock_skew=30))
+    tube = new_tube("utubettl", rate=Rate(1, 10))
+    tube.put_many(list("ab"), utube="u")
+    tube.ack(take(tube).task_id)
+    begin_ahead(tube, 30)
+    before = tube._ctx.utube_history.all()
+
+    sweeper.sweep()
+
+    assert tube._ctx.utube_history.all() == before
+
+
+def test_sweep_when_its_moment_lies_ahead_keeps_moments_that_count(
+    queue: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(1, 3_600))
+    tube.put_many(list("ab"), utube="u")
+    tube.ack(take(tube).task_id)
+
+    queue.sweep(now=clock.now() + timedelta(hours=2))
+
+    assert taken_in_turn(tube, 1) == "."
 
 
 def test_sweep_when_a_rate_is_not_used_any_more_forgets_its_moments(
@@ -491,6 +542,21 @@ def test_sweep_when_a_rate_is_not_used_any_more_forgets_its_moments(
     clock.advance(5)
     queue.sweep()
     assert tube._ctx.utube_history.all() == []
+
+
+def test_take_when_it_does_not_know_of_a_greater_rate_keeps_the_moments_that_count(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", parallel=50, rate=Rate(1, 1))
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abcdefghijkl"), utube="u")
+    tube.alter(rate=Rate(5, 3_600))
+    assert len(tube.take_many(9, per_utube=9)) == 5
+
+    clock.advance(1.1)
+
+    assert taken_in_turn(theirs, 1) == "f"
+    assert tube.take_many(9, per_utube=9) == []
 
 
 def test_alter_when_a_rate_changes_holds_for_the_next_lease(
@@ -615,6 +681,24 @@ def test_take_in_a_tube_with_most_taken_commits_once_and_writes_its_sequence_onc
     assert moved(began, taken) == {tube.name: 1}
     assert moved(taken, acked) == {tube.name: 1}
     assert moved(acked, versions()) == {tube.name: 2}
+
+
+def test_sweep_when_an_earlier_tube_had_most_taken_leaves_the_sequence(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    earlier = new_tube("fifottl", most_taken=1)
+    earlier.put("a")
+    earlier.ack(take(earlier).task_id)
+    earlier.drop()
+    tube = queue.create_tube(earlier.name, "fifottl", most_taken=1)
+    tube.put_many(list("bc"))
+    tube.ack(take(tube).task_id)
+    before = tube._ctx.taken_gate.look(0)
+
+    queue.sweep()
+
+    assert tube._ctx.taken_gate.look(0) == before
+    assert taken_in_turn(tube, 2) == "c."
 
 
 def test_tube_with_most_taken_counts_lists_and_empties_tasks_alone(

@@ -23,8 +23,7 @@ from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
-from tubeq_spark.storage.tables.taken_gate import TAKEN_SEGMENT
-from tubeq_spark.storage.tables.tube_table import KEPT_KEY, KEY_SEGMENT, TubeTable
+from tubeq_spark.storage.tables.tube_table import KEPT_KEY, KEY_SEGMENT, TAKEN_SEGMENT, TubeTable
 from tubeq_spark.storage.tables.utube_locks import bucket_of as bucket_of_utube
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from tubeq_spark.storage.native.datafusion.running import ArrowHandover, Running
 from tubeq_spark.storage.native.datafusion.statement_query import StatementQuery
 from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, SettleRow, Statement
-from tubeq_spark.storage.tables.taken_gate import TAKEN_SEGMENT
+from tubeq_spark.storage.tables.tube_table import TAKEN_SEGMENT
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 

@@ -114,5 +114,9 @@ class NewMoments:
 
 
 def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[int]:
-    """The last `most` moments of a sub-queue after so many leases began now; none lies ahead."""
+    """The last `most` moments of a sub-queue after so many leases began now; none lies ahead.
+
+    No fewer than there were: another program may know of a greater rate already, which counts them.
+    """
+    most = max(most, len(moments))
     return [*(min(moment, now_us) for moment in moments), *[now_us] * count][-most:]

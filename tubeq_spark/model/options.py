@@ -210,6 +210,11 @@ def altered(
             given["capacity"],
             "absent: a tube that was made without a capacity keeps none",
         )
+    # By it a put with `key=` is remembered otherwise: after a change the same key would put twice.
+    if "capacity" in given and given["capacity"] is None and options.capacity is not None:
+        validation.refuse(
+            "capacity", None, "a number: a tube that was made with a capacity keeps one"
+        )
     return _fitting(replace(options, **{name: getattr(checked, name) for name in given}))
 
 

@@ -209,22 +209,33 @@ class SubqueueLimits:
 
 
 def forget_moments(ctx: TubeContext, now_us: int) -> None:
-    """Remove the moments of sub-queues that no take asks for any more. At most one commit."""
+    """Remove the moments of sub-queues that no take asks for any more. At most one commit.
+
+    A moment that lies further ahead than clocks differ becomes now: else its sub-queue would wait until then.
+    """
     rate, is_fair = ctx.record.options.rate, ctx.record.options.order == "fair"
     try:
         kept = ctx.subqueue_reader.stored() if is_fair else set[str | None]()
     except DamagedFileError:
         log.warning("moments of leases of %s stay", ctx.record.name, exc_info=True)
         return
-    ended = [
-        each
-        for each in ctx.utube_history.all()
-        if each.utube not in kept
-        and (rate is None or rate.room(each.moments, now_us) == rate.tasks)
-    ]
-    if not ended:
+    stored = ctx.utube_history.all()
+    # After the read: what was written before it does not lie ahead.
+    clock_us = ctx.queue.now_us()
+    ahead_us = clock_us + (us_from_seconds(ctx.queue.config.skew) or 0)
+    ended, changed = [], []
+    for each in stored:
+        if each.utube not in kept and (
+            # By the clock: moments that are forgotten for one that lies ahead would be missed until then.
+            rate is None or rate.room(each.moments, min(now_us, clock_us)) == rate.tasks
+        ):
+            ended.append(each)
+        elif max(each.moments, default=0) > ahead_us:
+            moments = begun(each.moments, clock_us, 0, 0)
+            changed.append(NewMoments(each.utube, each.text, moments, each.turn))
+    if not ended and not changed:
         return
     operation_id = ctx.queue.session.segments(1)[0]
-    plan = Plan(ctx.utube_history.forget(ended, operation_id), lambda _: None)
+    plan = Plan(ctx.utube_history.tidy(ended, changed, operation_id), lambda _: None)
     with contextlib.suppress(ConflictError):
         ctx.queue.loop_without_retry.run("forget", ctx.utube_locks.table_lock, lambda: plan)

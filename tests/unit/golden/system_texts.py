@@ -380,9 +380,11 @@ def utube_history() -> Iterator[Case]:
             lambda table, number, locks=locks: table.acquire(locks, begun, HOLDER, NOW, number),
         )
     yield case(
-        "forget: two",
-        lambda table, number: table.forget(
-            [UtubeMoments("plain", "0 1", (1,)), UtubeMoments(None, "0 1 2", (1, 2))], number
+        "tidy: two removed, one changed",
+        lambda table, number: table.tidy(
+            [UtubeMoments("plain", "0 1", (1,)), UtubeMoments(None, "0 1 2", (1, 2))],
+            [NewMoments("north", "7 9", [NOW], 7)],
+            number,
         ),
     )
 

@@ -144,7 +144,10 @@ class CapacityGate:
         values["attempts"] = integer(0)
         inserted: Expression = ~_S.owner.same_as(_PRUNE)
         clauses: list[Clause] = []
+        differs: Expression | None = None
         if sequence is None:
+            # The sequence of a capacity that the tube once had may be there.
+            differs = (_T.tube == tube) | _S.owner.is_not_null()
             inserted &= (_S.tube > 0) | _S.owner.is_not_null()
         else:
             expected = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == sequence)
@@ -166,7 +169,7 @@ class CapacityGate:
                 *clauses,
                 Clause({"task_id": _S.task_id, "created": values["created"]}, newer),
                 Clause(None, (_S.owner == _PRUNE) & _T.owner.is_not_null()),
-                Clause({"task_id": FAIL}),
+                Clause({"task_id": FAIL}, differs),
                 Clause(values, inserted, inserts=True),
             ],
             operation_id,

@@ -20,7 +20,7 @@ from tubeq_spark.storage.rows import KeptKeys, SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -115,9 +115,8 @@ class SegmentReader:
         tube = self._table.id
         before = (_ROW.tube < tube) & (_ROW.tube > -tube)
         gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
-        left = (before | gone) & (_ROW.segment != SEGMENT_0)
-        # What is removed is a whole segment; that of keys is the later tube's, too.
-        return left & (_ROW.segment != KEY_SEGMENT) if self._table.optional else left
+        # What is removed is a whole segment; these are the later tube's, too.
+        return all_of(before | gone, *(_ROW.segment != segment for segment in OWN_SEGMENTS))
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
         """All that a sweep looks for, in one read of narrow columns; none while nothing can have changed.

@@ -27,6 +27,7 @@ from tubeq_spark.storage.expression_parts import aliases_of
 from tubeq_spark.storage.query import Select, count_if, greatest
 from tubeq_spark.storage.rows import TakenState
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Given, Rows, Statement
+from tubeq_spark.storage.tables.tube_table import TAKEN_SEGMENT
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 from tubeq_spark.task import TaskState
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-#: The segment of the sequence: no lease segment has this number for decades, and no fence ever.
-TAKEN_SEGMENT = -(1 << 62)
 _ROW, _T, _S = row(), row("t"), row("s")
 
 

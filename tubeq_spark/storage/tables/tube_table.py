@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 SEGMENT_0 = 0
 #: The segment of the sequence of keys (`unique_keys`): no number that was ever made is so low.
 KEY_SEGMENT = -(1 << 63) + 1
-#: All segments without a task.
-OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT)
+#: The segment of the sequence of takes (`taken_gate`): no lease segment has this number for decades, and no fence ever.
+TAKEN_SEGMENT = -(1 << 62)
+#: All segments without a task. Tubes that have one name share them, each by its own id.
+OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT, TAKEN_SEGMENT)
 #: State of a row that is kept for the key of a task that has ended: no task's.
 KEPT_KEY = "u"
 _ROW = row()

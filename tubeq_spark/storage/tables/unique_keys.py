@@ -22,7 +22,7 @@ from tubeq_spark.storage.query import Among, Select, count, named
 from tubeq_spark.storage.rows import KeyState, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, OWN_SEGMENTS, TubeTable
+from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class UniqueKeys:
         if identity is not None:
             names.append(identity.name)
         where = all_of(
-            _ROW.segment.is_in(OWN_SEGMENTS),
+            _ROW.segment.is_in([SEGMENT_0, KEY_SEGMENT]),
             ((_ROW.tube == -tube) & _ROW.owner.is_in(names)) | self._table.mine(),
         )
         found = self._engine.rows(

@@ -102,10 +102,21 @@ class UtubeHistory:
             len(rows),
         )
 
-    def forget(self, ended: Iterable[UtubeMoments], operation_id: int) -> Statement:
-        """Remove the rows of some sub-queues, as far as they are as they were read."""
-        rows = [(bucket_of(each.utube), each.utube, each.text) for each in ended]
-        buckets = sorted({bucket for bucket, _, _ in rows})
+    def tidy(
+        self, ended: Iterable[UtubeMoments], changed: Iterable[NewMoments], operation_id: int
+    ) -> Statement:
+        """Remove the rows of some sub-queues and change others, as far as they are as they were read."""
+        rows = [
+            *((bucket_of(each.utube), each.utube, each.text, None) for each in ended),
+            *((bucket_of(each.utube), each.utube, each.before, each.text) for each in changed),
+        ]
+        buckets = sorted({row[0] for row in rows})
+        columns = {
+            "bucket": Type.INT,
+            "utube": Type.STRING,
+            "before": Type.STRING,
+            "owner": Type.STRING,
+        }
         return Statement(
             self._table,
             all_of(
@@ -116,10 +127,10 @@ class UtubeHistory:
                 _T.owner == _S.before,
                 _T.claim != operation_id,
             ),
-            [Clause(None)],
+            [Clause({"owner": _S.owner}, _S.owner.is_not_null()), Clause(None)],
             operation_id,
             _T.tube_id,
-            Rows({"bucket": Type.INT, "utube": Type.STRING, "before": Type.STRING}, rows),
+            Rows(columns, rows),
             {"tube_id": [-self._tube], "bucket": buckets},
             len(rows),
         )
