@@ -169,8 +169,9 @@ class Tube:
         Args:
             **options: Those of `pri ttl ttr delay capacity max_attempts backoff parallel rate order most_taken
                 aging` that the tube's type has, as for `Queue.create_tube`; `None` is the default of a new
-                tube. `pri`, `ttl`, `ttr` and `delay` count for later puts only. `capacity` cannot be set on a
-                tube that has none; `aging` changes only while the tube has no tasks. For five seconds the
+                tube. `pri`, `ttl`, `ttr` and `delay` count for later puts only. `capacity` can be
+                changed, but neither set on a tube that has none nor removed from one that has it (a very
+                large number does that); `aging` changes only while the tube has no tasks. For five seconds the
                 looser of old and new holds.
 
         Raises:
