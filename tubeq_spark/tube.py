@@ -336,7 +336,8 @@ class Tube:
                 of `pri ttl ttr delay utube unique` that the tube's type has; NULL means the tube's
                 default, or no key.
             key: Identity of this put: a second put with the same key adds nothing, for at least
-                `config.key_days`. Use one key for a batch, because each key is an entry in the
+                `config.key_days`. A put whose rows add nothing, because all their `unique` keys are there,
+                is not remembered by its key. Use one key for a batch, because each key is an entry in the
                 table's log.
 
         Returns:
@@ -766,6 +767,9 @@ class Tube:
         runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
         `ttl`. A task that is lost all the same (the process was stopped for longer than its lease) is told
         in the log, and counts as nothing.
+
+        If the loop ends by an error, such as a tube that was dropped, it begins no more calls, acks or releases
+        what has ended, and gives back the rest. Tasks of calls that still run are released, too.
 
         Args:
             handler: `handler(task)`; with `batch > 1` it is `handler(tasks)`, a list of 1 to `batch` tasks.

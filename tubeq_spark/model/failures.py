@@ -165,7 +165,8 @@ class Bury(Exception):  # noqa: N818  (it is raised to say what becomes of a tas
 class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
     """Raised or returned by a handler of several tasks: these failed, all others are done.
 
-    Raised in the block of a `Batch`, it says the same of that batch, and goes no further.
+    Raised in the block of a `Batch`, it says the same of that batch. If all that it names is of that batch,
+    it goes no further.
 
     Attributes:
         reasons: By task id an exception or a text. `Bury` as the reason buries the task at once.
