@@ -63,16 +63,17 @@ class CurrentTube:
         """
         with self._lock:
             if self._seconds() - self._looked >= _LOOK_EVERY:
-                self._looked = self._seconds()
+                began = self._seconds()
                 try:
                     self._become(self._registered.find())
+                    self._looked = began
                 except StoreError as error:
                     if not error.passes:
                         raise
                     # The verb may succeed all the same: its table is another one.
                     name = self.ctx.record.name
                     log.warning("tube %s: the registry could not be read: %s", name, error)
-                    self._looked += _LOOK_AGAIN - _LOOK_EVERY
+                    self._looked = began + _LOOK_AGAIN - _LOOK_EVERY
             return self.ctx
 
     def see(self, record: TubeRecord) -> None:
