@@ -54,6 +54,8 @@ H = TypeVar("H", LeasedBatch, TakenRows)
 
 #: How often a call that lost all its taken tasks to others takes again at once.
 _ROUNDS = 3
+#: How often a take that no caller got is undone before the session's heart does it.
+_UNDOES = 3
 
 
 def take_group(
@@ -120,14 +122,14 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     the session's heart.
     """
     count = 0
-    for last in (False, False, True):
+    for _ in range(_UNDOES):
         try:
             count = give_up(ctx, taken)
             break
         except TubeqError:
             log.info("tube %s: a take is undone once more", ctx.record.name, exc_info=True)
-            if last:
-                ctx.queue.unknown_takes.add(lambda: give_up(ctx, taken) >= 0)
+    else:
+        ctx.queue.unknown_takes.add(lambda: give_up(ctx, taken) >= 0)
     if isinstance(taken, LeasedBatch):
         ctx.queue.held_tasks.drop_batch(taken.take_id)
     else:
