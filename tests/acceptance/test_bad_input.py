@@ -444,7 +444,7 @@ def test_touch_where_there_is_no_ttr_is_refused(tubes: Tubes, refused: Refused) 
         tubes.fifo.touch(tubes.held["fifo"], 1)
 
 
-@pytest.mark.parametrize("count", [*NO_COUNT, None], ids=repr)
+@pytest.mark.parametrize("count", NO_COUNT, ids=repr)
 def test_kick_of_a_bad_count_is_refused(tubes: Tubes, refused: Refused, count: Any) -> None:
     with refused("count"):
         tubes.fifo.kick(count)
