@@ -281,22 +281,27 @@ class _Asking:
 _asking = _Asking
 #: The same status as for a missing object.
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+#: The library has it before each cause.
+_ARROW = "\u21b3"
 #: What the client says last, for its developers, has causes that its message leaves out.
 _DEBUG = "\n\nDebug source:"
 _CAUSES = (
     (re.compile(r"kind: Connect\b"), "client error (Connect)"),
-    (re.compile(r"kind: Timeout\b|TimedOut"), "operation timed out"),
+    (re.compile(r"\bBadScheme\b"), "URL scheme is not allowed"),
+    (re.compile(r"kind: Timeout\b|\bTimedOut\b"), "operation timed out"),
 )
+#: Texts of deeper causes there.
+_SAID = re.compile(r'^\s*(?:message: )?"([^"]+)",?$', re.MULTILINE)
 
 
 def _text(error: BaseException) -> str:
     """The message of an error, with a line for each cause."""
     said, _, debug = str(error).partition(_DEBUG)
-    parts = said.replace(": Error performing", "\n\u21b3 Error performing").replace(
-        " - ", "\n\u21b3 "
+    lines = said.replace(": Error performing", f"\n{_ARROW} Error performing")
+    causes = [cause for pattern, cause in _CAUSES if pattern.search(debug)]
+    return f"\n{_ARROW} ".join(
+        [lines.replace(" - ", f"\n{_ARROW} "), *causes, *_SAID.findall(debug)]
     )
-    found = next((cause for pattern, cause in _CAUSES if pattern.search(debug)), None)
-    return parts if found is None else f"{parts}\n\u21b3 {found}"
 
 
 def _new(uri: str, options: Mapping[str, str]) -> ObjectStore:

@@ -347,9 +347,12 @@ class StoreTable:
             if error.outcome is not Outcome.LOST:
                 self._discard(added)
             raise
-        except TubeqError as error:
-            if not isinstance(error, CommitUnknownError):
-                self._discard(added)
+        except CommitUnknownError:
+            # Its log may begin later than is known.
+            self.forget()
+            raise
+        except TubeqError:
+            self._discard(added)
             raise
         self._discard(added)
         msg = f"version {snapshot.version + 1} of {self._uri} was committed by somebody else"

@@ -128,9 +128,7 @@ def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[D
     return written
 
 
-def encoded(
-    shape: Shape, rows: pa.Table, at_ms: int
-) -> Iterator[tuple[DataFile, pa.Table, bytes]]:
+def encoded(shape: Shape, rows: pa.Table, at_ms: int) -> Iterator[tuple[DataFile, pa.Table, bytes]]:
     """The files for rows, each with its rows and its contents; the arguments are those of `write`."""
     for path, partition, part in _parts(shape, rows):
         sink = pa.BufferOutputStream()
