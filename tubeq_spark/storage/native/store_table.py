@@ -228,7 +228,7 @@ class StoreTable:
         known = self._known
         is_sure = known is not None and now - known.sure <= _SURE
         if known is None or not (is_sure or self._is_there(known, files)):
-            found = reading.newest(files, None)
+            found = reading.newest(files, None, None, self._note_removes)
             return self._remember(_Known(found, self._tag(files, found), at, now), anew=True)
         found = reading.moved_on(files, known.snapshot, None, self._note_removes)
         if found is known.snapshot:
