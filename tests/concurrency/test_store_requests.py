@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import Counter
@@ -14,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.concurrency.round_trips import VERBS, filled, taken
 from tests.concurrency.s3_store import COMMIT, Store, served
 from tests.concurrency.support import FOR_EVER, end_heartbeat
-from tests.queries import counted
+from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import store_client, store_table
@@ -172,6 +173,23 @@ def test_opening_when_there_is_a_checkpoint_reads_it_and_what_follows(
         engine.close()
     assert len(asked) == 4
     assert store.requests() == []
+
+
+def test_file_when_it_is_large_is_read_in_the_parts_that_are_needed(
+    store: Store, place: str, tube: Tube
+) -> None:
+    count = 40_000
+    rows = pa.table({"data": [f'"{os.urandom(150).hex()}"' for _ in range(count)]})
+    tube.put_arrow(rows)
+    with opened(store, place) as queue:
+        other = queue[tube.name]
+        query = select(path_table(f"{place}/work"), "task_id", order=["task_id"])
+        engine = queue._context.engine
+        store.requests()
+        assert len(engine.rows(query)) == count
+        assert len([line for line, _ in store.requests() if line.endswith("parquet")]) <= 3
+        batch = other.take_arrow(count)
+        assert set(batch.table.column("data").to_pylist()) == set(rows.column("data").to_pylist())
 
 
 # -- rivals ---------------------------------------------------------------------------------------
