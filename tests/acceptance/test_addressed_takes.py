@@ -46,7 +46,7 @@ ADDRESSES: tuple[tuple[Any, str], ...] = (
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize(("utube", "expected"), ADDRESSES, ids=repr)
+@pytest.mark.parametrize(("utube", "expected"), ADDRESSES)
 def test_take_many_when_it_names_subqueues_takes_from_these_in_order(
     tube: Tube, utube: Any, expected: str
 ) -> None:
