@@ -140,7 +140,7 @@ def test_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None
         queue.create_tube(fifo.name, "fifo")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue: Queue) -> None:
     """Case 010-10."""
     with session() as owner:
@@ -153,7 +153,7 @@ def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue
         queue.tube("passing")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
     """Case 010-11."""
     ids = ids_of(fifo.put_many([1, 2, 3]))
@@ -173,7 +173,7 @@ def test_if_not_exists_with_other_options_gives_the_existing_tube(fifo: Tube, qu
     assert again.options == fifo.options
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
     """Case 010-13."""
     fifo = new_tube("fifo")

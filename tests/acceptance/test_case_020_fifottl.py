@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
+# The first, as others would not end if an ended life did not end its task: a sweep goes on until all is swept.
+@pytest.mark.without_spark
+def test_take_when_a_life_has_ended_gives_the_next_task(fifottl: Tube, clock: ManualClock) -> None:
+    fifottl.put("ended", ttl=1)
+    fifottl.put("next")
+    clock.advance(1)
+
+    assert take(fifottl).data == "next"
+    assert fifottl.take(timeout=0) is None
+
+
 @pytest.mark.without_spark
 def test_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
     """Case 020-1."""

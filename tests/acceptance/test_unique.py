@@ -235,7 +235,7 @@ def test_put_many_when_a_key_is_for_all_items_adds_the_first(fifo: Tube) -> None
     assert data_of(all_tasks(fifo)) == ["a", "c"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_many_when_there_are_many_keys_adds_each_once(fifo: Tube) -> None:
     first = fifo.put_many([keyed(unique=str(n)) for n in range(0, MANY, 2)])
 

@@ -327,7 +327,7 @@ def test_sweep_when_kept_keys_are_in_many_segments_merges_them(
     assert_kept(tube, clock, "0", str(many - 1))
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_when_there_are_many_keys_keeps_each(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:

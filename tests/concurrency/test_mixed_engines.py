@@ -117,8 +117,6 @@ MEETINGS = {
     "take": "take",
     "ack_lease_segment": "bury_held_by_other",
     "release_some": "bury_held_by_other",
-    "release_with_errors": "bury_with_an_error",
-    "bury_with_an_error": "release_with_errors",
     "exchange": "take",
     "sweep": "take",
 }
@@ -145,8 +143,6 @@ MEETINGS_OF_SUBQUEUES = {
     "take_all": "take",
     "exchange": "take",
     "ack": "bury_held_by_other",
-    "take_named": "take_all",
-    "exchange_named": "take_named",
 }
 
 

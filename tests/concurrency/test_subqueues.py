@@ -169,7 +169,7 @@ def test_take_when_it_stops_after_it_locked_one_of_two_subqueues_blocks_neither(
 # A take of all that is ready, while nobody holds a sub-queue, does not tell rows apart by theirs.
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_of_all_when_its_lock_was_taken_over_while_it_paused_takes_nothing(
     hosts: Subqueues,
 ) -> None:
@@ -478,7 +478,7 @@ def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subque
     assert commits > 3
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_nobody(
     hosts: Subqueues,
 ) -> None:
@@ -498,7 +498,7 @@ def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_n
     assert commits > 2
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_leases_have_ended_frees_their_subqueues_and_fences_no_take_id(
     hosts: Subqueues,
 ) -> None:
@@ -578,7 +578,7 @@ def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Subqueu
     assert names(hosts.rival.take_many(1)) == "b"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(
     hosts: Subqueues,
 ) -> None:
