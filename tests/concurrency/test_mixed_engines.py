@@ -252,6 +252,7 @@ def test_tables_when_either_engine_makes_and_writes_them_are_the_same(both: Both
     assert {engine: made(both.place, name[engine]) for engine in ENGINES} == first
 
 
+@pytest.mark.thorough
 def test_history_when_both_engines_have_committed_tells_both_alike(both: Both) -> None:
     tube = both.queues["spark"].create_tube(next(_names))
     told: dict[str, list[tuple[Any, ...]]] = {}
@@ -286,6 +287,7 @@ def test_keyed_put_when_the_other_engine_has_done_it_puts_nothing(
 # -- changes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_changes_when_a_native_queue_has_a_session_are_those_that_spark_notes(
     both: Both, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -311,6 +313,7 @@ def test_changes_when_a_native_queue_has_a_session_are_those_that_spark_notes(
     ]
 
 
+@pytest.mark.thorough
 def test_row_verbs_of_a_tube_with_a_change_feed_when_there_is_no_session_are_refused(
     both: Both,
 ) -> None:

@@ -438,7 +438,7 @@ def test_takes_that_share_a_commit_when_the_answer_is_lost_have_their_tasks(worl
     ack_the_others(world, [b, a, d, c], "")
 
 
-@pytest.mark.without_spark
+@pytest.mark.thorough
 def test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,7 +458,7 @@ def test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("verb", ["exchange", *without_spark("ack", "release", "undo")])
+@pytest.mark.parametrize("verb", ["ack", "release", "exchange", "undo"])
 def test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once(
     world: World, verb: str
 ) -> None:
