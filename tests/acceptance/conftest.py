@@ -63,7 +63,6 @@ ON_SPARK = {
     "test_alter": {
         "test_alter_when_an_option_needs_columns_adds_them_once",
         "test_create_tube_when_a_name_is_used_again_has_the_columns_that_it_needs",
-        "test_take_when_another_program_pauses_finds_nothing_after_five_seconds",
     },
     "test_bad_input": {
         "test_put_many_with_a_bad_option_of_one_puts_none[spark-ttl=-0.001]",

@@ -244,7 +244,8 @@ def test_put_arrow_of_no_rows_adds_nothing_without_a_commit(
     assert versions() == before
 
 
-@pytest.mark.parametrize("type_name", ["fifo", *without_spark("limfifottl")])
+@pytest.mark.without_spark
+@pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
 def test_put_arrow_with_a_key_that_was_used_adds_nothing(new_tube: NewTube, type_name: str) -> None:
     options = {"capacity": 5} if type_name == "limfifottl" else {}
     tube = new_tube(type_name, **options)
@@ -275,7 +276,8 @@ def test_put_arrow_into_a_tube_without_room_for_all_puts_none(new_tube: NewTube)
     assert data_of(all_tasks(tube)) == [3, 5, 6]
 
 
-@pytest.mark.parametrize("key", [None, *without_spark("k")])
+@pytest.mark.without_spark
+@pytest.mark.parametrize("key", [None, "k"])
 def test_put_arrow_into_a_tube_that_was_dropped_says_so(
     new_tube: NewTube, other: Queue, key: str | None
 ) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
 
 
+@pytest.mark.without_spark
 def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
     """Case 010-1."""
     assert fifo.type == "fifo"
@@ -41,6 +42,7 @@ def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, qu
     assert data_of(fifo.tasks_by_state("!")) == ["stat_2"]
 
 
+@pytest.mark.without_spark
 def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
     """Case 010-3."""
     assert fifo.put([123]) is not None

@@ -87,6 +87,7 @@ def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualCl
         fifottl.ack(put.task_id)
 
 
+@pytest.mark.without_spark
 def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
     """Case 020-5."""
     task = put_and_take(fifottl, "abc")
@@ -143,6 +144,7 @@ def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
     assert data_of(tube.take_many(9)) == ["e", "f"]
 
 
+@pytest.mark.without_spark
 def test_kick_of_a_task_without_attempts_left_forgets_them(new_tube: NewTube) -> None:
     tube = new_tube("fifottl", max_attempts=2)
     tube.put("worn")

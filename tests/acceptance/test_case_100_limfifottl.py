@@ -30,6 +30,7 @@ def three(engine: Engine, queue: Queue, limited: Tube) -> Tube:
     return limited
 
 
+@pytest.mark.without_spark
 def test_create_tube_gives_name_type_and_capacity(three: Tube, queue: Queue) -> None:
     """Case 100-1."""
     assert queue[three.name].type == "limfifottl"

@@ -84,7 +84,8 @@ def test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason(
     assert versions() == before
 
 
-@pytest.mark.parametrize("verb", ["bury", *without_spark("delete", "peek")])
+@pytest.mark.without_spark
+@pytest.mark.parametrize("verb", ["bury", "delete", "peek"])
 def test_anybodys_verb_on_an_unknown_task_is_not_found(not_held: NotHeld, verb: str) -> None:
     """Case X-B2."""
     for task_id in (42, -1, 2**70, not_held.ids["acked"]):
@@ -259,6 +260,7 @@ def test_cfg_when_refused_changes_nothing(queue: Queue) -> None:
     assert queue.cfg() == before
 
 
+@pytest.mark.without_spark
 def test_identify_knows_its_own_uuid_and_living_ones_only(queue: Queue, session: Session) -> None:
     """Case X-B9."""
     own = queue.identify()

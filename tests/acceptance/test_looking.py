@@ -26,6 +26,7 @@ def infos(queue: Queue, session: uuid.UUID) -> list[SessionInfo]:
     return [info for info in queue.sessions() if info.uuid == session]
 
 
+@pytest.mark.thorough
 def test_session_when_it_holds_tasks_is_told_with_its_process_and_what_it_holds(
     queue: Queue, new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:
@@ -89,6 +90,7 @@ def test_session_when_its_process_has_died_is_told_until_its_tasks_are_given_bac
     assert infos(queue, worker.session_uuid) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "member", ["8f0f7d0c-7f57-4e6e-8f3e-000000000000", *without_spark("x 1 y z", "")]
 )

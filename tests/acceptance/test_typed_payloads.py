@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 #: Columns of which values are put on Spark, too: the tests of DataFrames have all of them there.
-ON_SPARK = ("at", "counts")
+ON_SPARK = ("counts",)
 MORE = [name for name in COLUMNS if name not in ON_SPARK]
 
 
@@ -135,6 +135,7 @@ def test_put_arrow_of_a_value_that_is_refused_names_its_row_and_path(typed: Tube
 # -- what is handed out ----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_map_comes_back_as_a_dict_by_every_verb_and_may_be_put_again(
     engine: Engine, queue: Queue
 ) -> None:
@@ -188,6 +189,7 @@ def test_put_of_a_map_with_a_key_twice_is_refused(
             tube.put_arrow(rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "schema",
     [None, *without_spark("tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>")],
@@ -229,6 +231,7 @@ def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
     assert twice[1].data == tube.peek(twice[0].task_id).data == wanted
 
 
+@pytest.mark.thorough
 def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) -> None:
     local = pd.Timestamp("2026-01-02T03:04:05.000006")
     for column, value, stored in (
@@ -298,6 +301,7 @@ def test_create_tube_with_maps_that_are_no_dicts_is_refused(queue: Queue) -> Non
             queue.create_tube("refused", schema=f"m {kind}")
 
 
+@pytest.mark.thorough
 def test_create_tube_with_such_names_within_its_columns_makes_it(
     engine: Engine, queue: Queue
 ) -> None:

@@ -509,6 +509,7 @@ def test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_orde
     assert versions()[tube.name] == before + 1
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_its_own_key_was_put_before_adds_nothing(
     spark: SparkSession, new_tube: NewTube

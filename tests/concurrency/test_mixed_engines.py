@@ -196,6 +196,7 @@ def test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_a
     assert_serial(found, (verb,), (VERBS[verb], rival), lambda t: t.lay(t.mine))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine_of_late", ENGINES)
 def test_take_when_the_other_engine_has_fenced_its_take_id_and_taken_over_takes_nothing(
     both: Both, spark: SparkSession, engine_of_late: str
@@ -269,6 +270,7 @@ def test_history_when_both_engines_have_committed_tells_both_alike(both: Both) -
     )
 
 
+@pytest.mark.thorough
 def test_keyed_put_when_the_other_engine_has_done_it_puts_nothing(
     both: Both, spark: SparkSession
 ) -> None:

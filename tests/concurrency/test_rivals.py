@@ -745,6 +745,7 @@ def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
     assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_slot(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -763,6 +764,7 @@ def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_sl
     assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:

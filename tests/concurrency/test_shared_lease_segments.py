@@ -256,6 +256,7 @@ def test_lease_of_one_call_when_it_ends_leaves_the_others_held(world: World) -> 
     ack_the_others(world, [b], "ar")
 
 
+@pytest.mark.thorough
 def test_exchange_of_one_call_acks_it_and_takes_in_one_commit(world: World) -> None:
     (a,), (b, c), (d,) = ids(together(world, "abcdef"))
 

@@ -572,6 +572,7 @@ def test_drop_when_it_stops_between_any_two_commits_is_finished_by_a_sweep_or_wa
     assert probe.events[-1] == ("committed", "drop")
 
 
+@pytest.mark.thorough
 def test_create_tube_when_it_stops_before_or_after_its_commit_leaves_a_name_that_works(
     registry: tuple[Probe, Queue, Queue],
 ) -> None:

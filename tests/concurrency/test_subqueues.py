@@ -432,6 +432,7 @@ def test_orphan_when_each_sweep_sees_it_for_the_first_time_is_freed_in_the_end(
     assert locks == [1, 0]
 
 
+@pytest.mark.thorough
 def test_bury_of_a_task_that_another_holds_frees_its_subqueue(hosts: Subqueues) -> None:
     hosts.put("ab")
     held = hosts.tube.take_many(1)[0]
@@ -641,6 +642,7 @@ def test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks
 # A take that names its sub-queues locks these only.
 
 
+@pytest.mark.thorough
 def test_take_of_named_subqueues_locks_these_only_by_one_commit_each_way(hosts: Subqueues) -> None:
     hosts.put("ab", "one")
     hosts.put("x", "two")

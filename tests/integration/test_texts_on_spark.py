@@ -15,6 +15,7 @@ from tubeq_spark.config import QueueConfig
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.spark.jvm import frame_of
+from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer, creation_of
 from tubeq_spark.storage.tables.schema import (
     new_registry,
@@ -57,6 +58,7 @@ def analyze(spark: SparkSession, part: Select | Statement) -> str:
         text = text.replace("{" + name + "}", f"tubeq_given_{name}")
     if isinstance(part, Select):
         return str(spark.sql(text).schema)
+    text = text.replace("{note}", string("a note"))
     return str(spark.sql(f"EXPLAIN {text}").collect()[0][0])
 
 
