@@ -200,6 +200,7 @@ def test_why_when_as_many_tasks_are_taken_as_may_be_says_so(
     assert why(limited, second) == "waits: 1 task of its tube is taken, as many as may be at a time"
 
 
+@pytest.mark.thorough
 def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(
     shared_tube: SharedTube,
 ) -> None:
