@@ -190,9 +190,10 @@ class EndedTasks:
         return found.native + self._told(found)
 
     def uncounted(self) -> set[int]:
-        """The segments of rows kept for keys that notes count which nobody has added up."""
+        """The segments whose ended tasks are counted by notes that nobody has added up."""
         found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
-        return {note.kept_in for note in found.notes if note.kept_in is not None}
+        segments = (each for note in found.notes for each in (note.kept_in, note.removed_in_feed))
+        return {segment for segment in segments if segment is not None}
 
     def sum(self) -> Append | None:
         """The commit that adds up the notes; `None` if there are no new ones.
