@@ -167,10 +167,13 @@ class Tables(Protocol):
 class Engine(Protocol):
     """Reads and writes the queue's tables. Its methods raise errors that `outcome_of` tells apart."""
 
-    #: Whether the last read did not reach the engine at all.
-    unreachable: bool
     #: Whether it may write to tubes with a change feed: what it commits shows there as it is.
     keeps_feeds: bool
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the last read did not reach the engine, or this thread's verb has no time left for failures."""
+        ...
 
     @property
     def tables(self) -> Tables:
@@ -185,10 +188,17 @@ class Engine(Protocol):
         """Wrap `run` so that it does the same in another thread."""
         ...
 
+    def patience(self) -> AbstractContextManager[None]:
+        """Run a block as one verb, whose requests to an object store share one limit of lost time.
+
+        A block within a block has a limit of its own.
+        """
+        ...
+
     def operating(self, operation: str, table: str | None) -> AbstractContextManager[None]:
         """Run a block as one operation on a table.
 
-        Spark's jobs have its name, and requests to an object store share one limit of lost time.
+        Spark's jobs have its name. Outside a verb it has the limit of one.
         """
         ...
 
