@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.outcome import Commit, Note
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.rows import BadFile
+    from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -99,6 +99,10 @@ class Tables(Protocol):
             table: The table.
             look: Whether to look for others than reads have met, by the lengths of all files.
         """
+        ...
+
+    def told_files(self, table: str) -> Sequence[ToldFile] | None:
+        """What the log tells of all data files of a tube; `None` if it is not cheap to get, or if some cannot be read."""
         ...
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:

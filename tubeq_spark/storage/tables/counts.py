@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from tubeq_spark.storage.ended import RENEWALS, said_read, told_total
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least
 from tubeq_spark.storage.statement import Append
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ def depth(
         max_attempts: Of the tube.
         over: Owners whose sessions are over: what they hold is ready.
     """
+    files = None if table.backoff is not None else engine.tables.told_files(table.name)
+    if files is not None:
+        with suppress(told_files.UntoldError):
+            by_state, oldest_us, owners, until_us = told_files.states(
+                files, table.id, now_us, soon_us, over
+            )
+            return Depth(by_state, oldest_us, 0, 0, None, owners, until_us)
     due, is_taken = predicates.is_due(now_us), _ROW.state == TaskState.TAKEN.value
     ending = all_of(
         is_taken,
