@@ -210,7 +210,7 @@ class Verbs:
             if begun:
                 self._note_begun(utube, len(begun))
             chosen += begun
-        return chosen
+        return sorted(chosen, key=self._place)
 
     def _may_begin(self, utube: str | None, taken: int) -> int:
         """How many tasks of a sub-queue may begin by `parallel` and `rate`."""
