@@ -47,6 +47,7 @@ ON = {
     "test_versions": ENGINES,
     "test_failures": ENGINES,
     "test_tarantool15": ENGINES[:2],
+    "test_traces": ENGINES,
     "test_typed": ENGINES,
     "test_unique": ENGINES,
     "test_unreadable": ENGINES[:2],

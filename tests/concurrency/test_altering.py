@@ -191,6 +191,23 @@ def test_exchange_when_the_take_after_its_ack_fails_has_acked(
 
 
 @pytest.mark.without_spark
+def test_exchange_when_the_look_after_its_commit_fails_has_acked(fresh: World) -> None:
+    ids = taken(fresh, "a")
+    fresh.rival.put("b")
+
+    with ExitStack() as stack:
+
+        def slow() -> None:
+            stack.enter_context(failing(StoreError("the registry is damaged")))
+            fresh.clock.advance(5)
+
+        stack.enter_context(fresh.probe.interrupted("committed", "exchange", slow))
+        assert fresh.tube.exchange(ack=ids, take=1) == []
+
+    assert fresh.stored() == "br"
+
+
+@pytest.mark.without_spark
 def test_take_when_it_cannot_be_undone_is_left_to_the_heart(
     fresh: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
