@@ -85,7 +85,7 @@ def found(directory: Path) -> Iterator[Server]:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [_PROGRAM, "--access", _KEY, "--secret", _KEY, "--port", address, "--quiet"]
     process = subprocess.Popen(  # noqa: S603
-        [*command, "posix", "--nometa", str(directory)],
+        [*command, "posix", str(directory)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
