@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
+    from tubeq_spark.storage.spark.put_files import PutFiles
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,15 @@ class Engines:
     rows: Engine
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
+
+    def put_files(self) -> PutFiles | None:
+        """What has Spark write the rows of DataFrames for commits of the native engine; `None` if there is not both."""
+        from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+        from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
+
+        if self.spark is None or not isinstance(self.rows, NativeEngine):
+            return None
+        return PutFiles(self.spark, self.rows.put_directories)
 
     def close(self) -> None:
         """Release their resources."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -67,10 +68,13 @@ class LocalWriter:
                         raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
             if decision.rows is not None:
-                said = user_metadata(note, decision.affected, statement.operation_id)
+                affected, written = _with_written(statement, decision.affected, snapshot)
+                said = user_metadata(note, affected, statement.operation_id)
                 gone = _files_in(snapshot, statement.partitions, decision.changed or ())
-                total = _total(snapshot, statement, decision.affected)
-                self.commit(local, snapshot, Commit(said, decision.rows, gone, total=total))
+                total = _total(snapshot, statement, affected)
+                change = Commit(said, decision.rows, gone, total=total, written=written)
+                self.commit(local, snapshot, change)
+                return affected
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
@@ -78,16 +82,18 @@ class LocalWriter:
         rows = held(append.rows)
         if append.replaces is not None:
             return self._library.append(table, append, note)
-        affected = Affected(inserted=rows.num_rows)
-        said = user_metadata(note, affected, append.operation_id, append.user_metadata)
         once, total = (None, append.once) if append.is_total else (append.once, None)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.deciding() as (local, snapshot):
                     if append.once is not None and _is_done(snapshot, append.once):
                         break
+                    added = Affected(inserted=rows.num_rows)
+                    affected, written = _with_written(append, added, snapshot)
+                    said = user_metadata(note, affected, append.operation_id, append.user_metadata)
                     new = whole(rows, snapshot.shape.schema)
-                    self.commit(local, snapshot, Commit(said, new, once=once, total=total))
+                    change = Commit(said, new, once=once, total=total, written=written)
+                    self.commit(local, snapshot, change)
                     return affected
             except EngineError as error:
                 # It reads nothing: what another commit did does not matter to it.
@@ -197,6 +203,24 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
         return []
     going = holds(statement.where, of_table(pa.table(columns)), len(files))
     return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
+
+
+def _with_written(
+    statement: Statement | Append, affected: Affected, snapshot: Snapshot
+) -> tuple[Affected, Sequence[DataFile]]:
+    """The changed rows with those that were written before, and the files of these.
+
+    Raises:
+        EngineError: They were written for a table that was another one, or whose writers were told to begin
+            anew since.
+    """
+    written = statement.written
+    if written is None:
+        return affected, ()
+    if not written.shape.is_like(snapshot.shape):
+        msg = f"{statement.table} is not as it was when rows were written for it"
+        raise EngineError(msg, Outcome.STALE)
+    return replace(affected, inserted=affected.inserted + written.size), written.files
 
 
 def _total(snapshot: Snapshot, statement: Statement, affected: Affected) -> tuple[str, int] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import pyarrow as pa
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.durability.commit_file import DamagedFileError, fault_of_length
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
@@ -33,7 +34,7 @@ from tubeq_spark.storage.native.delta_log.reading import require_no_hole
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
@@ -55,6 +56,7 @@ class Commit:
         gone: Files that are not.
         once: Version that is written under an id of an application, if it is.
         total: The same of a total, which stays for ever.
+        written: Files that are there from now on, and were written before.
     """
 
     user_metadata: str
@@ -62,6 +64,7 @@ class Commit:
     gone: Sequence[DataFile] = ()
     once: tuple[str, int] | None = None
     total: tuple[str, int] | None = None
+    written: Sequence[DataFile] = ()
 
     def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
         """The transaction versions of application ids, with their times for Spark's expiry."""
@@ -174,12 +177,16 @@ class LocalTable:
         self._require_whole(change.gone)
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
+            if not self.has(change.written):
+                msg = f"files that were written for {self.directory} are gone"
+                raise EngineError(msg, Outcome.STALE)
             if rows is not None and rows.num_rows:
                 require_space(self.directory, rows, change.gone)
                 written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
-            added = [file for file, _ in written]
+            ours = [file for file, _ in written]
+            added = [*ours, *change.written]
             actions = _actions(change, added, snapshot.version, now_ms)
-            with self._removing_unless_sent(added):
+            with self._removing_unless_sent(ours):
                 is_synced = self._synced.prepare([self.directory / file.path for file in added])
                 prepared = commits.prepare(self._log, actions, synced=is_synced)
             is_there = commits.create(self._log, version, prepared)
@@ -197,6 +204,19 @@ class LocalTable:
             self._checkpoint(newest, now_ms)
         self._files.committed(version, snapshot.shape.properties, snapshot.version)
         return written
+
+    def has(self, files: Iterable[DataFile]) -> bool:
+        """Whether files are there as they were written, by their lengths."""
+        return not any(fault_of_length(self.directory / file.path, file.size) for file in files)
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file below the table's directory; raises OSError."""
+        return (self.directory / path).read_bytes()
+
+    def remove(self, path: str) -> None:
+        """Remove a directory below the table's with all that is in it; raises OSError."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.directory / path)
 
     def _require_whole(self, files: Sequence[DataFile]) -> None:
         """Refuse to commit that files go which are not as they were written: they may come back.
@@ -234,7 +254,7 @@ def _actions(
     change: Commit, added: Sequence[DataFile], before: int, now_ms: int
 ) -> list[Mapping[str, Any]]:
     """The commit info in the words of the library."""
-    count = 0 if change.rows is None else change.rows.num_rows
+    count = sum(file.rows or 0 for file in added)
     info: dict[str, Any] = {
         "timestamp": now_ms,
         "operation": "WRITE" if added else "DELETE",
