@@ -21,8 +21,8 @@ from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.statement import WrittenRows
 
 if TYPE_CHECKING:
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
-    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Handles
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class PutDirectories:
         except Exception:
             log.warning("%s/%s is left to a sweep", table, path, exc_info=True)
 
-    def _seen(self, table: str) -> tuple[LocalTable, Snapshot]:
+    def _seen(self, table: str) -> tuple[PlainTable, Snapshot]:
         opened = self._handles.table(table)
         with errors.reading():
             newest, local = opened.seen(), opened.local

@@ -223,6 +223,7 @@ def _environment() -> dict[str, str]:
 
 
 T = TypeVar("T")
+V = TypeVar("V")
 _CLOCK = SystemClock()
 
 
@@ -239,9 +240,15 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
 
 
 class _Trouble(threading.local):
-    """The seconds that this thread's operation has lost by failed requests; `None`: there is none."""
+    """This thread's operation.
+
+    Attributes:
+        seconds: What it has lost by failed requests; `None`: there is none.
+        began: When it began, by the monotonic clock.
+    """
 
     seconds: float | None = None
+    began: float = 0.0
 
 
 _trouble = _Trouble()
@@ -257,11 +264,39 @@ def one_patience() -> Iterator[None]:
     if _trouble.seconds is not None:
         yield
         return
-    _trouble.seconds = 0.0
+    _trouble.seconds, _trouble.began = 0.0, _CLOCK.monotonic()
     try:
         yield
     finally:
         _trouble.seconds = None
+
+
+def operation_began() -> float | None:
+    """When the operation of this thread began, by the monotonic clock; `None`: there is none."""
+    return None if _trouble.seconds is None else _trouble.began
+
+
+@contextmanager
+def shared_by_threads() -> Iterator[Callable[[Callable[[V], T]], Callable[[V], T]]]:
+    """Yield what makes a function share the patience of this thread in others, for calls within a block."""
+    before, lost = _trouble.seconds, list[float]()
+
+    def carried(call: Callable[[V], T]) -> Callable[[V], T]:
+        def run(thing: V) -> T:
+            _trouble.seconds = before
+            try:
+                return call(thing)
+            finally:
+                lost.append(_trouble.seconds or 0.0)
+                _trouble.seconds = None
+
+        return run
+
+    try:
+        yield carried
+    finally:
+        if before is not None:
+            _trouble.seconds = max([before, *lost])
 
 
 def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | None]:
