@@ -144,7 +144,7 @@ def stopped_at(name: str) -> Iterator[None]:
 
 
 def test_put_df_when_spark_must_not_commit_adds_the_files_of_spark_in_one_commit(
-    spark: SparkSession, tube: Tube, rows: DataFrame
+    queue: Queue, spark: SparkSession, tube: Tube, rows: DataFrame
 ) -> None:
     before = len(log_of(tube))
 
@@ -165,7 +165,7 @@ def test_put_df_when_spark_must_not_commit_adds_the_files_of_spark_in_one_commit
     assert [str(task.data) for task in tasks] == list(map(str, range(ROWS)))
     assert (tasks[0].task_id, tasks[-1].task_id) == (result.first_task_id, result.last_task_id)
     tube.ack_many([task.task_id for task in tasks])
-    assert tube.statistics()["tasks"]["total"] == 0
+    assert queue.statistics(tube.name)["tasks"]["total"] == 0
 
 
 def test_put_df_with_a_key_when_repeated_adds_nothing_and_leaves_no_files(
