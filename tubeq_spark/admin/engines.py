@@ -51,12 +51,14 @@ class Engines:
         rows: What runs its row verbs, and reads and writes the system tables.
         spark: What makes DataFrames of its tables; `None` where there is no Spark session.
         opens: Makes sure of the system tables, of an engine that knows where these are; else `None`.
+        storage_options: What the native engine reaches the storage with.
     """
 
     name: str
     rows: Engine
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
+    storage_options: Mapping[str, str] | None = None
 
     def put_files(self) -> PutFiles | None:
         """What has Spark write the rows of DataFrames for commits of the native engine; `None` if there is not both."""
@@ -111,7 +113,7 @@ def engines_of(
         if spark is not None and storage_options is None and _asked(wanted) == "auto":
             why_not = _why_left_to_spark(spark, rows, location)
         if why_not is None:
-            return Engines(name, rows, through_spark)
+            return Engines(name, rows, through_spark, storage_options=options)
         log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
         rows.close()
         name = "spark"
