@@ -96,13 +96,14 @@ class Table:
             return None
 
     def is_plain(self) -> bool:
-        """Whether the library is not needed for it, by the version that was read last, or a first look.
+        """Whether the library is not needed for it; on an object store by the version that was read last.
 
         Raises:
             TableNotFoundError: The table does not exist.
         """
         local = self._local
-        return local is not None and (local.known is not None or self.seen() is not None)
+        is_known = self.is_far and local is not None and local.known is not None
+        return is_known or self.seen() is not None
 
     def leave_to_library(self, why: UnknownLogError) -> None:
         """Stop reading and writing the log, because the table is not a plain one."""

@@ -102,6 +102,7 @@ class Bucket:
         self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
+        self._is_closed = False
 
     @staticmethod
     def place(path: str, options: Mapping[str, str]) -> tuple[str, str]:
@@ -193,7 +194,7 @@ class Bucket:
     def together(self, call: Callable[[Any], T], each: Iterable[Any]) -> list[T]:
         """Call a function for each of some things at the same time."""
         some = list(each)
-        if len(some) < 2:
+        if len(some) < 2 or self._is_closed:
             return [call(thing) for thing in some]
         with shared_by_threads() as carried:
             return list(self._pool.map(carried(call), some))
@@ -218,6 +219,7 @@ class Bucket:
 
     def close(self) -> None:
         """End the threads, and forget what was kept."""
+        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._kept.clear()
@@ -281,22 +283,27 @@ class _Asking:
 _asking = _Asking
 #: The same status as for a missing object.
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+#: The library has it before each cause.
+_ARROW = "\u21b3"
 #: What the client says last, for its developers, has causes that its message leaves out.
 _DEBUG = "\n\nDebug source:"
 _CAUSES = (
     (re.compile(r"kind: Connect\b"), "client error (Connect)"),
-    (re.compile(r"kind: Timeout\b|TimedOut"), "operation timed out"),
+    (re.compile(r"\bBadScheme\b"), "URL scheme is not allowed"),
+    (re.compile(r"kind: Timeout\b|\bTimedOut\b"), "operation timed out"),
 )
+#: Texts of deeper causes there.
+_SAID = re.compile(r'^\s*(?:message: )?"([^"]+)",?$', re.MULTILINE)
 
 
 def _text(error: BaseException) -> str:
     """The message of an error, with a line for each cause."""
     said, _, debug = str(error).partition(_DEBUG)
-    parts = said.replace(": Error performing", "\n\u21b3 Error performing").replace(
-        " - ", "\n\u21b3 "
+    lines = said.replace(": Error performing", f"\n{_ARROW} Error performing")
+    causes = [cause for pattern, cause in _CAUSES if pattern.search(debug)]
+    return f"\n{_ARROW} ".join(
+        [lines.replace(" - ", f"\n{_ARROW} "), *causes, *_SAID.findall(debug)]
     )
-    found = next((cause for pattern, cause in _CAUSES if pattern.search(debug)), None)
-    return parts if found is None else f"{parts}\n\u21b3 {found}"
 
 
 def _new(uri: str, options: Mapping[str, str]) -> ObjectStore:

@@ -244,11 +244,13 @@ class _Trouble(threading.local):
 
     Attributes:
         seconds: What it has lost by failed requests; `None`: there is none.
-        began: When it began, by the monotonic clock.
+        began: When it began, or made its last commit, by the monotonic clock.
+        made: What its last commit has made.
     """
 
     seconds: float | None = None
     began: float = 0.0
+    made: object = None
 
 
 _trouble = _Trouble()
@@ -264,16 +266,30 @@ def one_patience() -> Iterator[None]:
     if _trouble.seconds is not None:
         yield
         return
-    _trouble.seconds, _trouble.began = 0.0, _CLOCK.monotonic()
+    _trouble.seconds = 0.0
+    has_made(None)
     try:
         yield
     finally:
-        _trouble.seconds = None
+        _trouble.seconds = _trouble.made = None
 
 
-def operation_began() -> float | None:
-    """When the operation of this thread began, by the monotonic clock; `None`: there is none."""
-    return None if _trouble.seconds is None else _trouble.began
+def has_made(what: object) -> None:
+    """Note that this thread's operation has just committed: what it has seen before is old."""
+    _trouble.began, _trouble.made = _CLOCK.monotonic(), what
+
+
+def is_fresh(what: object, at: float) -> bool:
+    """Whether something was the newest in this thread's operation, after the commits that it has made.
+
+    So a look of the operation serves its later reads, and its statement, whose commit fails if there is news.
+
+    Args:
+        what: What.
+        at: When it was known to be the newest, by the monotonic clock.
+    """
+    is_seen = at >= _trouble.began or what is _trouble.made
+    return _trouble.seconds is not None and is_seen
 
 
 @contextmanager
