@@ -92,7 +92,7 @@ def log_of(tube: Tube) -> list[list[dict[str, Any]]]:
 
 def stored(spark: SparkSession, tube: Tube) -> list[str]:
     """The payloads, which three readers agree on."""
-    by_us = sorted(str(task.data) for task in taken(tube))
+    by_us = sorted(json.dumps(task.data) for task in taken(tube))
     by_spark = sorted(row.data for row in tube.df().select("data").collect())
     table = DeltaTable(str(place(tube))).to_pyarrow_table(columns=["data", "tube", "task_id"])
     by_library = sorted(
@@ -196,7 +196,7 @@ def test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns(
 ) -> None:
     struct = "named_struct('a', array('x', NULL), 'at', TIMESTAMP '2020-01-01 00:00:00 UTC') AS s"
     frame = spark.range(4).selectExpr(
-        "id AS n", struct, "id % 2 AS utube", "id AS pri", "10 AS ttl", "0.5D AS ttr"
+        "id AS n", struct, "id % 2 AS utube", "id AS pri", "9000 AS ttl", "0.5D AS ttr"
     )
 
     tube.put_df(frame)
@@ -206,7 +206,7 @@ def test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns(
     shown = {row.data.n: row for row in tube.df().collect()}
     assert sorted(shown) == [0, 1, 2, 3, 9]
     assert shown[3].data.s.a == ["x", None]
-    assert (shown[3].utube, shown[3].pri, shown[3].ttl, shown[3].ttr) == ("1", 3, 10.0, 0.5)
+    assert (shown[3].utube, shown[3].pri, shown[3].ttl, shown[3].ttr) == ("1", 3, 9000.0, 0.5)
     assert shown[3].attempts == 0
     assert {task.data["n"] for task in tube.take_many(2)} == {0, 1}
 
@@ -234,9 +234,9 @@ def test_put_df_of_keys_when_a_rival_puts_one_meanwhile_writes_the_others_anew(
     spark: SparkSession, tube: Tube, rows: DataFrame
 ) -> None:
     keyed = rows.selectExpr("data", "data AS unique")
-    tube.put("0", unique="0")
+    tube.put(0, unique="0")
 
-    with meanwhile(lambda: tube.put("1", unique="1")) as written:
+    with meanwhile(lambda: tube.put(1, unique="1")) as written:
         assert tube.put_df(keyed, key="k").count == ROWS - 2
 
     assert [each.size for each in written] == [ROWS - 1, ROWS - 2]
