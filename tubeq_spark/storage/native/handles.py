@@ -29,7 +29,6 @@ from tubeq_spark.storage.native.errors import (
 )
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.store_client import patiently
-from tubeq_spark.storage.native.store_table import StoreTable
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -376,6 +375,7 @@ class Handles:
             NoClientError,
             StoreFiles,
         )
+        from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415
 
         try:
             uri, key = Bucket.place(path, self.options)
