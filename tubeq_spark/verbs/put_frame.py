@@ -370,8 +370,8 @@ class _RowsInFiles(_Rows):
         for _ in range(self._ctx.queue.config.attempts + 1):
             try:
                 result = attempts()
-            except _UnwrittenError as needed:
-                self._write(needed.frame, needed.numbering)
+            except _UnwrittenError as unwritten:
+                needed = unwritten
             except CommitUnknownError:
                 # They may be the table's.
                 raise
@@ -381,6 +381,7 @@ class _RowsInFiles(_Rows):
             else:
                 self._tidy(result)
                 return result
+            self._write(needed.frame, needed.numbering)
         self._discard()
         msg = "put: others committed first while the rows were written; nothing was put"
         raise ConflictError(msg)
