@@ -87,8 +87,13 @@ def _uninterrupted(method: Method) -> Method:
 
     @functools.wraps(method)
     def run(self: Queue, *args: Any, **kwargs: Any) -> Any:
-        verb = functools.partial(method, self, *args, **kwargs)
-        return uninterrupted(verb, carried=self._engines.rows.carried)
+        engine = self._engines.rows
+
+        def verb() -> Any:
+            with engine.patience():
+                return method(self, *args, **kwargs)
+
+        return uninterrupted(verb, carried=engine.carried)
 
     return cast("Method", run)
 

@@ -22,6 +22,7 @@ from tubeq_spark.storage.native import store_client, store_table
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.object_store import Bucket, NoClientError, _new
 from tubeq_spark.testing import ManualClock
 
@@ -378,6 +379,18 @@ def test_client_when_options_are_unknown_or_given_twice_is_made(store: Store) ->
     more = {"endpoint_url": store.url, "endpoint": store.url, "nonsense": "1", "max_retries": "2"}
     client = _new("s3://bucket", store.options | more)
     assert client is not None
+
+
+def test_client_when_all_is_in_the_environment_is_made_by_that(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (store.options | {"AWS_TIMEOUT": "200ms"}).items():
+        monkeypatch.setenv(name.upper(), value)
+    bucket = Bucket("s3://bucket", {})
+    bucket.put("of/the/environment", b"x")
+    assert bucket.get("of/the/environment")[0] == b"x"
+    with store.losing("", kind="hang", kept=False), pytest.raises(RequestError, match="timed out"):
+        bucket.get("of/the/environment")
 
 
 @pytest.mark.parametrize(

@@ -367,7 +367,12 @@ def _text(error: BaseException) -> str:
 
 def _new(uri: str, options: Mapping[str, str]) -> ObjectStore:
     """A client that repeats nothing; options that no client of ours knows are left out, as the library does."""
-    client: dict[str, Any] = {}
+    # Options of the client replace all that the environment says of it.
+    client: dict[str, Any] = {
+        plain(name): value
+        for name, value in os.environ.items()
+        if plain(name) in _CLIENT and plain(name) != name.lower()
+    }
     #: Once each, by any of its names.
     config: dict[str, tuple[str, str]] = {}
     for name, value in options.items():

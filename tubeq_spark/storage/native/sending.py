@@ -8,7 +8,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of
-from tubeq_spark.storage.native.store_client import sleep, waits
+from tubeq_spark.storage.native.store_client import finding_out, sleep, waits
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _look(
         is_out: Whether it may have been sent.
     """
     try:
-        return read()
+        with finding_out():
+            return read()
     except ShortLogError as late:
         if not is_out:
             raise EngineError(f"the log of {path} {late}", Outcome.CONFLICT) from error

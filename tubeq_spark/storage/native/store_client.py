@@ -12,8 +12,8 @@ import random
 import re
 import ssl
 import threading
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, TypeVar
@@ -239,44 +239,100 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
     raise AssertionError  # never: the last wait is `None`
 
 
-class _Trouble(threading.local):
-    """This thread's operation.
+@dataclass(slots=True)
+class _Lost:
+    """What a verb has lost by failed requests.
 
     Attributes:
-        seconds: What it has lost by failed requests; `None`: there is none.
-        began: When it began, or made its last commit, by the monotonic clock.
-        made: What its last commit has made.
+        seconds: By those before commits were sent.
+        of_commits: By commits, and by finding out what became of them.
+        is_over: Whether all of the first were lost: the next failure is not waited for.
     """
 
-    seconds: float | None = None
-    began: float = 0.0
+    seconds: float = 0.0
+    of_commits: float = 0.0
+    is_over: bool = False
+
+    def add(self, other: _Lost) -> None:
+        """Count what another thread has lost at the same time."""
+        self.seconds = max(self.seconds, other.seconds)
+        self.of_commits = max(self.of_commits, other.of_commits)
+        self.is_over = self.is_over or other.is_over
+
+
+class _Verb(threading.local):
+    """What this thread runs.
+
+    Attributes:
+        lost: What its verb has lost, or its operation outside a verb; `None`: there is none.
+        began: When its operation began, or made its last commit, by the monotonic clock; `None`: there is none.
+        made: What that commit has made.
+    """
+
+    lost: _Lost | None = None
+    began: float | None = None
     made: object = None
 
 
-_trouble = _Trouble()
+_verb = _Verb()
+
+
+@contextmanager
+def verb_patience() -> Iterator[None]:
+    """Let all requests of a verb share one `Patience`, and its commits another one.
+
+    Only what failed counts, with the waits after it: a block that has no trouble may take any time. A block
+    within a block begins anew.
+    """
+    outer, _verb.lost = _verb.lost, _Lost()
+    try:
+        yield
+    finally:
+        _verb.lost = outer
 
 
 @contextmanager
 def one_patience() -> Iterator[None]:
-    """Let all requests of a block share one `Patience`, instead of each having its own.
+    """Run an operation; unless it is a part of a verb it has the patience of one. In another one it is a part of that.
 
-    Only what failed counts, with the waits after it: a block that has no trouble may take any time. In a
-    block within a block the outer one counts.
+    It may be an attempt after another one that failed, so what was seen before it does not count.
     """
-    if _trouble.seconds is not None:
+    if _verb.began is not None:
+        has_made(None)
         yield
         return
-    _trouble.seconds = 0.0
-    has_made(None)
+    _verb.began = _CLOCK.monotonic()
+    try:
+        with verb_patience() if _verb.lost is None else nullcontext():
+            yield
+    finally:
+        _verb.began = _verb.made = None
+
+
+def is_patience_over() -> bool:
+    """Whether the verb of this thread has lost all of its time, so that no failed request is repeated."""
+    return _verb.lost is not None and _verb.lost.is_over
+
+
+@contextmanager
+def finding_out() -> Iterator[None]:
+    """Run a block that finds out what became of a commit: it has the patience of commits."""
+    lost = _verb.lost
+    if lost is None:
+        yield
+        return
+    _verb.lost = _Lost(lost.of_commits, lost.of_commits)
     try:
         yield
     finally:
-        _trouble.seconds = _trouble.made = None
+        lost.of_commits = max(lost.of_commits, _verb.lost.seconds)
+        _verb.lost = lost
 
 
 def has_made(what: object) -> None:
     """Note that this thread's operation has just committed: what it has seen before is old."""
-    _trouble.began, _trouble.made = _CLOCK.monotonic(), what
+    if _verb.began is not None:
+        _verb.began, _verb.made = _CLOCK.monotonic(), what
 
 
 def is_fresh(what: object, at: float) -> bool:
@@ -288,31 +344,31 @@ def is_fresh(what: object, at: float) -> bool:
         what: What.
         at: When it was known to be the newest, by the monotonic clock.
     """
-    is_seen = at >= _trouble.began or what is _trouble.made
-    return _trouble.seconds is not None and is_seen
+    return _verb.began is not None and (at >= _verb.began or what is _verb.made)
 
 
 @contextmanager
 def shared_by_threads() -> Iterator[Callable[[Callable[[V], T]], Callable[[V], T]]]:
     """Yield what makes a function share the patience of this thread in others, for calls within a block."""
-    before, lost = _trouble.seconds, list[float]()
+    lost, others = _verb.lost, list[_Lost]()
 
     def carried(call: Callable[[V], T]) -> Callable[[V], T]:
         def run(thing: V) -> T:
-            _trouble.seconds = before
+            _verb.lost = None if lost is None else replace(lost)
             try:
                 return call(thing)
             finally:
-                lost.append(_trouble.seconds or 0.0)
-                _trouble.seconds = None
+                others.extend([] if _verb.lost is None else [_verb.lost])
+                _verb.lost = None
 
         return run
 
     try:
         yield carried
     finally:
-        if before is not None:
-            _trouble.seconds = max([before, *lost])
+        if lost is not None:
+            for other in others:
+                lost.add(other)
 
 
 def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | None]:
@@ -320,17 +376,19 @@ def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | No
 
     Args:
         patience: How long.
-        of_commit: Whether a commit may be on its way, what became of which must be found out: it has
-            all of the patience, whatever was lost before.
+        of_commit: Whether a commit may be on its way, what became of which must be found out: the
+            commits of a verb have all of the patience, whatever was lost before.
     """
-    shared = None if of_commit else _trouble.seconds
-    before, began = shared or 0.0, _CLOCK.monotonic()
+    shared, began = _verb.lost, _CLOCK.monotonic()
+    name = "of_commits" if of_commit else "seconds"
+    before: float = 0.0 if shared is None else getattr(shared, name)
 
     def lost() -> float:
+        # Asked again, the attempt that was made meanwhile has failed.
         seconds = before + _CLOCK.monotonic() - began
         if shared is not None:
-            # Asked again, the attempt that was made meanwhile has failed.
-            _trouble.seconds = seconds
+            setattr(shared, name, seconds)
+            shared.is_over = shared.is_over or (not of_commit and seconds >= patience.seconds)
         return seconds
 
     retry_waits = RetryWaits(patience.retries + 1, patience.seconds, first=0.1, most=2.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -117,6 +117,11 @@ class SparkEngine:
             raise
         else:
             self.unreachable = False
+
+    @staticmethod
+    def patience() -> AbstractContextManager[None]:
+        """Do nothing: Spark and Hadoop have settings of their own for that."""
+        return nullcontext()
 
     @contextmanager
     def operating(self, operation: str, table: str | None) -> Iterator[None]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.ended import EndedLog
-    from tubeq_spark.storage.rows import BadFile
+    from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 #: Seconds between the attempts to create a table that others may be creating.
@@ -270,6 +270,11 @@ class SparkTables:
             f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"
         )
         return {row["segment"]: row["size"] for row in found}
+
+    def told_files(self, table: str) -> Sequence[ToldFile] | None:
+        """None: Spark reads its statistics itself, by a query."""
+        del table
+        return None
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
         """None: a read by Spark fails for each."""
