@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.concurrency.support import Stop, end_heartbeat
+from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, TubeNotFoundError
 from tubeq_spark.admin.dead_files import _vacuum
 from tubeq_spark.storage import opened_location
@@ -181,6 +182,7 @@ def test_put_df_with_a_key_when_repeated_adds_nothing_and_leaves_no_files(
     assert stored(spark, tube) == ALL
 
 
+@pytest.mark.thorough
 def test_sink_when_spark_must_not_commit_puts_a_batch_once(
     spark: SparkSession, tube: Tube, rows: DataFrame
 ) -> None:
@@ -246,6 +248,7 @@ def test_put_df_of_keys_when_a_rival_puts_one_meanwhile_writes_the_others_anew(
     assert stored(spark, tube) == ALL
 
 
+@pytest.mark.thorough
 def test_put_df_when_rivals_commit_meanwhile_keeps_its_files(
     spark: SparkSession, tube: Tube, rows: DataFrame
 ) -> None:
@@ -287,7 +290,7 @@ def test_put_df_when_a_vacuum_may_have_removed_its_files_writes_them_anew(
     assert stored(spark, tube) == ALL
 
 
-@pytest.mark.parametrize("answer", ["after", "before"])
+@pytest.mark.parametrize("answer", ["after", *thorough("before")])
 def test_put_df_when_the_answer_to_its_commit_is_lost_is_done_or_leaves_nothing(
     spark: SparkSession,
     tube: Tube,
@@ -336,7 +339,7 @@ def vacuumed(spark: SparkSession, tube: Tube, by: str) -> None:
         assert _vacuum(ctx.queue, ctx.table.name, ctx.table_lock, ctx.queue.now_us())
 
 
-@pytest.mark.parametrize("by", ["spark", "library", "sweep"])
+@pytest.mark.parametrize("by", ["sweep", *thorough("spark", "library")])
 def test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_they_are_old(
     spark: SparkSession, tube: Tube, rows: DataFrame, by: str
 ) -> None:
@@ -362,7 +365,7 @@ def test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_
     assert stored(spark, tube) == ALL
 
 
-@pytest.mark.parametrize("by", ["spark", "library", "sweep"])
+@pytest.mark.parametrize("by", ["sweep", *thorough("spark", "library")])
 def test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sweep_removes_its_log(
     spark: SparkSession, tube: Tube, rows: DataFrame, by: str
 ) -> None:
@@ -385,10 +388,9 @@ def test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sw
 @pytest.mark.parametrize(
     ("setting", "is_refused"),
     [
-        ("enableDeletionVectors", False),
-        ("enableChangeDataFeed", False),
-        ("columnMapping.mode", False),
         ("feature.deletionVectors", True),
+        ("enableDeletionVectors", False),
+        *thorough(("enableChangeDataFeed", False), ("columnMapping.mode", False)),
     ],
 )
 def test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_nothing(
@@ -408,6 +410,7 @@ def test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_n
     assert stored(spark, tube) == ([] if is_refused else ALL)
 
 
+@pytest.mark.thorough
 def test_put_df_when_the_frame_yields_more_rows_than_it_was_counted_puts_nothing(
     spark: SparkSession, tube: Tube
 ) -> None:
