@@ -139,13 +139,15 @@ class Queue:
             config: Settings; see `QueueConfig`.
             engine: The engine that runs the row verbs: "spark"; "native" (the library deltalake,
                 without a JVM); or "auto". "auto" is "native" if the library is installed and the
-                location is on this host's files (or `storage_options` are given, or `spark` is
-                `None`), else "spark". The environment variable `TUBEQ_ENGINE` replaces "auto".
+                location is on this host's files (or on S3 and not made by Spark, or
+                `storage_options` are given, or `spark` is `None`), else "spark". The environment
+                variable `TUBEQ_ENGINE` replaces "auto".
             storage_options: Options of deltalake with which the native engine reaches an object
-                store. Its time limits are `timeout` and `connect_timeout` (5s) of a request and
-                `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
-                raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
-                was sent.
+                store; by default what the settings of `spark` tell (`fs.s3a.*`,
+                `fs.azure.account.key.*`), and the environment. Its time limits are `timeout` and
+                `connect_timeout` (5s) of a request and `retry_timeout` (30s) of a read with its
+                repetitions. If nothing answers, a verb raises `StoreError` within 40 s, or within
+                80 s `CommitUnknownError`, if its commit was sent.
             storage: For a new queue in `catalog.schema`: the path or URI at which its tables are
                 made, as external tables of the catalog. Workers without Spark open the queue by
                 that path or URI. Later openings need not name it. By default the catalog chooses
@@ -167,7 +169,6 @@ class Queue:
         if storage is not None:
             place = Location.parse(location).with_storage(storage)
         make = functools.partial(engines_of, spark, place, engine, storage_options)
-        self._storage_options = storage_options
         self._begin(place, make, session_uuid, clock, config, create=create)
 
     def _begin(
@@ -190,6 +191,7 @@ class Queue:
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
         self._engines = make_engines()
+        self._storage_options = self._engines.storage_options
         #: What a tube is opened with again where it was sent to, but for where and which it is.
         self._again = (self._config, self._engines.name, self._storage_options)
         try:

@@ -357,7 +357,8 @@ class Tube:
         it is a MERGE, which conflicts with other puts; if the capacity is too small for all rows,
         it makes no commit, and the count is 0. With a column `unique` the new rows are found by a
         join with the stored keys, into one more local checkpoint; the commit is a MERGE, which
-        conflicts with all puts of keys. A `key` of rows with `unique` is remembered apart from
+        conflicts with all puts of keys. On S3, at a location of the native engine, Spark writes the
+        files first, and that engine makes the commit. A `key` of rows with `unique` is remembered apart from
         that of rows without.
         """
         if not hasattr(df, "sparkSession"):

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 #: Verbs that commit by Spark.
 VERBS: dict[str, Callable[[Queue, Tube, DataFrame], object]] = {
-    "put_df": lambda _, tube, df: tube.put_df(df),
-    "put_df with a key": lambda _, tube, df: tube.put_df(df, key="k"),
-    "sink": lambda _, tube, df: tube.sink(name="s")(df, 0),
     "create_tube with a feed": lambda queue, _, __: queue.create_tube("fed", change_feed=True),
 }
 

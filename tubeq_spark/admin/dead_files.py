@@ -127,7 +127,7 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
             _prepare(queue, name, table_lock)
         elif not _fence(queue, name, now_us):
             return False
-        with without_empty_directories(name):
+        with without_empty_directories(name, queue.config.retention_hours * 3600):
             queue.engine.tables.vacuum(name)
     return True
 

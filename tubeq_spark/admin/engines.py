@@ -13,10 +13,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import StoreError
-from tubeq_spark.model.error_text import how_to_install
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.location import Location, local_directory
+from tubeq_spark.storage.opened_location import allows_one_engine_only, writers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
+    from tubeq_spark.storage.spark.put_files import PutFiles
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +51,23 @@ class Engines:
         rows: What runs its row verbs, and reads and writes the system tables.
         spark: What makes DataFrames of its tables; `None` where there is no Spark session.
         opens: Makes sure of the system tables, of an engine that knows where these are; else `None`.
+        storage_options: What the native engine reaches the storage with.
     """
 
     name: str
     rows: Engine
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
+    storage_options: Mapping[str, str] | None = None
+
+    def put_files(self) -> PutFiles | None:
+        """What has Spark write the rows of DataFrames for commits of the native engine; `None` if there is not both."""
+        from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+        from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
+
+        if self.spark is None or not isinstance(self.rows, NativeEngine):
+            return None
+        return PutFiles(self.spark, self.rows.put_directories)
 
     def close(self) -> None:
         """Release their resources."""
@@ -69,13 +82,14 @@ def engines_of(
     wanted: object,
     storage_options: Mapping[str, str] | None,
 ) -> Engines:
-    """Choose the engines for a location, without a commit or a read.
+    """Choose the engines for a location, without a commit.
 
     Args:
         spark: The program's session, if it has one.
         text: The location as it was given.
         wanted: One of `ENGINES`.
-        storage_options: What the native engine needs to reach the storage.
+        storage_options: What the native engine needs to reach the storage; `None`: what the session and the
+            environment tell.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
@@ -91,11 +105,46 @@ def engines_of(
     if name == "native":
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
-        return Engines(name, NativeEngine(storage_options), through_spark)
+        options = storage_options
+        if spark is not None and options is None:
+            options = _options_of(spark, location)
+        rows = NativeEngine(options)
+        why_not = None
+        if spark is not None and storage_options is None and _asked(wanted) == "auto":
+            why_not = _why_left_to_spark(spark, rows, location)
+        if why_not is None:
+            return Engines(name, rows, through_spark, storage_options=options)
+        log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
+        rows.close()
+        name = "spark"
     if through_spark is None:
         msg = "engine='spark' needs a Spark session"
         raise StoreError(msg)
     return Engines(name, through_spark, through_spark)
+
+
+def _options_of(spark: SparkSession, location: Location) -> Mapping[str, str] | None:
+    """What the native engine needs to reach a location, by the settings of a session."""
+    if local_directory(location.text) is not None:
+        return None
+    from tubeq_spark.storage.spark.store_options import store_options  # noqa: PLC0415  pyspark is optional
+
+    return store_options(spark, location.text)
+
+
+def _why_left_to_spark(spark: SparkSession, rows: Engine, location: Location) -> str | None:
+    """Why "auto" leaves a location to Spark where only one of both may commit; `None` if it does not."""
+    if not allows_one_engine_only(location.text):
+        return None
+    from tubeq_spark.storage.spark.open_location import commits_by_dynamodb  # noqa: PLC0415  optional
+
+    try:
+        theirs = writers_of(rows.tables, location)
+    except TubeqError as error:
+        return f"the native engine does not reach it: {reason_of(error)}"
+    if theirs is None and commits_by_dynamodb(spark, location.text):
+        return "the session has a log store for it"
+    return "its commits are made by Spark" if theirs == "spark" else None
 
 
 def needs_spark(text: object, wanted: object = "auto") -> bool:
@@ -228,6 +277,9 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
 def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | None:
     """Why "auto" does not choose the native engine."""
     if local_directory(location.text) is None:
+        if spark is not None and allows_one_engine_only(location.text):
+            # Only commits of ours are safe there. Whose location it is, is seen when it is opened.
+            return None
         return "the native engine needs storage_options to reach it, or engine='native'"
     if spark is not None:
         from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  pyspark is optional

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.runtime.traces import Traces
     from tubeq_spark.storage.opened_location import OpenedLocation
+    from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.tables.registry import Registry
 
 
@@ -51,6 +52,7 @@ def make_context(
     if engine is engines.spark:
         readers.enter()
     spark_loop: CommitLoop | None = loop
+    put_files: PutFiles | None = None
     if engines.spark is not engine:
         spark_loop = None
         if engines.spark is not None:
@@ -58,6 +60,7 @@ def make_context(
             refusal = why_not(opened, engines.name, "spark")
             if refusal is not None:
                 spark_loop = spark_loop.refusing(refusal)
+                put_files = engines.put_files()
     counters, held_tasks = Counters(), HeldTasks()
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
@@ -79,6 +82,7 @@ def make_context(
         engine=engine,
         spark=engines.spark,
         spark_loop=spark_loop,
+        put_files=put_files,
         clock=clock,
         config=config,
         loop=loop,

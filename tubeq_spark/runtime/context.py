@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.log_readers import LogReaders
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.spark.engine import SparkEngine
+    from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
     from tubeq_spark.storage.tables.capacity import CapacityGate
     from tubeq_spark.storage.tables.counts import EndedTasks
@@ -81,6 +82,8 @@ class QueueContext:
     spark: SparkEngine | None
     #: The commit loop for DataFrames; the same as `loop` if Spark also runs the row verbs.
     spark_loop: CommitLoop | None
+    #: Has Spark write the rows of DataFrames that `loop` commits; `None`: `spark_loop` does both.
+    put_files: PutFiles | None
     clock: Clock
     config: QueueConfig
     loop: CommitLoop

@@ -3,6 +3,9 @@
 Each put and each take makes a segment with its directory, and VACUUM leaves the empty directory.
 The number of a segment is never used again, so nobody writes to an old directory. Tombstones of
 drops are in segment 0, whose directory stays.
+
+A put of a DataFrame may write its files to a directory of its own, with a log. If it is stopped, VACUUM removes
+the files that no version names, but Spark's leaves the log.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import shutil
 import struct
 import uuid
 from contextlib import contextmanager, suppress
@@ -156,39 +160,63 @@ def using(path: Path) -> Iterator[None]:
 
 
 _SEGMENT, _KEPT = "segment=", "segment=0"
+#: How the directories begin in which Spark writes the files of a put (`native/put_directories`).
+PUT = "put-"
 #: Seconds since a directory was written to. A writer that made one writes its file at once.
 _OLD = 3600.0
 
 
 @contextmanager
-def without_empty_directories(table: str) -> Iterator[None]:
+def without_empty_directories(table: str, kept: float) -> Iterator[None]:
     """Run a block that removes dead files of a table, then remove empty directories.
 
-    Nothing on other storage than local files: there are no directories.
+    Also the logs of puts that were stopped. Nothing on other storage than local files: there are no directories.
 
     Args:
         table: Its SQL name.
+        kept: For how many seconds dead files are kept.
     """
     path = path_of(table)
     directory = None if path is None else local_directory(path)
+    if directory is None:
+        yield
+        return
     # By when they were written to before the block: it writes to those from which it removes files.
-    old = [] if directory is None else _old(directory)
+    puts = _old(directory, PUT, 0)
+    left = [put for put in puts if _newest_in(put) < SystemClock().now().timestamp() - kept]
+    old = [*_old(directory, _SEGMENT, _OLD)]
+    for put in puts:
+        old += _old(put, _SEGMENT, _OLD)
     yield
-    for segment in old:
+    for put in left:
+        shutil.rmtree(f"{put}/_delta_log", ignore_errors=True)
+    for segment in (*old, *left):
         _remove(segment)
 
 
-def _old(table: Path) -> Sequence[str]:
-    before = SystemClock().now().timestamp() - _OLD
-    with suppress(FileNotFoundError), os.scandir(table) as entries:
+def _old(directory: str | Path, prefix: str, age: float) -> Sequence[str]:
+    """The directories in another one whose names begin so, and that were not written to for some seconds."""
+    before = SystemClock().now().timestamp() - age
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         return [
             entry.path
             for entry in entries
-            if entry.name.startswith(_SEGMENT)
+            if entry.name.startswith(prefix)
             and entry.name != _KEPT
             and entry.stat(follow_symlinks=False).st_mtime < before
         ]
     return []
+
+
+def _newest_in(directory: str) -> float:
+    """When anything in a directory was last written to."""
+    newest = 0.0
+    for place, _, names in os.walk(directory):
+        for path in (place, *(os.path.join(place, name) for name in names)):  # noqa: PTH118
+            # Its writer, or another sweep, may remove it.
+            with suppress(FileNotFoundError):
+                newest = max(newest, os.stat(path).st_mtime)  # noqa: PTH116
+    return newest
 
 
 def _remove(segment: str) -> None:

@@ -93,6 +93,13 @@ def allows_one_engine_only(uri: str) -> bool:
     return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
 
 
+def writers_of(tables: Tables, location: Location) -> str | None:
+    """The engine that made a location where only one kind may commit; `None`: there is no queue."""
+    table = location.table(TUBES)
+    # Locations that were created before the native engine existed belong to Spark.
+    return (tables.property(table, WRITERS) or "spark") if tables.is_table(table) else None
+
+
 def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None:
     """Refuse an engine if the other one commits to the location.
 

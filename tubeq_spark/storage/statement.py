@@ -15,9 +15,28 @@ if TYPE_CHECKING:
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.ended import Ended
     from tubeq_spark.storage.expression import Column, Expression, Literal, Type
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.snapshot import Shape
 
     #: Rows of a caller's: those that the driver holds, or a DataFrame.
     Source: TypeAlias = DataFrame | pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """New rows that are in files below the directory of their table already; a commit adds the files.
+
+    Attributes:
+        directory: Which directory, below that of the table, has these files and no others.
+        files: The files, by their paths below that of the table.
+        size: How many rows they have.
+        shape: What the table was like when they were written. They fit no other.
+    """
+
+    directory: str
+    files: Sequence[DataFile]
+    size: int
+    shape: Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +132,7 @@ class Statement:
         size: How many rows it changes, about.
         tasks: How many tasks it is about, where that is not the rows that it changes.
         ended: How many of them come to their end; `None`: none, or they do not count.
+        written: Rows that its commit adds besides, whatever it finds.
     """
 
     table: str
@@ -125,6 +145,7 @@ class Statement:
     size: int = 0
     tasks: int | None = None
     ended: Ended | None = None
+    written: WrittenRows | None = None
 
     @property
     def inserts(self) -> bool:
@@ -153,6 +174,7 @@ class Append:
         user_metadata: What its commit says besides.
         is_total: Whether `once` is a total, which stays for ever.
         stored: What is stored of the rows of a DataFrame, by column; `None`: they are as they are stored.
+        written: Rows that it adds besides.
     """
 
     table: str
@@ -164,6 +186,7 @@ class Append:
     user_metadata: str = ""
     is_total: bool = False
     stored: Mapping[str, Expression] | None = None
+    written: WrittenRows | None = None
 
     @property
     def tasks(self) -> int | None:

@@ -37,10 +37,11 @@ from tubeq_spark.payloads.arrow_values import places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.arrays import array, empty
 from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table
+from tubeq_spark.storage.statement import WrittenRows
 from tubeq_spark.task import PutResult
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
@@ -356,12 +357,14 @@ class NewRows:
         rows: Makes the rows (columns of `TubeTable.inserted`).
         keys: The sequence, if they have keys, from before the tasks were read that have these.
         payload_bytes: How large the payloads are together; 0: nobody knows.
+        numbering: The ids and segments that they have already; `None`: they get new ones.
     """
 
     buckets: Mapping[int, int]
-    rows: Callable[[Numbering], Source]
+    rows: Callable[[Numbering], Source | WrittenRows]
     keys: KeyState | None = None
     payload_bytes: int = 0
+    numbering: Numbering | None = None
 
     @property
     def total(self) -> int:
@@ -419,17 +422,14 @@ def _planned(
     ctx: TubeContext, new: NewRows, identity: PutIdentity | None, *, appends: bool
 ) -> Plan[PutResult | None]:
     """One attempt to put chosen rows."""
-    now_us, config, total = ctx.queue.now_us(), ctx.queue.config, new.total
-    layout = spread(
-        new.buckets, rows_of(config.segment_rows, total, new.payload_bytes), config.fold_rows
-    )
-    numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
-    ctx.table_lock.last_id = numbers.task_id(total - 1)
-    numbering = Numbering(total, numbers, layout, now_us)
-    source = new.rows(numbering)
+    now_us, total = ctx.queue.now_us(), new.total
+    numbering = new.numbering or _numbered(ctx, new, now_us)
     if new.keys is None and appends:
+        source, written = _source(ctx, new, numbering)
         append = ctx.writer.append(source, total, identity)
-        return Plan(append, lambda affected: numbering.result(affected.inserted))
+        return Plan(
+            replace(append, written=written), lambda affected: numbering.result(affected.inserted)
+        )
     room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us, identity)
     looked = room or new.keys
     if looked is not None:
@@ -439,6 +439,7 @@ def _planned(
             return Plan(None, lambda _: NOTHING)
     if room is not None and room.stored + total > (ctx.capacity or 0):
         return Plan(None, lambda _: None)
+    source, written = _source(ctx, new, numbering)
     statement, beside = _statement(
         ctx, source, total, numbering.segments, now_us, room, new.keys, identity
     )
@@ -448,7 +449,28 @@ def _planned(
             raise dropped(ctx)
         return numbering.result(affected.inserted - beside)
 
-    return Plan(statement, finish)
+    return Plan(replace(statement, written=written), finish)
+
+
+def _numbered(ctx: TubeContext, new: NewRows, now_us: int) -> Numbering:
+    """New ids and segments for rows."""
+    config, total = ctx.queue.config, new.total
+    layout = spread(
+        new.buckets, rows_of(config.segment_rows, total, new.payload_bytes), config.fold_rows
+    )
+    numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
+    ctx.table_lock.last_id = numbers.task_id(total - 1)
+    return Numbering(total, numbers, layout, now_us)
+
+
+def _source(
+    ctx: TubeContext, new: NewRows, numbering: Numbering
+) -> tuple[Source, WrittenRows | None]:
+    """The rows that a statement writes, and those that were written before."""
+    source = new.rows(numbering)
+    if not isinstance(source, WrittenRows):
+        return source, None
+    return empty(insert_schema(ctx.codec.arrow_type, ctx.table.optional)), source
 
 
 _POSITION_MASK = (1 << POSITION_BITS) - 1

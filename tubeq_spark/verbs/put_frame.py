@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tubeq_spark.errors import StoreError
+from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
@@ -44,13 +44,15 @@ from tubeq_spark.verbs.put_frame_checks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import KeyState
-    from tubeq_spark.storage.statement import PutIdentity
+    from tubeq_spark.storage.spark.put_files import PutFiles
+    from tubeq_spark.storage.statement import PutIdentity, WrittenRows
     from tubeq_spark.task import PutResult
     from tubeq_spark.verbs.put import Numbering
 
@@ -245,7 +247,8 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
         InvalidOptionError: A column or a value is bad.
         StoreError: Spark must not commit here.
     """
-    ctx.queue.require_spark_loop()
+    if ctx.queue.put_files is None:
+        ctx.queue.require_spark_loop()
     with ctx.queue.require_spark().operating("put", ctx.table.name):
         return _counted(ctx, df)
 
@@ -265,19 +268,21 @@ def put_frame(
     ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
 ) -> PutResult | None:
     """Put counted rows; `None` if the capacity is too small for all of them."""
+    files = ctx.queue.put_files
+    rows = _Rows(ctx) if files is None else _RowsInFiles(ctx, files)
 
     def choose() -> NewRows | None:
         if not frame.has_keys:
-            return _counted_rows(ctx, frame, None)
+            return rows.of(frame, None)
         keys = ctx.unique_keys.look(identity)
         if identity is not None and identity.repeats(keys.version):
-            return _counted_rows(ctx, replace(frame, counted=Counted()), keys)
+            return rows.of(replace(frame, counted=Counted()), keys)
         if ctx.unique_keys.has_ended(ctx.queue.now_us(), ctx.max_attempts):
             return None
-        return _counted_rows(ctx, _with_new_keys(ctx, frame), keys)
+        return rows.of(rows.with_new_keys(frame, keys), keys)
 
     try:
-        return put_rows(ctx, choose, identity, ctx.queue.require_spark_loop(), appends=True)
+        return rows.put(lambda: put_rows(ctx, choose, identity, rows.loop, appends=True))
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
@@ -285,13 +290,121 @@ def put_frame(
         raise StoreError(msg) from error
 
 
-def _counted_rows(ctx: TubeContext, frame: CountedFrame, keys: KeyState | None) -> NewRows:
-    """The rows of a DataFrame, with the sequence if they have keys."""
+class _Rows:
+    """The rows of one put, for a statement of Spark."""
 
-    def rows(numbering: Numbering) -> DataFrame:
-        return frame_rows(ctx, frame.df, frame.payload, frame.counted, numbering)
+    def __init__(self, ctx: TubeContext) -> None:
+        self._ctx = ctx
 
-    return NewRows(frame.counted.buckets, rows, keys)
+    @property
+    def loop(self) -> CommitLoop:
+        """What commits them."""
+        return self._ctx.queue.require_spark_loop()
+
+    def with_new_keys(self, frame: CountedFrame, keys: KeyState) -> CountedFrame:
+        """The rows that have no key, or one that was free at a state of the sequence."""
+        del keys
+        return _with_new_keys(self._ctx, frame)
+
+    def of(self, frame: CountedFrame, keys: KeyState | None) -> NewRows:
+        """The rows of a DataFrame, with the sequence if they have keys."""
+        rows = lambda numbering: self._numbered(frame, numbering)  # noqa: E731
+        return NewRows(frame.counted.buckets, rows, keys)
+
+    def _numbered(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
+        return frame_rows(self._ctx, frame.df, frame.payload, frame.counted, numbering)
+
+    def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
+        """Put them."""
+        return attempts()
+
+
+class _UnwrittenError(Exception):
+    """The rows of a put must be written first, while nothing waits for the lock of their table."""
+
+    def __init__(self, frame: CountedFrame, numbering: Numbering) -> None:
+        super().__init__()
+        self.frame, self.numbering = frame, numbering
+
+
+class _RowsInFiles(_Rows):
+    """The rows of one put, which Spark writes to files once, for all attempts to commit them."""
+
+    def __init__(self, ctx: TubeContext, files: PutFiles) -> None:
+        super().__init__(ctx)
+        self._files = files
+        #: The rows with keys that were free, and the state of the sequence that this is about.
+        self._new: tuple[int, CountedFrame] | None = None
+        #: What was written last.
+        self._written: tuple[CountedFrame, Numbering, WrittenRows] | None = None
+
+    @property
+    def loop(self) -> CommitLoop:
+        """What commits them."""
+        return self._ctx.queue.loop
+
+    def with_new_keys(self, frame: CountedFrame, keys: KeyState) -> CountedFrame:
+        """The rows that have no key, or one that was free at a state of the sequence."""
+        if self._new is None or self._new[0] != keys.sequence:
+            self._new = keys.sequence, super().with_new_keys(frame, keys)
+        return self._new[1]
+
+    def of(self, frame: CountedFrame, keys: KeyState | None) -> NewRows:
+        """The rows of a DataFrame, if they are written; else to ask for them raises."""
+        if self._written is not None:
+            of, numbering, rows = self._written
+            if of is frame and self._files.fit(self._ctx.table.name, rows):
+                return NewRows(frame.counted.buckets, lambda _: rows, keys, numbering=numbering)
+
+        def unwritten(numbering: Numbering) -> WrittenRows:
+            raise _UnwrittenError(frame, numbering)
+
+        return NewRows(frame.counted.buckets, unwritten, keys)
+
+    def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
+        """Put them, and write them whenever an attempt needs other files.
+
+        Raises:
+            ConflictError: They are other rows, or their table is another one, each time.
+        """
+        for _ in range(self._ctx.queue.config.attempts + 1):
+            try:
+                result = attempts()
+            except _UnwrittenError as unwritten:
+                needed = unwritten
+            except CommitUnknownError:
+                # They may be the table's.
+                raise
+            except TubeqError:
+                self._discard()
+                raise
+            else:
+                self._tidy(result)
+                return result
+            self._write(needed.frame, needed.numbering)
+        self._discard()
+        msg = "put: others committed first while the rows were written; nothing was put"
+        raise ConflictError(msg)
+
+    def _write(self, frame: CountedFrame, numbering: Numbering) -> None:
+        self._discard()
+        ctx = self._ctx
+        with ctx.queue.loop.tally.running.running(ctx.table.name, ctx.table_lock):
+            rows = self._files.write(
+                ctx.table.name, self._numbered(frame, numbering), ctx.writer.stored
+            )
+        self._written = frame, numbering, rows
+
+    def _tidy(self, result: PutResult | None) -> None:
+        if result is not None and result.count and self._written is not None:
+            self._files.adopted(self._ctx.table.name, self._written[2])
+        else:
+            self._discard()
+
+    def _discard(self) -> None:
+        written, self._written = self._written, None
+        if written is not None:
+            self._files.discard(self._ctx.table.name, written[2])
 
 
 def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:

@@ -118,7 +118,11 @@ class SyncedLog:
         """
         if self.durability is not Durability.COMMIT:
             return False
-        self._sync_contents(files)
+        found = list(files)
+        if len(found) > _MANY:
+            disk.sync_file_system(self.log)
+        else:
+            self._sync_contents(found)
         return True
 
     def committed(self, version: int) -> None:

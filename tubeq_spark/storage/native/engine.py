@@ -20,6 +20,7 @@ from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
+from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.store_client import (
     is_patience_over,
@@ -28,7 +29,7 @@ from tubeq_spark.storage.native.store_client import (
 )
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
-from tubeq_spark.storage.outcome import EngineError
+from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Union, has_aggregates
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
@@ -75,6 +76,7 @@ class NativeEngine:
         self._datafusion: DataFusion | None = None
         self.writer = Writer(self.datafusion, self._handles.options)
         self.local_writer = LocalWriter(self.datafusion, self._handles.files, self.writer)
+        self.put_directories = PutDirectories(self._handles)
 
     def datafusion(self) -> DataFusion:
         """What runs the queries and statements that Arrow cannot; most processes never need it."""
@@ -209,6 +211,9 @@ class NativeEngine:
         table = self._handles.table(statement.table)
         with errors.telling(is_far=table.is_far):
             writer = self.local_writer if table.is_plain() else self.writer
+            if statement.written is not None and writer is self.writer:
+                msg = f"{table.path} was left to the library since rows were written for it"
+                raise EngineError(msg, Outcome.STALE)
             if isinstance(statement, Append):
                 return writer.append(table, statement, note)
             return writer.execute(table, statement, note)

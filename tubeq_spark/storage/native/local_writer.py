@@ -77,9 +77,11 @@ class LocalWriter:
                         raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
             if decision.rows is not None:
+                affected, written = _with_written(statement, decision.affected, snapshot)
                 gone = _files_in(snapshot, statement.partitions, decision.changed or ())
-                change = _change(snapshot, statement, note, decision.affected, gone, decision.rows)
+                change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
                 self.commit(local, snapshot, change)
+                return affected
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
@@ -87,8 +89,6 @@ class LocalWriter:
         rows = held(append.rows)
         if append.replaces is not None:
             return self._library.append(table, append, note)
-        affected = Affected(inserted=rows.num_rows)
-        said = user_metadata(note, affected, append.operation_id, append.user_metadata)
         once, total = (None, append.once) if append.is_total else (append.once, None)
 
         for is_last in (*[False] * (APPENDS - 1), True):
@@ -96,8 +96,13 @@ class LocalWriter:
                 with table.deciding() as (local, snapshot):
                     if append.once is not None and _is_done(snapshot, append.once):
                         break
+                    added = Affected(inserted=rows.num_rows)
+                    affected, written = _with_written(append, added, snapshot)
+                    said = user_metadata(note, affected, append.operation_id, append.user_metadata)
                     new = whole(rows, snapshot.shape.schema)
-                    change = Commit(said, new, (), once, total, append.operation_id)
+                    change = Commit(
+                        said, new, (), once, total, append.operation_id, written=written
+                    )
                     self.commit(local, snapshot, _appended(change, snapshot, append))
                     return affected
             except EngineError as error:
@@ -208,6 +213,24 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
     return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
 
 
+def _with_written(
+    statement: Statement | Append, affected: Affected, snapshot: Snapshot
+) -> tuple[Affected, Sequence[DataFile]]:
+    """The changed rows with those that were written before, and the files of these.
+
+    Raises:
+        EngineError: They were written for a table that was another one, or whose writers were told to begin
+            anew since.
+    """
+    written = statement.written
+    if written is None:
+        return affected, ()
+    if not written.shape.is_like(snapshot.shape):
+        msg = f"{statement.table} is not as it was when rows were written for it"
+        raise EngineError(msg, Outcome.STALE)
+    return replace(affected, inserted=affected.inserted + written.size), written.files
+
+
 def _change(
     snapshot: Snapshot,
     statement: Statement,
@@ -215,6 +238,7 @@ def _change(
     affected: Affected,
     gone: Sequence[DataFile],
     rows: pa.Table | None = None,
+    written: Sequence[DataFile] = (),
 ) -> Commit:
     """The commit of what a statement does to a version."""
 
@@ -227,7 +251,8 @@ def _change(
     said = user_metadata(note, affected, statement.operation_id)
     total = _total(snapshot, statement, affected)
     read = _paths(snapshot, statement)
-    change = Commit(said, rows, gone, None, total, statement.operation_id, on)
+    operation_id = statement.operation_id
+    change = Commit(said, rows, gone, None, total, operation_id, on, written)
     return change
 
 

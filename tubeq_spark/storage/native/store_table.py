@@ -299,6 +299,24 @@ class StoreTable:
             bucket.keep(key, content)
         return content
 
+    def has(self, files: Sequence[DataFile]) -> bool:
+        """Whether files of one directory are there as they were written, by one listing."""
+        if not files:
+            return True
+        directory = files[0].path.split("/")[0]
+        there = {f"{directory}/{f.name}": f.size for f in self._files.list_from(directory)}
+        return all(there.get(file.path) == file.size for file in files)
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file below the table's directory."""
+        return self._files.get(path)[0]
+
+    def remove(self, directory: str) -> None:
+        """Remove a directory below the table's with all that is in it."""
+        listed = self._files.list_from(directory)
+        if listed:
+            self._files.delete([f"{directory}/{file.name}" for file in listed])
+
     def fetch(self, files: Sequence[DataFile]) -> None:
         """Read data files that are read next, several at the same time."""
         bucket = self._files.bucket
@@ -346,7 +364,7 @@ class StoreTable:
         added = [file for file, _ in written]
         try:
             for _ in range(_RIVALS):
-                later = self._committed(snapshot, change, added, now_ms)
+                later = self._committed(snapshot, change, [*added, *change.written], now_ms)
                 if later is None:
                     return written
                 found = change.on(later)

@@ -40,6 +40,15 @@ def is_classic(spark: SparkSession) -> bool:
     return not type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def hadoop_setting(spark: SparkSession, name: str) -> str | None:
+    """A setting of Hadoop's files or a program's; `None` if there is none, or only a server knows it."""
+    if not is_classic(spark):
+        return None
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  (Python has no other way)
+    found: str | None = hadoop.get(name)
+    return found
+
+
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Rows that the driver holds, as a DataFrame; like `createDataFrame`, but without a trace.
 

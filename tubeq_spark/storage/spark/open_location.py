@@ -28,6 +28,7 @@ from tubeq_spark.storage.location import (
 from tubeq_spark.storage.locks.table_lock import remove_lock_files, table_lock_of
 from tubeq_spark.storage.opened_location import (
     OpenedLocation,
+    allows_one_engine_only,
     recover_system_tables,
     require_writers,
     settle_system_tables,
@@ -226,14 +227,19 @@ def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
     # Databricks has a commit service of its own.
     if opened.location.in_catalog or on_databricks():
         return None
-    scheme = urlsplit(root).scheme
-    if scheme not in ("s3", "s3a", "s3n"):
-        return None
-    # Of the scheme in use: programs of EMR write s3, those with Hadoop's own client s3a.
-    setting = f"spark.delta.logStore.{scheme}.impl"
-    if "DynamoDB" in (asked(engine.spark, setting) or ""):
+    if not allows_one_engine_only(root) or commits_by_dynamodb(engine.spark, root):
         return None
     return (
         f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "
-        f"{setting}=io.delta.storage.S3DynamoDBLogStore for all of them"
+        f"{_log_store(root)}=io.delta.storage.S3DynamoDBLogStore for all of them"
     )
+
+
+def commits_by_dynamodb(spark: SparkSession, uri: str) -> bool:
+    """Whether a session has the log store by which Spark's commits to S3 are safe from one another."""
+    return "DynamoDB" in (asked(spark, _log_store(uri)) or "")
+
+
+def _log_store(uri: str) -> str:
+    # Of the scheme in use: programs of EMR write s3, those with Hadoop's own client s3a.
+    return f"spark.delta.logStore.{urlsplit(uri).scheme}.impl"

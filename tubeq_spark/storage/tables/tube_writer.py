@@ -95,14 +95,19 @@ class TubeWriter:
             size,
         )
 
+    @property
+    def stored(self) -> Mapping[str, Expression]:
+        """What is stored of the rows (columns of `TubeTable.inserted`) of a DataFrame, by column."""
+        stored: dict[str, Expression] = {n: stored_column(n) for n in self._table.inserted}
+        return stored | {"tube": literal(self._table.id), "attempts": integer(0)}
+
     def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `TubeTable.inserted`), only once for the same identity."""
-        stored: dict[str, Expression] | None = None
+        stored: Mapping[str, Expression] | None = None
         if isinstance(rows, pa.Table):
             rows = stored_rows(rows, self._table.id)
         else:
-            stored = {name: stored_column(name) for name in self._table.inserted}
-            stored |= {"tube": literal(self._table.id), "attempts": integer(0)}
+            stored = self.stored
         once = None
         if identity is not None:
             # The table remembers names, and may have had another tube of this name before.

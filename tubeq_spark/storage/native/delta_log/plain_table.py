@@ -31,6 +31,7 @@ class Commit:
         operation_id: The id in `user_metadata` that no other commit has.
         on: The same change for a later version than it was decided on; `None`: it must be decided anew. It
             has the same rows and files.
+        written: Files that are there from now on, and were written before.
     """
 
     user_metadata: str
@@ -40,6 +41,7 @@ class Commit:
     total: tuple[str, int] | None = None
     operation_id: int = 0
     on: Callable[[Snapshot], Commit | None] = lambda _: None
+    written: Sequence[DataFile] = ()
 
     def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
         """The transaction versions of application ids, with their times for Spark's expiry."""
@@ -56,11 +58,11 @@ class Commit:
         """The lines of its log, with the commit info in the words of the library.
 
         Args:
-            added: The files of its rows.
+            added: The files of its rows, and `written`.
             before: The version that it is committed on.
             now_ms: The moment, in milliseconds since 1970.
         """
-        count = 0 if self.rows is None else self.rows.num_rows
+        count = sum(file.rows or 0 for file in added)
         info: dict[str, Any] = {
             "timestamp": now_ms,
             "operation": "WRITE" if added else "DELETE",
@@ -148,6 +150,18 @@ class PlainTable(Protocol):
         Raises:
             OSError: It is gone, or the storage fails.
         """
+        ...
+
+    def has(self, files: Sequence[DataFile]) -> bool:
+        """Whether files of one directory are there as they were written, by their lengths."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file below the table's directory; raises OSError."""
+        ...
+
+    def remove(self, directory: str) -> None:
+        """Remove a directory below the table's with all that is in it; raises OSError."""
         ...
 
     def fetch(self, files: Sequence[DataFile]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,22 @@ class Shape:
             msg = "partitions that are no numbers"
             raise UnknownLogError(msg)
         return cls(schema, by, properties, metadata, protocol)
+
+    @property
+    def schema_json(self) -> dict[str, Any]:
+        """Its columns, in the words of the log."""
+        found: dict[str, Any] = json.loads(self.metadata["schemaString"])
+        return found
+
+    def is_like(self, other: Shape) -> bool:
+        """Whether it is the same table, with the same columns and properties."""
+        return self._told == other._told
+
+    @property
+    def _told(self) -> tuple[object, ...]:
+        # A checkpoint may tell the rest in another way.
+        told = self.metadata
+        return told.get("id"), told["schemaString"], self.by, self.properties
 
     @property
     def measured(self) -> Sequence[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,7 +21,7 @@ import pyarrow as pa
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.durability.commit_file import DamagedFileError, fault_of_length
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
@@ -163,12 +164,16 @@ class LocalTable:
         self._require_whole(change.gone)
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
+            if not self.has(change.written):
+                msg = f"files that were written for {self.directory} are gone"
+                raise EngineError(msg, Outcome.STALE)
             if rows is not None and rows.num_rows:
                 require_space(self.directory, rows, change.gone)
                 written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
-            added = [file for file, _ in written]
+            ours = [file for file, _ in written]
+            added = [*ours, *change.written]
             actions = change.actions(added, snapshot.version, now_ms)
-            with self._removing_unless_sent(added):
+            with self._removing_unless_sent(ours):
                 is_synced = self._synced.prepare([self.directory / file.path for file in added])
                 prepared = commits.prepare(self._log, actions, synced=is_synced)
             is_there = commits.create(self._log, version, prepared)
@@ -186,6 +191,19 @@ class LocalTable:
             self._checkpoint(newest, now_ms)
         self._files.committed(version, snapshot.shape.properties, snapshot.version)
         return written
+
+    def has(self, files: Sequence[DataFile]) -> bool:
+        """Whether files are there as they were written, by their lengths."""
+        return not any(fault_of_length(self.directory / file.path, file.size) for file in files)
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file below the table's directory; raises OSError."""
+        return (self.directory / path).read_bytes()
+
+    def remove(self, directory: str) -> None:
+        """Remove a directory below the table's with all that is in it; raises OSError."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.directory / directory)
 
     def _require_whole(self, files: Sequence[DataFile]) -> None:
         """Refuse to commit that files go which are not as they were written: they may come back.

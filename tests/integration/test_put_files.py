@@ -1,0 +1,423 @@
+"""Puts of DataFrames where only our own commits keep writers apart: Spark writes files, and a commit adds them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.concurrency.support import Stop, end_heartbeat
+from tests.thorough import thorough
+from tubeq_spark import Queue, QueueConfig, StoreError, TubeNotFoundError
+from tubeq_spark.admin.dead_files import _vacuum
+from tubeq_spark.storage import opened_location
+from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.native import open_location
+from tubeq_spark.storage.native.delta_log import commits
+from tubeq_spark.storage.spark.put_files import PutFiles
+from tubeq_spark.storage.tables.schema import FENCE
+from tubeq_spark.verbs import put_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubeq_spark import Tube
+    from tubeq_spark.storage.statement import WrittenRows
+
+ROWS = 40
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
+_UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
+
+
+@pytest.fixture(scope="module")
+def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    """As on S3: the engines' commits do not see each other, and the native one has made the location."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (opened_location, open_location):
+            patched.setattr(module, "allows_one_engine_only", lambda _: True)
+        location = f"file:{tmp_path_factory.mktemp('native')}"
+        config = QueueConfig(vacuum_hours=1, backoff_first=0.0, backoff_most=0.0)
+        with Queue(spark, location, engine="native", storage_options={}, config=config) as queue:
+            end_heartbeat(queue)
+            yield queue
+
+
+@pytest.fixture
+def tube(queue: Queue, request: pytest.FixtureRequest) -> Tube:
+    """A tube of the test's own."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    name = f"t{abs(hash(request.node.name))}"
+    return queue.create_tube(name, **{"type": "fifottl", **options})
+
+
+def of_tube(**options: Any) -> pytest.MarkDecorator:
+    """Options of the tube of a test."""
+    return pytest.mark.parametrize("tube", [options], indirect=True, ids=[""])
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    return numbers(spark, ROWS)
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    """Rows with the numbers from 0 on as payloads."""
+    return spark.range(0, count, 1, 2).selectExpr("CAST(id AS STRING) AS data")
+
+
+def place(tube: Tube) -> Path:
+    """The directory of its table."""
+    path = path_of(tube._ctx.table.name)
+    assert path is not None
+    return Path(path.removeprefix("file:"))
+
+
+def puts(tube: Tube) -> list[Path]:
+    """The directories of its puts."""
+    return sorted(place(tube).glob("put-*"))
+
+
+def log_of(tube: Tube) -> list[list[dict[str, Any]]]:
+    """The actions of the commits to its table."""
+    found = sorted(place(tube).glob("_delta_log/*.json"))
+    return [[json.loads(line) for line in file.read_text().splitlines()] for file in found]
+
+
+def stored(spark: SparkSession, tube: Tube) -> list[str]:
+    """The payloads, which three readers agree on."""
+    by_us = sorted(json.dumps(task.data) for task in taken(tube))
+    by_spark = sorted(row.data for row in tube.df().select("data").collect())
+    table = DeltaTable(str(place(tube))).to_pyarrow_table(columns=["data", "tube", "task_id"])
+    by_library = sorted(
+        row["data"] for row in table.to_pylist() if row["tube"] == tube._ctx.table.id
+    )
+    assert by_us == by_spark == by_library
+    return by_us
+
+
+def taken(tube: Tube) -> list[Any]:
+    """All tasks, which stay as they are."""
+    tasks = tube.take_many(10 * ROWS)
+    for task in tasks:
+        tube.release(task.task_id)
+    return tasks
+
+
+ALL = sorted(map(str, range(ROWS)))
+
+
+@contextmanager
+def meanwhile(act: Callable[[], object], times: int = 1) -> Iterator[list[WrittenRows]]:
+    """Do something whenever files were written and are not committed yet, at first."""
+    plain, found = PutFiles.write, list[Any]()
+
+    def write(self: PutFiles, *args: Any) -> WrittenRows:
+        written = plain(self, *args)
+        found.append(written)
+        if len(found) <= times:
+            act()
+        return written
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PutFiles, "write", write)
+        yield found
+
+
+@contextmanager
+def stopped_at(name: str) -> Iterator[None]:
+    """Let a put be stopped before a step of `PutFiles` or the engine."""
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PutFiles, name, stop)
+        with pytest.raises(Stop):
+            yield
+
+
+def test_put_df_when_spark_must_not_commit_adds_the_files_of_spark_in_one_commit(
+    queue: Queue, spark: SparkSession, tube: Tube, rows: DataFrame
+) -> None:
+    before = len(log_of(tube))
+
+    result = tube.put_df(rows)
+
+    commit = log_of(tube)[-1]
+    assert len(log_of(tube)) == before + 1
+    added = [action["add"] for action in commit if "add" in action]
+    (directory,) = puts(tube)
+    assert {add["path"].split("/")[0] for add in added} == {directory.name}
+    assert sum(json.loads(add["stats"])["numRecords"] for add in added) == ROWS
+    assert not (directory / "_delta_log").exists()
+    assert "operation=put" in commit[0]["commitInfo"]["userMetadata"]
+    assert f"changed={ROWS}/0/0" in commit[0]["commitInfo"]["userMetadata"]
+    assert result.count == ROWS
+    assert stored(spark, tube) == ALL
+    tasks = tube.take_many(ROWS)
+    assert [str(task.data) for task in tasks] == list(map(str, range(ROWS)))
+    assert (tasks[0].task_id, tasks[-1].task_id) == (result.first_task_id, result.last_task_id)
+    tube.ack_many([task.task_id for task in tasks])
+    assert queue.statistics(tube.name)["tasks"]["total"] == 0
+
+
+def test_put_df_with_a_key_when_repeated_adds_nothing_and_leaves_no_files(
+    spark: SparkSession, tube: Tube, rows: DataFrame
+) -> None:
+    assert tube.put_df(rows, key="k").count == ROWS
+    before = puts(tube), len(log_of(tube))
+
+    assert tube.put_df(rows, key="k").count == 0
+
+    assert (puts(tube), len(log_of(tube))) == before
+    assert tube.put_arrow(rows.toArrow(), key="k").count == 0
+    assert stored(spark, tube) == ALL
+
+
+@pytest.mark.thorough
+def test_sink_when_spark_must_not_commit_puts_a_batch_once(
+    spark: SparkSession, tube: Tube, rows: DataFrame
+) -> None:
+    sink = tube.sink(name="stream")
+    for batch in (0, 0, 1, 0):
+        sink(rows, batch)
+    assert stored(spark, tube) == sorted(2 * ALL)
+
+
+@of_tube(type="utubettl", schema="n BIGINT, s STRUCT<a: ARRAY<STRING>, at: TIMESTAMP>", aging=60)
+def test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns(
+    spark: SparkSession, tube: Tube
+) -> None:
+    struct = "named_struct('a', array('x', NULL), 'at', TIMESTAMP '2020-01-01 00:00:00 UTC') AS s"
+    frame = spark.range(4).selectExpr(
+        "id AS n", struct, "id % 2 AS utube", "id AS pri", "9000 AS ttl", "0.5D AS ttr"
+    )
+
+    tube.put_df(frame)
+
+    put = tube.put({"n": 9, "s": {"a": ["x", None], "at": None}}, utube="0", pri=9)
+    assert put.data["n"] == 9
+    shown = {row.data.n: row for row in tube.df().collect()}
+    assert sorted(shown) == [0, 1, 2, 3, 9]
+    assert shown[3].data.s.a == ["x", None]
+    assert (shown[3].utube, shown[3].pri, shown[3].ttl, shown[3].ttr) == ("1", 3, 9000.0, 0.5)
+    assert shown[3].attempts == 0
+    assert {task.data["n"] for task in tube.take_many(2)} == {0, 1}
+
+
+@of_tube(type="limfifottl", capacity=ROWS + 10)
+def test_put_df_into_a_capacity_when_spark_must_not_commit_fits_or_writes_no_file(
+    spark: SparkSession, tube: Tube, rows: DataFrame
+) -> None:
+    assert tube.put_df(rows, key="a").count == ROWS
+    before = puts(tube)
+
+    assert tube.put_df(rows, key="b").count == 0
+    assert puts(tube) == before
+    with meanwhile(lambda: tube.put("rival")) as written:
+        assert tube.put_df(numbers(spark, 5), key="b").count == 5
+    assert len(written) == 1
+    assert tube.put_df(rows, key="a").count == 0
+    with meanwhile(lambda: tube.put_many(["rival", "rival"])):
+        assert tube.put_df(numbers(spark, 4)).count == 0
+    assert len(puts(tube)) == len(before) + 1
+    assert len(stored(spark, tube)) == ROWS + 8
+
+
+def test_put_df_of_keys_when_a_rival_puts_one_meanwhile_writes_the_others_anew(
+    spark: SparkSession, tube: Tube, rows: DataFrame
+) -> None:
+    keyed = rows.selectExpr("data", "data AS unique")
+    tube.put(0, unique="0")
+
+    with meanwhile(lambda: tube.put(1, unique="1")) as written:
+        assert tube.put_df(keyed, key="k").count == ROWS - 2
+
+    assert [each.size for each in written] == [ROWS - 1, ROWS - 2]
+    assert [path.name for path in puts(tube)] == [written[-1].directory]
+    assert tube.put_df(keyed, key="k").count == 0
+    assert tube.put_df(keyed).count == 0
+    assert stored(spark, tube) == ALL
+
+
+@pytest.mark.thorough
+def test_put_df_when_rivals_commit_meanwhile_keeps_its_files(
+    spark: SparkSession, tube: Tube, rows: DataFrame
+) -> None:
+    with meanwhile(lambda: tube.ack(tube.put("x") and tube.take().task_id)) as written:
+        assert tube.put_df(rows).count == ROWS
+    assert len(written) == 1
+    assert stored(spark, tube) == ALL
+
+
+def test_put_df_when_the_tube_is_dropped_meanwhile_puts_nothing_and_leaves_no_files(
+    queue: Queue, spark: SparkSession, tube: Tube, rows: DataFrame
+) -> None:
+    with meanwhile(tube.drop), pytest.raises(TubeNotFoundError):
+        tube.put_df(rows)
+
+    assert puts(tube) == []
+    again = queue.create_tube(tube.name, "fifottl")
+    assert again.put_df(rows).count == ROWS
+    assert stored(spark, again) == ALL
+
+
+@pytest.mark.parametrize("changed", ["fence", "files"])
+def test_put_df_when_a_vacuum_may_have_removed_its_files_writes_them_anew(
+    spark: SparkSession, tube: Tube, rows: DataFrame, changed: str
+) -> None:
+    tables = tube._ctx.queue.engine.tables
+
+    def act() -> None:
+        if changed == "fence":
+            assert tables.set_property(tube._ctx.table.name, FENCE, "1")
+        else:
+            next(puts(tube)[0].rglob("*.parquet")).unlink()
+
+    with meanwhile(act) as written:
+        assert tube.put_df(rows, key="k").count == ROWS
+
+    assert len(written) == 2
+    assert [path.name for path in puts(tube)] == [written[1].directory]
+    assert stored(spark, tube) == ALL
+
+
+@pytest.mark.parametrize("answer", ["after", *thorough("before")])
+def test_put_df_when_the_answer_to_its_commit_is_lost_is_done_or_leaves_nothing(
+    spark: SparkSession,
+    tube: Tube,
+    rows: DataFrame,
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = commits.create
+
+    def create(*args: Any) -> bool:
+        if answer == "after":
+            plain(*args)
+        raise OSError(5, "no answer")
+
+    with meanwhile(lambda: monkeypatch.setattr(commits, "create", create)):
+        if answer == "after":
+            assert tube.put_df(rows).count == ROWS
+        else:
+            with pytest.raises(StoreError, match="nothing was written"):
+                tube.put_df(rows)
+    monkeypatch.undo()
+
+    assert len(puts(tube)) == (answer == "after")
+    assert stored(spark, tube) == (ALL if answer == "after" else [])
+
+
+def make_older(tube: Tube) -> None:
+    """Let all files of its puts be from three hours ago."""
+    then = time.time() - 3 * 3600
+    for put in puts(tube):
+        for path in (*put.rglob("*"), put):
+            os.utime(path, (then, then))
+
+
+def vacuumed(spark: SparkSession, tube: Tube, by: str) -> None:
+    """Remove dead files by Spark, by the library, or as a sweep does."""
+    if by == "spark":
+        spark.conf.set(_UNCHECKED, "false")
+        spark.sql(f"VACUUM {tube._ctx.table.name} RETAIN 1 HOURS").collect()
+        spark.conf.unset(_UNCHECKED)
+    elif by == "library":
+        table = DeltaTable(str(place(tube)))
+        table.vacuum(1, dry_run=False, enforce_retention_duration=False, full=True)
+    else:
+        ctx = tube._ctx
+        assert _vacuum(ctx.queue, ctx.table.name, ctx.table_lock, ctx.queue.now_us())
+
+
+@pytest.mark.parametrize("by", ["sweep", *thorough("spark", "library")])
+def test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_they_are_old(
+    spark: SparkSession, tube: Tube, rows: DataFrame, by: str
+) -> None:
+    tube.put_df(rows)
+    (whole,) = puts(tube)
+    with meanwhile(lambda: None), stopped_at("fit"):
+        tube.put_df(rows)
+    (left,) = set(puts(tube)) - {whole}
+    vacuumed(spark, tube, by)
+    assert list(left.rglob("*.parquet"))
+    assert list(left.glob("_delta_log/*.json"))
+    assert stored(spark, tube) == ALL
+
+    make_older(tube)
+    vacuumed(spark, tube, by)
+
+    assert not list(left.rglob("*.parquet"))
+    assert list(whole.rglob("*.parquet"))
+    # What is removed from a directory makes it younger.
+    make_older(tube)
+    vacuumed(spark, tube, "sweep")
+    assert puts(tube) == [whole]
+    assert stored(spark, tube) == ALL
+
+
+@pytest.mark.parametrize("by", ["sweep", *thorough("spark", "library")])
+def test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sweep_removes_its_log(
+    spark: SparkSession, tube: Tube, rows: DataFrame, by: str
+) -> None:
+    with stopped_at("adopted"):
+        tube.put_df(rows, key="k")
+    (put,) = puts(tube)
+    assert (put / "_delta_log").exists()
+    assert tube.put_df(rows, key="k").count == 0
+
+    for _ in range(2):
+        vacuumed(spark, tube, by)
+        assert stored(spark, tube) == ALL
+        make_older(tube)
+    vacuumed(spark, tube, "sweep")
+
+    assert not (put / "_delta_log").exists()
+    assert stored(spark, tube) == ALL
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_refused"),
+    [
+        ("feature.deletionVectors", True),
+        ("enableDeletionVectors", False),
+        *thorough(("enableChangeDataFeed", False), ("columnMapping.mode", False)),
+    ],
+)
+def test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_nothing(
+    spark: SparkSession, tube: Tube, rows: DataFrame, setting: str, is_refused: bool
+) -> None:
+    values = {"columnMapping.mode": "name", "feature.deletionVectors": "supported"}
+    spark.conf.set(f"{_DEFAULTS}{setting}", values.get(setting, "true"))
+    try:
+        if is_refused:
+            with pytest.raises(StoreError, match="with features"):
+                tube.put_df(rows)
+        else:
+            tube.put_df(rows)
+    finally:
+        spark.conf.unset(f"{_DEFAULTS}{setting}")
+    assert len(puts(tube)) == (not is_refused)
+    assert stored(spark, tube) == ([] if is_refused else ALL)
+
+
+@pytest.mark.thorough
+def test_put_df_when_the_frame_yields_more_rows_than_it_was_counted_puts_nothing(
+    spark: SparkSession, tube: Tube
+) -> None:
+    frame = spark.range(10).selectExpr("CAST(id AS STRING) AS data")
+    counted = put_frame.count_frame(tube._ctx, frame)
+    more = put_frame.CountedFrame(numbers(spark, ROWS), counted.payload, counted.counted)
+    with pytest.raises(StoreError, match="other rows when written"):
+        put_frame.put_df(tube._ctx, more, None)
+    assert puts(tube) == []
+    assert stored(spark, tube) == []

@@ -1,0 +1,295 @@
+"""Rows in files that somebody else has written below a table, until a commit of ours adds them."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.concurrency.s3_store import Store, served
+from tests.native.support import NOTE, new_rows
+from tests.native.test_durability import Syncs
+from tubeq_spark import Queue, QueueConfig, StoreError, Tube
+from tubeq_spark.storage import disk
+from tubeq_spark.storage.arrow.columns import whole
+from tubeq_spark.storage.location import local_directory, path_of
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.rows import stored_rows
+from tubeq_spark.storage.statement import Affected, Append, PutIdentity, WrittenRows
+from tubeq_spark.storage.tables.schema import FENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEGMENTS, ROWS = 3, 6
+#: Seconds after which dead files are removed.
+LONG_AGO = 3 * 3600.0
+
+
+@dataclass
+class Written:
+    """A tube whose table gets files of others."""
+
+    queue: Queue
+    tube: Tube
+    store: Store | None = None
+
+    @property
+    def engine(self) -> NativeEngine:
+        engine = self.tube._ctx.queue.engine
+        assert isinstance(engine, NativeEngine)
+        return engine
+
+    @property
+    def name(self) -> str:
+        return self.tube._ctx.table.name
+
+    @property
+    def path(self) -> str:
+        path = path_of(self.name)
+        assert path is not None
+        return path
+
+    @property
+    def options(self) -> dict[str, str] | None:
+        return None if self.store is None else self.store.options
+
+    def write(self, first: int, segments: int = SEGMENTS, **configuration: str) -> WrittenRows:
+        """Write rows as Spark does: a table of one commit, in a directory of its own."""
+        directories = self.engine.put_directories
+        shape, directory = directories.shape(self.name), directories.new_name()
+        ids = list(range(first, first + 2 * segments))
+        numbers = [first + n % segments for n in range(2 * segments)]
+        data = [str(each) for each in ids]
+        rows = stored_rows(new_rows(0, ids, data=data), self.tube._ctx.table.id)
+        rows = rows.set_column(0, "segment", pa.array(numbers, pa.int64()))
+        write_deltalake(
+            f"{self.path}/{directory}",
+            whole(rows, shape.schema),
+            partition_by=list(shape.by),
+            storage_options=self.options,
+            configuration=dict(configuration),
+        )
+        return directories.read(self.name, directory, shape)
+
+    def append(self, rows: WrittenRows, key: str | None = None) -> Append:
+        """The commit that adds them."""
+        none = new_rows(0, [])
+        identity = None if key is None else PutIdentity.of_key(key)
+        return replace(self.tube._ctx.writer.append(none, rows.size, identity), written=rows)
+
+    def commit(self, rows: WrittenRows, key: str | None = None) -> Affected:
+        return self.engine.execute(self.append(rows, key), NOTE)
+
+    def stored(self) -> list[int]:
+        """The ids of the tasks, which two readers agree on."""
+        table = DeltaTable(self.path, storage_options=self.options).to_pyarrow_table(
+            columns=["task_id"]
+        )
+        found = sorted(i for i in table["task_id"].to_pylist() if i is not None)
+        total = self.queue.statistics(self.tube.name)["tasks"]["total"]
+        assert total == len(found)
+        return found
+
+    def files(self, directory: str) -> set[str]:
+        """What there is in a directory of a put."""
+        if self.store is not None:
+            prefix = f"{self.path.removeprefix('s3://bucket/')}/{directory}"
+            return {key.removeprefix(f"{prefix}/") for key in self.store.keys(prefix)}
+        place = Path(self.place) / directory
+        return {str(file.relative_to(place)) for file in place.rglob("*") if file.is_file()}
+
+    @property
+    def place(self) -> Path:
+        place = local_directory(self.path)
+        assert place is not None
+        return place
+
+    def make_older(self) -> None:
+        if self.store is not None:
+            self.store.make_older(LONG_AGO)
+            return
+        then = time.time() - LONG_AGO
+        for path in self.place.glob("put-*/**/*"):
+            os.utime(path, (then, then))
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    pytest.importorskip("moto", reason="the emulated S3")
+    with served() as found:
+        yield found
+
+
+@pytest.fixture(params=["local", "s3"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Written]:
+    """A tube on local files, and one on S3."""
+    store: Store | None = None
+    location = str(tmp_path / "queue")
+    if request.param == "s3":
+        store = request.getfixturevalue("store")
+        location = f"s3://bucket/{tmp_path.name}"
+    options = None if store is None else store.options
+    with Queue(None, location, engine="native", storage_options=options) as queue:
+        yield Written(queue, queue.create_tube("work"), store)
+
+
+def test_append_of_written_rows_adds_their_files_in_one_commit(table: Written) -> None:
+    rows = table.write(100)
+    version = table.engine.tables.version(table.name) or 0
+    assert table.stored() == []
+
+    assert table.commit(rows) == Affected(inserted=ROWS)
+    table.engine.put_directories.adopted(table.name, rows)
+
+    assert table.engine.tables.version(table.name) == version + 1
+    assert table.stored() == list(range(100, 100 + ROWS))
+    assert len(table.files(rows.directory)) == SEGMENTS
+    assert [task.data for task in table.tube.take_many(ROWS)] == [*range(100, 100 + ROWS)]
+
+
+def test_append_of_written_rows_when_their_key_was_put_adds_nothing(table: Written) -> None:
+    assert table.commit(table.write(100), "k") == Affected(inserted=ROWS)
+    assert table.commit(table.write(200), "k") == Affected()
+    assert table.stored() == list(range(100, 100 + ROWS))
+
+
+def test_append_of_written_rows_after_commits_of_others_adds_them(table: Written) -> None:
+    rows = table.write(100)
+    mine = table.tube.put("a")
+    write_deltalake(
+        table.path,
+        DeltaTable(table.path, storage_options=table.options).to_pyarrow_table().slice(0, 0),
+        mode="append",
+        storage_options=table.options,
+    )
+    assert table.commit(rows) == Affected(inserted=ROWS)
+    assert table.stored() == [*range(100, 100 + ROWS), mine.task_id]
+
+
+def test_append_of_written_rows_when_writers_were_fenced_since_is_stale(table: Written) -> None:
+    rows = table.write(100)
+    assert table.engine.put_directories.fit(table.name, rows)
+    assert table.engine.tables.set_property(table.name, FENCE, "1")
+
+    assert not table.engine.put_directories.fit(table.name, rows)
+    with pytest.raises(EngineError) as raised:
+        table.commit(rows)
+    assert raised.value.outcome is Outcome.STALE
+    assert table.stored() == []
+    assert len(table.files(rows.directory)) > SEGMENTS
+
+
+def test_written_rows_when_a_file_is_gone_do_not_fit(table: Written) -> None:
+    rows = table.write(100)
+    path = rows.files[0].path
+    if table.store is None:
+        (table.place / path).unlink()
+        with pytest.raises(EngineError) as raised:
+            table.commit(rows)
+        assert raised.value.outcome is Outcome.STALE
+    else:
+        with table.store.client() as client:
+            key = f"{table.path.removeprefix('s3://bucket/')}/{path}"
+            client.delete_object(Bucket="bucket", Key=key)
+    assert not table.engine.put_directories.fit(table.name, rows)
+    assert table.stored() == []
+
+
+def test_discard_of_written_rows_removes_them_but_not_what_the_table_has(table: Written) -> None:
+    kept, gone = table.write(100), table.write(200)
+    table.commit(kept)
+
+    for rows in (kept, gone):
+        table.engine.put_directories.discard(table.name, rows.directory)
+
+    assert len(table.files(kept.directory)) == SEGMENTS
+    assert table.files(gone.directory) == set()
+    assert table.stored() == list(range(100, 100 + ROWS))
+
+
+def test_vacuum_removes_written_rows_that_no_version_has_once_they_are_old(table: Written) -> None:
+    kept, gone = table.write(100), table.write(200)
+    table.commit(kept)
+    table.engine.tables.vacuum(table.name)
+    assert len(table.files(gone.directory)) > SEGMENTS
+
+    table.make_older()
+    table.engine.tables.vacuum(table.name)
+
+    assert table.files(gone.directory) == set()
+    assert len(table.files(kept.directory)) == SEGMENTS
+    assert table.stored() == list(range(100, 100 + ROWS))
+
+
+def test_read_of_written_rows_with_features_refuses_them(table: Written) -> None:
+    with pytest.raises(StoreError, match="with features"):
+        table.write(100, **{"delta.enableChangeDataFeed": "true"})
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_append_of_written_rows_when_the_answer_of_the_store_is_lost_adds_them_once(
+    table: Written, kept: bool
+) -> None:
+    if table.store is None:
+        pytest.skip("a directory of this host answers")
+    rows = table.write(100)
+    with table.store.losing(kept=kept):
+        assert table.commit(rows) == Affected(inserted=ROWS)
+    assert table.stored() == list(range(100, 100 + ROWS))
+
+
+@pytest.mark.parametrize("segments", [1, 60])
+def test_append_of_written_rows_at_commit_syncs_them_before_the_commit_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int
+) -> None:
+    location, config = tmp_path / "queue", QueueConfig(durability="commit")
+    with Queue(None, str(location), engine="native", config=config) as queue:
+        table = Written(queue, queue.create_tube("work"))
+        table.tube.put("a")
+        rows = table.write(100, segments)
+        syncs = Syncs(location, monkeypatch)
+
+        def commit() -> None:
+            table.commit(rows)
+            queue["work"]._ctx.table_lock.settle()
+
+        found = syncs.of(commit)
+        names = [name for kind, name in syncs.found if kind == "directory"]
+    if segments == 1:
+        assert found == ["data", "segment", "table", "table", "commit", "log"]
+        assert names[:3] == [
+            f"work/{rows.files[0].path.rsplit('/', 1)[0]}",
+            f"work/{rows.directory}",
+            "work",
+        ]
+    else:
+        assert found == ["file_system", "commit", "log"]
+
+
+def test_empty_directories_and_logs_of_stopped_puts_are_removed_by_a_sweep(tmp_path: Path) -> None:
+    with Queue(None, str(tmp_path / "queue"), engine="native") as queue:
+        table = Written(queue, queue.create_tube("work"))
+        kept, gone, new = table.write(100), table.write(200), table.write(300)
+        table.commit(kept)
+        for each in (kept, gone):
+            then = time.time() - LONG_AGO
+            for path in (*(table.place / each.directory).rglob("*"), table.place / each.directory):
+                os.utime(path, (then, then))
+
+        with disk.without_empty_directories(table.name, 7200):
+            for file in (table.place / gone.directory).rglob("*.parquet"):
+                file.unlink()
+
+        left = {path.name for path in table.place.glob("put-*")}
+        assert left == {kept.directory, new.directory}
+        assert not (table.place / kept.directory / "_delta_log").exists()
+        assert (table.place / new.directory / "_delta_log").exists()
+        assert table.stored() == list(range(100, 100 + ROWS))

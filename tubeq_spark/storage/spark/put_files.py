@@ -1,0 +1,106 @@
+"""Has Spark write the rows of a put to files, where Spark must not commit to the table of the tube by itself.
+
+The files are those of a new Delta table in a directory of their own, below that of the tube's table: so Delta
+writes them with the statistics by which they are skipped. The native engine commits them.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.location import path_of, path_table
+from tubeq_spark.storage.outcome import out_of_reach
+from tubeq_spark.storage.spark.conflicts import is_unreachable
+from tubeq_spark.storage.spark.render import Renderer
+from tubeq_spark.storage.spark.tables import save
+from tubeq_spark.storage.tables.schema import PLAIN, STATISTICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.native.put_directories import PutDirectories
+    from tubeq_spark.storage.spark.engine import SparkEngine
+    from tubeq_spark.storage.statement import WrittenRows
+
+log = logging.getLogger(__name__)
+
+
+class PutFiles:
+    """Writes the rows of puts to files, for commits of the native engine."""
+
+    def __init__(self, spark: SparkEngine, directories: PutDirectories) -> None:
+        """Write by Spark what the tables of a native engine are to have."""
+        self._spark = spark
+        self._directories = directories
+
+    def write(self, table: str, rows: DataFrame, stored: Mapping[str, Expression]) -> WrittenRows:
+        """Write rows to a new directory below a table.
+
+        If it is interrupted, a sweep removes the directory.
+
+        Args:
+            table: The SQL name of the table.
+            rows: The rows.
+            stored: What is stored of them, by column; other columns are NULL.
+
+        Raises:
+            StoreError: They cannot be written, or not so that the native engine may commit them.
+        """
+        shape, directory = self._directories.shape(table), self._directories.new_name()
+        columns = T.StructType.fromJson(shape.schema_json)
+        text = Renderer().expression
+        named = {name: F.expr(text(value)) for name, value in stored.items()}
+        values = [
+            named.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
+            for column in columns
+        ]
+        writer = rows.select(*values).write.format("delta").mode("error").options(**PLAIN)
+        if STATISTICS in shape.properties:
+            writer = writer.option(STATISTICS, shape.properties[STATISTICS])
+        try:
+            with self._spark.operating("put", table), _writing():
+                save(writer.partitionBy(*shape.by), path_table(f"{path_of(table)}/{directory}"))
+            return self._directories.read(table, directory, shape)
+        except TubeqError:
+            self._directories.discard(table, directory)
+            raise
+
+    def fit(self, table: str, rows: WrittenRows) -> bool:
+        """Whether a commit can still add rows to a table."""
+        return self._directories.fit(table, rows)
+
+    def adopted(self, table: str, rows: WrittenRows) -> None:
+        """Tidy up after the commit of rows."""
+        self._directories.adopted(table, rows)
+
+    def discard(self, table: str, rows: WrittenRows) -> None:
+        """Remove rows that no commit adds."""
+        self._directories.discard(table, rows.directory)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Run a block in which Spark writes what nobody knows of yet.
+
+    Raises:
+        StoreError: It fails.
+    """
+    try:
+        yield
+    except TubeqError:
+        raise
+    except Exception as error:
+        if is_unreachable(error):
+            raise out_of_reach(error) from error
+        msg = f"Spark could not write the rows, nothing was put: {reason_of(error)}"
+        raise StoreError(msg) from error
