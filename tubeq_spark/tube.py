@@ -668,9 +668,9 @@ class Tube:
             else:
                 expire.end_lapsed_sessions(self._ctx)
                 taken = exchange.exchange(self._ctx, ids, request)
-            if taken is not None and self._is_still_allowed(before, taken):
-                return taking.handed_out(self._ctx, taken)
             try:
+                if taken is not None and self._is_still_allowed(before, taken):
+                    return taking.handed_out(self._ctx, taken)
                 return self._take(request, limit)
             except TubeqError:
                 # Whoever repeated the call would ack once more.

@@ -179,7 +179,12 @@ class QueueContext:
             then: Called by the calling thread once it has ended, however it ended.
         """
         engine = (self.spark if on_spark else None) or self.engine
-        return uninterrupted(verb, carried=engine.carried, then=then)
+
+        def patient() -> T:
+            with self.engine.patience():
+                return verb()
+
+        return uninterrupted(patient, carried=engine.carried, then=then)
 
     def require_running(self) -> None:
         """Refuse a verb outside RUNNING.
