@@ -22,7 +22,6 @@ from tests.acceptance.support import (
 )
 from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
-from tubeq_spark.storage.location import TAKEN_UTUBES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +51,7 @@ def test_verb_when_it_ends_the_only_lease_of_a_subqueue_removes_its_lock(
     getattr(tube, verb)(task.task_id)
 
     changed = {table for table, version in versions().items() if version != before[table]}
-    assert changed == {tube.name, TAKEN_UTUBES}
+    assert changed == {tube.name, "_tubeq_taken_utubes"}
 
 
 @pytest.mark.parametrize(("type_name", "mode"), [*without_spark(KINDS[0]), KINDS[1]])

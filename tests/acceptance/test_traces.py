@@ -222,6 +222,9 @@ def test_verb_when_a_provider_fails_does_what_it_does(
     assert task is not None
     tube.ack(task.task_id)
 
+    tube.put("b")
+    assert tube.work(lambda _: None, idle=0).done == 1
+
 
 def test_verbs_when_they_are_not_traced_leave_no_span(
     queue: Queue, tube: Tube, spans: Spans

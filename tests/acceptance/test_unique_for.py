@@ -48,6 +48,18 @@ def assert_kept(tube: Tube, clock: ManualClock, *keys: str, seconds: float = KEP
         assert put(tube, key).state is TaskState.READY
 
 
+def test_task_when_its_key_is_kept_leaves_no_error(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl", unique_for=KEPT)
+    put(tube, "a")
+    task = take(tube)
+    tube.release(task.task_id, error="no mailbox ann@example.org")
+
+    tube.delete(task.task_id)
+
+    again = put(tube, "a")
+    assert (again.state, again.data, again.error) == (TaskState.DONE, None, None)
+
+
 def _ack(tube: Tube) -> None:
     tube.ack(take(tube).task_id)
     tube.ack(take(tube).task_id)

@@ -126,33 +126,38 @@ class Traces:
         """Make a span, the current one of a block that works on tasks.
 
         The span of a single task is a child of the one whose trace the task carries, that of several is linked
-        to theirs. An error of the block is the span's, too.
+        to theirs. An error of the block is the span's, too; one of the tracer is no failure of a task.
 
         Args:
             tube: Their tube.
             type_name: Its type.
             tasks: The tasks; or a batch of them as a DataFrame, which is not read, or an Arrow table.
         """
+        span: Span = trace.INVALID_SPAN
+        with contextlib.suppress(Exception):
+            span = self._begin(tube, type_name, tasks)
+        try:
+            with trace.use_span(span):
+                yield span
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            raise
+        finally:
+            with contextlib.suppress(Exception):
+                span.end()
+
+    def _begin(self, tube: str, type_name: str, tasks: Sequence[Task] | Any) -> Span:
         attributes = _attributes("process", tube, type_name, "process")
-        single = len(tasks) == 1 if isinstance(tasks, list) else False
-        parent = context_of(tasks[0].data) if single else None
         if isinstance(tasks, (list, pa.Table)):
             attributes |= _counted(tasks)
-        if single:
-            attributes["tubeq.attempts"] = tasks[0].attempts
-        with self._tracer.start_as_current_span(
-            f"process {tube}",
+        parent, links = None, _links(tasks)
+        if isinstance(tasks, list) and len(tasks) == 1:
             # A task that carries no trace is worked on in the trace that is there.
-            context=parent or None,
-            kind=SpanKind.CONSUMER,
-            attributes=attributes,
-            links=() if single else _links(tasks),
-        ) as span:
-            try:
-                yield span
-            except Exception as error:
-                span.set_attribute("error.type", type(error).__qualname__)
-                raise
+            parent, links = context_of(tasks[0].data) or None, []
+            attributes["tubeq.attempts"] = tasks[0].attempts
+        return self._tracer.start_span(
+            f"process {tube}", parent, SpanKind.CONSUMER, attributes, links
+        )
 
     def _now(self) -> int:
         return to_us(self._clock.now()) * 1_000

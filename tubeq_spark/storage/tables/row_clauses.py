@@ -108,6 +108,7 @@ def kept_for_key(table: TubeTable, change: Change) -> dict[str, Expression] | No
         "data": case((FALSE, _T.data)),
         "next_event": at(None),
         "expires_at": until,
+        "error": null(Type.STRING),
     }
 
 
