@@ -760,7 +760,9 @@ class Tube:
 
         A task is acked when its call returns, whatever that is. When the call raises, the task is released
         with its error and a delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at
-        `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
+        `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop holds
+        the task for that time before it releases it, if the type has sub-queues: so only its sub-queue waits.
+        Without sub-queues the loop takes nothing for that time.
 
         Tasks are taken ahead, as many as the calls need not to wait, and settled together. In tubes with `rate`,
         `parallel` above 1, `most_taken` or `order="fair"` none are taken ahead. While a handler
