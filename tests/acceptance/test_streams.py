@@ -273,7 +273,9 @@ def test_process_when_the_lease_ends_before_the_handler_returns_acks_nothing(
 
 
 @pytest.mark.thorough
-def test_process_when_a_named_sub_queue_gives_several_hands_them_out_in_order(new_tube: NewTube) -> None:
+def test_process_when_a_named_sub_queue_gives_several_hands_them_out_in_order(
+    new_tube: NewTube,
+) -> None:
     tube = new_tube("utube")
     tube.put_many(["a1", "a2"], utube="a")
     tube.put("b1", utube="b")

@@ -120,8 +120,10 @@ class Loop:
         self._kept: list[tuple[float, Failure]] = []
         #: Taken ahead, withdrawn from the pool, and not given back yet.
         self._unbegun: list[Task] = []
-        #: How many are taken ahead: twice as many as have ended while the last commit was made.
+        #: How many are taken ahead: twice as many as have ended while the last two commits were made. While
+        #: one is made, calls go on with what the other has taken; by one of them the number would swing.
         self._size = 0
+        self._ended_before = 0
         #: When there was a task last, and before when not to look for one, to take one, to renew leases.
         self._seen = self._next_look = self._resumes = clock.monotonic()
         self._next_try = self._next_renewal = self._seen
@@ -228,7 +230,9 @@ class Loop:
 
     def _settle_done(self, wanted: int) -> None:
         most_ahead = self._limits.ahead if self._source.takes_ahead else 0
-        self._size = min(max(2 * len(self._done), self._size // 2), most_ahead)
+        ended = len(self._done)
+        self._size = min(max(2 * (ended + self._ended_before), self._size // 2), most_ahead)
+        self._ended_before = ended
         if self._done:
             acked, self._done, taken = self._source.finish(self._done, wanted)
             self._counts["done"] += len(acked)
