@@ -51,8 +51,6 @@ MEETINGS = {
     "take": "take",
     "ack_lease_segment": "bury_held_by_other",
     "release_some": "bury_held_by_other",
-    "release_with_errors": "bury_with_an_error",
-    "bury_with_an_error": "release_with_errors",
     "exchange": "take",
     "sweep": "take",
 }
@@ -79,8 +77,6 @@ MEETINGS_OF_SUBQUEUES = {
     "take_all": "take",
     "exchange": "take",
     "ack": "bury_held_by_other",
-    "take_named": "take_all",
-    "exchange_named": "take_named",
 }
 
 
@@ -134,6 +130,7 @@ def test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_a
     assert_serial(found, (verb,), (VERBS[verb], rival), lambda t: t.lay(t.mine))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine_of_late", ENGINES)
 def test_take_when_the_other_engine_has_fenced_its_take_id_and_taken_over_takes_nothing(
     both: Both, spark: SparkSession, engine_of_late: str
@@ -190,6 +187,7 @@ def test_tables_when_either_engine_makes_and_writes_them_are_the_same(both: Both
     assert {engine: made(both.place, name[engine]) for engine in ENGINES} == first
 
 
+@pytest.mark.thorough
 def test_history_when_both_engines_have_committed_tells_both_alike(both: Both) -> None:
     tube = both.queues["spark"].create_tube(next(NAMES))
     told: dict[str, list[tuple[Any, ...]]] = {}
@@ -206,6 +204,7 @@ def test_history_when_both_engines_have_committed_tells_both_alike(both: Both) -
     )
 
 
+@pytest.mark.thorough
 def test_keyed_put_when_the_other_engine_has_done_it_puts_nothing(
     both: Both, spark: SparkSession
 ) -> None:
@@ -224,6 +223,7 @@ def test_keyed_put_when_the_other_engine_has_done_it_puts_nothing(
 # -- changes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_changes_when_a_native_queue_has_a_session_are_those_that_spark_notes(
     both: Both, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -249,6 +249,7 @@ def test_changes_when_a_native_queue_has_a_session_are_those_that_spark_notes(
     ]
 
 
+@pytest.mark.thorough
 def test_row_verbs_of_a_tube_with_a_change_feed_when_there_is_no_session_are_refused(
     both: Both,
 ) -> None:
