@@ -687,6 +687,7 @@ class Tube:
         batch_size: int,
         trigger: str | None = "1 second",
         per_utube: int = 1,
+        utube: Utubes | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
         halves: bool = True,
@@ -712,6 +713,7 @@ class Tube:
                 processes the ready tasks and ends; it also ends at the first batch of which nothing is
                 done. This is Spark's `availableNow`, the only trigger on serverless platforms.
             per_utube: As for `take_many`.
+            utube: As for `take`: tasks of other sub-queues are left to others.
             checkpoint: Directory of the query's checkpoint, which contains only the number of
                 ticks; by default a temporary directory.
             name: Name of the query.
@@ -729,7 +731,7 @@ class Tube:
         if not callable(handler):
             validation.refuse("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
-        arguments.take_request("batch_size", size, per_utube, self._ctx.driver)
+        arguments.take_request("batch_size", size, per_utube, self._ctx.driver, utube)
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
@@ -740,7 +742,7 @@ class Tube:
             return batch.process(handler, halves=halves, stop=stop)
 
         def tick(goes_on: Callable[[], bool]) -> None:
-            take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
+            take = lambda: self.take_df(size, per_utube=per_utube, utube=utube)  # noqa: E731
             process.work_off(self.name, take, handle, goes_on, unsettled)
 
         return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
@@ -762,7 +764,9 @@ class Tube:
 
         A task is acked when its call returns, whatever that is. When the call raises, the task is released
         with its error and a delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at
-        `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
+        `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop holds
+        the task for that time before it releases it, if the type has sub-queues: so only its sub-queue waits.
+        Without sub-queues the loop takes nothing for that time.
 
         Tasks are taken ahead, as many as the calls need not to wait, and settled together. In tubes with `rate`,
         `parallel` above 1, `most_taken` or `order="fair"` none are taken ahead. While a handler
@@ -1151,7 +1155,8 @@ class Tube:
 
         Returns:
             Columns `task_id, state, pri, utube, data, created, ttl, ttr, next_event, attempts,
-            owner, taken_at, error`; durations in seconds, times as UTC timestamps.
+            owner, taken_at, error`; durations in seconds, times as UTC timestamps. `owner` is the session
+            that holds a taken task.
 
         Commits: none.
         """

@@ -254,6 +254,20 @@ def test_df_when_tasks_have_errors_shows_them(new_tube: NewTube) -> None:
         assert [row.error for row in rows] == ["why", None]
 
 
+@pytest.mark.frames
+def test_df_when_a_task_is_taken_or_was_shows_its_owner_as_the_task_does(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many([*"ab"])
+    taken = take(tube)
+    tube.release(take(tube).task_id)
+
+    for effective in (True, False):
+        rows = tube.df(effective).orderBy("task_id").collect()
+        assert [row.owner for row in rows] == [taken.owner, None] == [str(queue.session_uuid), None]
+
+
 # -- batches -------------------------------------------------------------------------------------------
 
 

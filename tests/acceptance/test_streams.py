@@ -273,14 +273,19 @@ def test_process_when_the_lease_ends_before_the_handler_returns_acks_nothing(
 
 
 @pytest.mark.thorough
-def test_process_when_a_sub_queue_gives_several_hands_them_out_in_order(new_tube: NewTube) -> None:
+def test_process_when_a_named_sub_queue_gives_several_hands_them_out_in_order(
+    new_tube: NewTube,
+) -> None:
     tube = new_tube("utube")
     tube.put_many(["a1", "a2"], utube="a")
+    tube.put("b1", utube="b")
     handler = Handler()
 
-    tube.process(handler, batch_size=5, per_utube=2, trigger=None).awaitTermination()
+    query = tube.process(handler, batch_size=5, per_utube=2, utube="a", trigger=None)
+    query.awaitTermination()
 
     assert handler.batches == [["a1", "a2"]]
+    assert data_of(tube.tasks_by_state("r")) == ["b1"]
 
 
 def test_process_when_an_argument_is_bad_starts_nothing(
@@ -290,6 +295,7 @@ def test_process_when_an_argument_is_bad_starts_nothing(
     for bad in (
         {"batch_size": 0},
         {"batch_size": 1, "per_utube": 2},
+        {"batch_size": 1, "utube": "a"},
         {"batch_size": 1, "trigger": "now and then"},
     ):
         with pytest.raises(InvalidOptionError):

@@ -175,6 +175,48 @@ def test_work_when_a_type_cannot_delay_waits_before_it_takes_again(
     assert clock.monotonic() - before >= 0.9 * (1 + 2)
 
 
+def test_work_when_a_type_with_subqueues_cannot_delay_goes_on_with_other_subqueues(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utube", max_attempts=2)
+    tube.put_many([PutItem("bad", utube="a"), PutItem("after", utube="a")])
+    tube.put_many(range(3), utube="b")
+    began, seen = clock.monotonic(), list[tuple[object, bool]]()
+
+    def handle(task: Task) -> None:
+        seen.append((task.data, clock.monotonic() - began >= 0.9))
+        if task.data == "bad":
+            raise ValueError(task.data)
+        # Nobody else tries it sooner, and none of its sub-queue comes before it.
+        assert task.utube == "a" or tube.take(0, utube="a") is None
+
+    report = tube.work(handle, idle=0)
+
+    assert (report.done, report.failed, report.buried) == (4, 2, 1)
+    at_once = [("bad", False), (0, False), (1, False), (2, False)]
+    assert seen == [*at_once, ("bad", True), ("after", True)]
+
+
+def test_work_when_it_ends_while_a_failed_task_waits_releases_it_with_its_error(
+    new_tube: NewTube,
+) -> None:
+    tube, stop = new_tube("utube", max_attempts=5), threading.Event()
+    tube.put("bad", utube="a")
+    tube.put("good", utube="b")
+
+    def handle(task: Task) -> None:
+        if task.data == "bad":
+            raise ValueError("why")
+        stop.set()
+
+    report = tube.work(handle, stop=stop)
+
+    assert (report.done, report.failed) == (1, 1)
+    (task,) = tube.tasks_by_state(TaskState.READY)
+    assert (task.data, task.attempts) == ("bad", 1)
+    assert "why" in str(task.error)
+
+
 def test_work_when_a_handler_raises_bury_buries_its_task_at_once(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     tube.put("bad")

@@ -52,8 +52,8 @@ READ = {
     "contains(data, '%')": "instr(data, '%') > 0",
     "startswith(data, 'a_')": "data LIKE CAST(X'615c5f25' AS STRING)",
     "endsWith(data, 'a')": "data LIKE '%a'",
-    "coalesce(utube, owner, 'x') = 'y'": (
-        "CASE WHEN utube IS NOT NULL THEN utube WHEN owner IS NOT NULL THEN owner ELSE 'x' END = 'y'"
+    "coalesce(utube, data, 'x') = 'y'": (
+        "CASE WHEN utube IS NOT NULL THEN utube WHEN data IS NOT NULL THEN data ELSE 'x' END = 'y'"
     ),
     "coalesce(ttl, 5) = 5": "CASE WHEN ttl / 1000000D IS NOT NULL THEN ttl / 1000000D ELSE 5.0D END = 5.0D",
     "TRUE": "TRUE",

@@ -32,6 +32,7 @@ MOST_AHEAD = 1_000
 LOOK = 0.25
 #: How often the loop tries at its end to settle what has ended, `LOOK` apart.
 _LAST_TRIES = 3
+_EVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,14 @@ class Loop:
         #: Ended, and not settled yet.
         self._done: list[Task] = []
         self._failed: list[Failure] = []
+        #: Failed, and held until a moment, so that nobody takes from their sub-queues before.
+        self._kept: list[tuple[float, Failure]] = []
         #: Taken ahead, withdrawn from the pool, and not given back yet.
         self._unbegun: list[Task] = []
-        #: How many are taken ahead: twice as many as have ended while the last commit was made.
+        #: How many are taken ahead: twice as many as have ended while the last two commits were made. While
+        #: one is made, calls go on with what the other has taken; by one of them the number would swing.
         self._size = 0
+        self._ended_before = 0
         #: When there was a task last, and before when not to look for one, to take one, to renew leases.
         self._seen = self._next_look = self._resumes = clock.monotonic()
         self._next_try = self._next_renewal = self._seen
@@ -147,10 +152,11 @@ class Loop:
             return False
         if stopping:
             self._withdraw()
+        self._keep_no_longer(_EVER if stopping else self._clock.monotonic())
         self._settle(0 if stopping else self._wanted())
         self._renew()
         self._end_overdue()
-        if self._in_hand or self._unsettled:
+        if self._in_hand or self._settles:
             self._wait_for_calls()
             return True
         return not stopping and self._wait_for_tasks()
@@ -167,17 +173,36 @@ class Loop:
             for task in [*done, *(failure.task for failure in failed), *lost]:
                 del self._in_hand[task.task_id]
             self._done += done
-            self._failed += failed
+            for failure in failed:
+                self._fail(failure)
             told += failed
             self._counts["failed"] += len(failed)
             self._seen = self._clock.monotonic()
         for failure in told:
             self._ears.failed(failure)
 
+    def _fail(self, failure: Failure) -> None:
+        """Have a failed task settled, at once or after a while."""
+        seconds = self._retries.keeps(failure)
+        if seconds:
+            self._kept.append((self._clock.monotonic() + seconds, failure))
+        else:
+            self._failed.append(failure)
+
+    def _keep_no_longer(self, moment: float) -> None:
+        """Have the failed tasks settled that were to be kept until then."""
+        self._failed += [failure for until, failure in self._kept if until <= moment]
+        self._kept = [each for each in self._kept if each[0] > moment]
+
+    @property
+    def _settles(self) -> list[Task]:
+        """What is to be settled now."""
+        return [*self._done, *(failure.task for failure in self._failed), *self._unbegun]
+
     @property
     def _unsettled(self) -> list[Task]:
         """What has ended, or will not begin, and is held still."""
-        return [*self._done, *(failure.task for failure in self._failed), *self._unbegun]
+        return [*self._settles, *(failure.task for _, failure in self._kept)]
 
     def _settle(self, wanted: int) -> None:
         """Ack and release what has ended, and take up to `wanted` tasks."""
@@ -186,7 +211,7 @@ class Loop:
         self._give_back()
         self._settle_failed()
         self._settle_done(0 if self._clock.monotonic() < self._resumes else wanted)
-        if self._unsettled:
+        if self._settles:
             # The storage fails for a moment, or rivals come first.
             self._next_try = self._clock.monotonic() + LOOK
 
@@ -205,7 +230,9 @@ class Loop:
 
     def _settle_done(self, wanted: int) -> None:
         most_ahead = self._limits.ahead if self._source.takes_ahead else 0
-        self._size = min(max(2 * len(self._done), self._size // 2), most_ahead)
+        ended = len(self._done)
+        self._size = min(max(2 * (ended + self._ended_before), self._size // 2), most_ahead)
+        self._ended_before = ended
         if self._done:
             acked, self._done, taken = self._source.finish(self._done, wanted)
             self._counts["done"] += len(acked)
@@ -219,6 +246,7 @@ class Loop:
         steps = (
             self._withdraw,
             self._collect,
+            partial(self._keep_no_longer, _EVER),
             self._give_back,
             self._settle_failed,
             partial(self._settle_done, 0),
@@ -233,6 +261,7 @@ class Loop:
         held = [*self._in_hand.values(), *self._unsettled]
         # Of these tasks no call begins any more: `is_held` says no.
         self._in_hand, self._done, self._failed, self._unbegun = {}, [], [], []
+        self._kept = []
 
         def release() -> None:
             nonlocal held
@@ -348,7 +377,9 @@ class Loop:
             self._clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
         idle, waits = self._limits.idle, LOOK
-        if idle is not None:
+        if self._kept:
+            waits = min(waits, max(0.001, min(until for until, _ in self._kept) - now))
+        elif idle is not None:
             waits = min(waits, max(0.0, self._seen + idle - now))
         wanted = self._most
         tasks = self._source.take(wanted, waits)
@@ -356,7 +387,9 @@ class Loop:
         if not tasks:
             # A storage that fails answers sooner.
             self._clock.sleep(max(0.0, now + waits - self._clock.monotonic()))
-        return bool(tasks) or idle is None or self._clock.monotonic() - self._seen < idle
+        if tasks or self._kept or idle is None:
+            return True
+        return self._clock.monotonic() - self._seen < idle
 
     def _wait_for_calls(self) -> None:
         """Wait until a call ends, and no longer than until there is something else to do."""

@@ -186,15 +186,19 @@ def _require_passing(error: Exception) -> None:
 class Retries:
     """Which failed tasks are buried; the tube delays the others.
 
-    A type that cannot delay a task hands it out again at once. There the loop takes nothing until the delay
-    has passed.
+    A type that cannot delay a task hands it out again as soon as it is released. In a tube with sub-queues the
+    loop keeps the task until the delay has passed: so its sub-queue waits, and the others go on. In a tube
+    without them the loop takes nothing meanwhile.
     """
 
     def __init__(self, tube: Tube, *, buries: bool) -> None:
         """Decide for a tube; `buries`: each failed task is buried."""
+        self._tube = tube
         self._buries = buries
         self._backoff = Backoff()
-        self._delays = tube._ctx.driver.timed  # noqa: SLF001  (the loop is a part of the tube)
+        driver = tube._ctx.driver  # noqa: SLF001  (the loop is a part of the tube)
+        self._delays = driver.timed
+        self._keeps = driver.subqueues and not driver.timed
         #: Seconds for which nothing is to be taken, after the last failures.
         self.pause = 0.0
         if not self._delays and not buries and tube.options.max_attempts is None:
@@ -208,7 +212,18 @@ class Retries:
         for failure in failures:
             buries = self._buries or failure.buries
             groups[buries].append(failure)
-            if not buries and not self._delays:
-                delay_us = self._backoff.delay_us(failure.task.attempts, failure.task.task_id)
-                self.pause = max(self.pause, delay_us / US)
+            if not buries and not self._delays and not self._keeps:
+                self.pause = max(self.pause, self._delay(failure))
         return groups
+
+    def keeps(self, failure: Failure) -> float:
+        """Seconds for which a failed task is held before it is settled: 0 where it need not wait there."""
+        if not self._keeps or self._buries or failure.buries:
+            return 0.0
+        # As last seen: nothing is read here, where it could fail.
+        most = self._tube._ctx.max_attempts  # noqa: SLF001  (as above)
+        is_last = most is not None and failure.task.attempts >= most
+        return 0.0 if is_last else self._delay(failure)
+
+    def _delay(self, failure: Failure) -> float:
+        return self._backoff.delay_us(failure.task.attempts, failure.task.task_id) / US

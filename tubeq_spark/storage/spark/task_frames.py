@@ -87,10 +87,12 @@ class TaskFrames:
                 failed = predicates.after_failure(backoff, now_us, over)
                 shown |= {name: text_of(value) for name, value in failed.items()}
             where += " AND now_state IS NOT NULL"
+        # As `Task.owner` has it: the session without its epoch, of taken tasks only.
+        owner = f"CASE WHEN {shown['state']} = {_TAKEN} THEN substring_index(owner, '/', 1) END"
         return self.engine.in_user_session(
             f"SELECT task_id, {shown['state']} AS state, pri, utube, data, created, "
             f"{_alone(shown['ttl'])} / 1000000D AS ttl, ttr / 1000000D AS ttr, "
-            f"{shown['next_event']} AS next_event, attempts, owner, taken_at, "
+            f"{shown['next_event']} AS next_event, attempts, {owner} AS owner, taken_at, "
             f"{shown['error']} AS error FROM {source} WHERE {where}",
             self._table.name,
         )

@@ -54,7 +54,8 @@ _SHOWN = {
     "ttr": ShownColumn(Seconds(_ROW.ttr), Kind.REAL),
     "next_event": ShownColumn(_ROW.next_event, Kind.MOMENT),
     "attempts": ShownColumn(_ROW.attempts, Kind.WHOLE),
-    "owner": ShownColumn(_ROW.owner, Kind.TEXT),
+    # Nobody holds a buried task.
+    "owner": ShownColumn(null(Type.STRING), Kind.TEXT),
     "taken_at": ShownColumn(_ROW.taken_at, Kind.MOMENT),
 }
 
