@@ -49,12 +49,14 @@ class Engines:
         rows: What runs its row verbs, and reads and writes the system tables.
         spark: What makes DataFrames of its tables; `None` where there is no Spark session.
         opens: Makes sure of the system tables, of an engine that knows where these are; else `None`.
+        shares: Whether Spark runs statements that need much memory of this process, where `rows` is native.
     """
 
     name: str
     rows: Engine
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
+    shares: bool = False
 
     def close(self) -> None:
         """Release their resources."""
@@ -91,7 +93,8 @@ def engines_of(
     if name == "native":
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
-        return Engines(name, NativeEngine(storage_options), through_spark)
+        shares = spark is not None and _asked(wanted) == "auto" and _is_classic(spark)
+        return Engines(name, NativeEngine(storage_options), through_spark, shares=shares)
     if through_spark is None:
         msg = "engine='spark' needs a Spark session"
         raise StoreError(msg)
@@ -229,12 +232,15 @@ def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | No
     """Why "auto" does not choose the native engine."""
     if local_directory(location.text) is None:
         return "the native engine needs storage_options to reach it, or engine='native'"
-    if spark is not None:
-        from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  pyspark is optional
-
-        if not is_classic(spark):
-            return "the disk of a Spark Connect server need not be this host's"
+    if spark is not None and not _is_classic(spark):
+        return "the disk of a Spark Connect server need not be this host's"
     return None
+
+
+def _is_classic(spark: SparkSession) -> bool:
+    from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  pyspark is optional
+
+    return is_classic(spark)
 
 
 def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueContext:

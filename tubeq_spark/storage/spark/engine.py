@@ -235,6 +235,10 @@ class SparkEngine:
         """Run a statement without a useful result, which runs without `collect`."""
         self.own.sql(sql)
 
+    def memory_for(self, _statement: Statement | Append) -> int:
+        """Nothing: stored rows stay on the executors."""
+        return 0
+
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.
 
