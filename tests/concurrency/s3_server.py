@@ -60,6 +60,7 @@ class Losing:
         kept: Whether the store does what was asked before the answer is lost.
         dark: Whether no request at all is heard after the first of these.
         share: To how many of these requests, chosen at random, but the same in each run.
+        seed: Of that choice.
     """
 
     match: str
@@ -68,8 +69,12 @@ class Losing:
     kept: bool = True
     dark: bool = False
     share: float = 1.0
-    random: Random = field(default_factory=lambda: Random(4711))
+    seed: int = 4711
     ended: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        """Begin the choice."""
+        self.random = Random(self.seed)
 
     def happens(self, line: str) -> bool:
         """Whether it happens to a request, which counts."""

@@ -1,4 +1,4 @@
-"""The requests of an operation share the time that they may lose; a commit has time of its own."""
+"""The requests of a verb share the time that they may lose; its commits have time of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import pytest
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.store_client import Patience, one_patience, patiently, waits
+from tubeq_spark.storage.native.store_client import (
+    Patience,
+    finding_out,
+    is_patience_over,
+    one_patience,
+    patiently,
+    verb_patience,
+    waits,
+)
 from tubeq_spark.testing import ManualClock
 
 PATIENCE = Patience(1_000, 30.0)
@@ -73,6 +81,55 @@ def test_commit_when_much_was_lost_before_has_all_of_the_time(clock: ManualClock
         asked = [wait for wait in waits(PATIENCE, of_commit=True) if clock.advance(REQUEST) is None]
         assert len(asked) == 30 / REQUEST + 1
         assert [*waits(PATIENCE)] == [None]
+
+
+def commit_attempts(clock: ManualClock) -> int:
+    """How often a commit is sent that always fails."""
+    return len([wait for wait in waits(PATIENCE, of_commit=True) if not clock.advance(REQUEST)])
+
+
+def test_commits_when_they_are_of_one_verb_lose_no_more_than_one_may(clock: ManualClock) -> None:
+    with verb_patience():
+        assert commit_attempts(clock) == 30 / REQUEST + 1
+        assert commit_attempts(clock) == 1
+        request(clock, 5)
+
+
+def test_look_for_a_commit_when_much_was_lost_before_has_the_time_of_commits(
+    clock: ManualClock,
+) -> None:
+    with verb_patience():
+        request(clock, 6)
+        with finding_out():
+            request(clock, 5)
+        with finding_out():
+            assert seconds_of(clock, 100) == 2 * REQUEST
+        assert [*waits(PATIENCE)] == [None]
+        assert commit_attempts(clock) == 1
+
+
+def test_operations_when_they_are_of_one_verb_lose_no_more_than_one_may(
+    clock: ManualClock,
+) -> None:
+    engine = NativeEngine()
+    with engine.patience():
+        with engine.operating("put", None):
+            request(clock, 5)
+        with engine.operating("put", None):
+            assert not engine.unreachable
+            assert seconds_of(clock, 100) == 2 * REQUEST
+            assert engine.unreachable
+    assert not engine.unreachable
+
+
+def test_verb_when_it_is_called_by_another_one_has_time_of_its_own(clock: ManualClock) -> None:
+    with verb_patience():
+        request(clock, 5)
+        with verb_patience():
+            request(clock, 6)
+            assert is_patience_over()
+        assert not is_patience_over()
+        assert seconds_of(clock, 100) == 2 * REQUEST
 
 
 def test_operation_of_the_native_engine_shares_its_patience(clock: ManualClock) -> None:

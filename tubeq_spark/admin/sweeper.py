@@ -136,6 +136,8 @@ def sweep(
         try:
             report.tubes[record.name] = _sweep(context_of(record), one_pass, report)
         except Exception as error:
+            if queue.engine.unreachable:
+                raise
             if record.has_known_format:
                 log.exception("sweep of tube %s failed", record.name)
             else:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.outcome import Commit, Note
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.rows import BadFile
+    from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -101,6 +101,10 @@ class Tables(Protocol):
         """
         ...
 
+    def told_files(self, table: str) -> Sequence[ToldFile] | None:
+        """What the log tells of all data files of a tube; `None` if it is not cheap to get, or if some cannot be read."""
+        ...
+
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of known small data files, if it is cheap to get; else 0.
 
@@ -167,10 +171,13 @@ class Tables(Protocol):
 class Engine(Protocol):
     """Reads and writes the queue's tables. Its methods raise errors that `outcome_of` tells apart."""
 
-    #: Whether the last read did not reach the engine at all.
-    unreachable: bool
     #: Whether it may write to tubes with a change feed: what it commits shows there as it is.
     keeps_feeds: bool
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the last read did not reach the engine, or this thread's verb has no time left for failures."""
+        ...
 
     @property
     def tables(self) -> Tables:
@@ -185,10 +192,17 @@ class Engine(Protocol):
         """Wrap `run` so that it does the same in another thread."""
         ...
 
+    def patience(self) -> AbstractContextManager[None]:
+        """Run a block as one verb, whose requests to an object store share one limit of lost time.
+
+        A block within a block has a limit of its own.
+        """
+        ...
+
     def operating(self, operation: str, table: str | None) -> AbstractContextManager[None]:
         """Run a block as one operation on a table.
 
-        Spark's jobs have its name, and requests to an object store share one limit of lost time.
+        Spark's jobs have its name. Outside a verb it has the limit of one.
         """
         ...
 

@@ -281,6 +281,22 @@ class DueGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldFile:
+    """What the log tells of the rows of a data file.
+
+    Attributes:
+        rows: How many; `None`: it does not tell.
+        values: Columns that have one value in all of them, as far as it tells.
+        least_us: Moments that come before none of a column's, in microseconds, as far as it tells; `None`: the
+            column has none.
+    """
+
+    rows: int | None
+    values: Mapping[str, int | str | None]
+    least_us: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """The work of a sweep in a tube.
 

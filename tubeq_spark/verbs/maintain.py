@@ -241,19 +241,18 @@ def compact_at_times(ctx: TubeContext) -> None:
 
 
 def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of dropped tubes of this name, and gone rows.
+    """Remove rows of dropped tubes of this name, and gone rows that are counted.
 
     Returns:
-        How many rows. At most one commit.
+        How many rows. At most one commit beside a sum of ended tasks.
     """
 
     def attempt() -> Plan[int]:
         segments = ctx.segment_reader.leftover_segments()
+        if ctx.table.change_feed:
+            segments = _counted_in(ctx, segments)
         if not segments:
             return Plan(None, lambda _: 0)
-        if ctx.table.change_feed:
-            # Rows of ended tasks: notes have their segments, not their number.
-            sum_ended(ctx)
         statement = ctx.writer.delete_segments(segments)
         return Plan(statement, lambda affected: affected.deleted)
 

@@ -14,6 +14,7 @@ and the take starts again.
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,6 +40,7 @@ from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.lease_times import NewLease
@@ -349,6 +351,8 @@ def wait_for(
     """
     failed: StoreError | None = None
     first = context()
+    # The first look is a part of the verb; each wait makes good what was lost before.
+    patience: Callable[[], AbstractContextManager[None]] = nullcontext
     for _ in looks(
         timeout,
         clock=first.queue.clock,
@@ -358,13 +362,8 @@ def wait_for(
         next_change=lambda: first.next_begin.seconds(first.queue.now_us()) if for_tasks else None,
     ):
         try:
-            ctx = context()
-            if for_tasks:
-                ctx.next_begin.at_us = None
-                end_lapsed_sessions(ctx)
-            found = look()
-            if found is None and end_dead_sessions(ctx):
-                found = look()
+            with patience():
+                found = _looked(context(), look, for_tasks=for_tasks)
         except StoreError as error:
             if not error.passes:
                 raise
@@ -376,6 +375,18 @@ def wait_for(
             if found is not None:
                 return found
             failed = None
+        patience = first.queue.engine.patience
     if failed is not None:
         raise failed
     return None
+
+
+def _looked(ctx: TubeContext, look: Callable[[], T | None], *, for_tasks: bool) -> T | None:
+    """Look once for something, and again if a dead session may have held it."""
+    if for_tasks:
+        ctx.next_begin.at_us = None
+        end_lapsed_sessions(ctx)
+    found = look()
+    if found is None and end_dead_sessions(ctx):
+        return look()
+    return found

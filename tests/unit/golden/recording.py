@@ -101,7 +101,10 @@ class Recorder:
         self.lock: Any = None
         self.random = random.Random(7)
         self.tables = SimpleNamespace(
-            ended_log=lambda *_, **__: case.ended, version=lambda _: None, bad_files=lambda _: ()
+            ended_log=lambda *_, **__: case.ended,
+            version=lambda _: None,
+            bad_files=lambda _: (),
+            told_files=lambda _: None,
         )
         self._answers = iter(case.answers)
         self._affected = iter(case.affected)

@@ -75,6 +75,11 @@ class MemoryEngine:
         return run
 
     @staticmethod
+    def patience() -> AbstractContextManager[None]:
+        """Do nothing: nothing is lost here."""
+        return nullcontext()
+
+    @staticmethod
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
         """Do nothing: nothing is lost or seen here."""
         return nullcontext()

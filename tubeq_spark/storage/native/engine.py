@@ -21,7 +21,7 @@ from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.small_files import FileParts
-from tubeq_spark.storage.native.store_client import one_patience
+from tubeq_spark.storage.native.store_client import is_patience_over, one_patience, verb_patience
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
 from tubeq_spark.storage.outcome import EngineError
@@ -56,8 +56,6 @@ HISTORY_LIMIT = 200
 class NativeEngine:
     """The library `deltalake` as the verbs need it. For threads."""
 
-    #: There is nothing between it and the storage that could be gone for good.
-    unreachable = False
     #: What it commits are rows that leave and rows that come.
     keeps_feeds = False
 
@@ -95,6 +93,11 @@ class NativeEngine:
         """Its tables, to be made, changed and measured."""
         return self._admin
 
+    @property
+    def unreachable(self) -> bool:
+        """Whether the verb of this thread has lost all of its time by requests without an answer."""
+        return is_patience_over()
+
     def answers(self) -> bool:
         """Whether statements can be run."""
         return True
@@ -105,8 +108,13 @@ class NativeEngine:
         return run
 
     @staticmethod
+    def patience() -> AbstractContextManager[None]:
+        """Limit the time that a verb may lose by requests without an answer."""
+        return verb_patience()
+
+    @staticmethod
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Limit the time that a block may lose by requests without an answer."""
+        """Limit that time, if the block is not a part of a verb."""
         return one_patience()
 
     @staticmethod

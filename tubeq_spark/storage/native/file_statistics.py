@@ -21,6 +21,7 @@ from tubeq_spark.storage.expression import (
     Or,
     Type,
 )
+from tubeq_spark.storage.rows import ToldFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 _LEAST, _GREATEST = "minValues", "maxValues"
 #: Of two values that are not NULL either a comparison holds or its opposite.
 _OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+#: What is told of a file of a tube.
+_OWNER, _VALUES = "owner", ("segment", "tube", "state", "owner")
+_MOMENTS = ("next_event", "expires_at", "created")
 #: A bound that is shorter is no part of a longer text, whoever wrote it.
 _WHOLE_TEXT = 32
 #: What a comparison asks of the least or the greatest value of a column.
@@ -146,6 +150,24 @@ def constants(file: DataFile, schema: pa.Schema) -> dict[str, int | str | None]:
             if isinstance(value, int) or len(value) < _WHOLE_TEXT:
                 found[name] = value
     return found
+
+
+def told_file(file: DataFile, schema: pa.Schema) -> ToldFile:
+    """What the log tells of the rows of a file of a tube."""
+    least_us: dict[str, int | None] = {}
+    for name in _MOMENTS:
+        if file.is_null(name):
+            least_us[name] = None
+        else:
+            bound = _microseconds(file.bound(_LEAST, name))
+            least_us |= {} if bound is None else {name: bound}
+    fields = [schema.field(name) for name in _VALUES if name in schema.names]
+    values = constants(file, pa.schema(fields))
+    owner = file.bound(_LEAST, _OWNER)
+    if owner == file.bound(_GREATEST, _OWNER) and file.has_no_null(_OWNER) and "/" in (owner or ""):
+        # It is longer than a whole text, but ends with the number of a life: nothing of it is missing.
+        values[_OWNER] = owner
+    return ToldFile(file.rows, values, least_us)
 
 
 def least(file: DataFile, columns: Sequence[str]) -> Bound:

@@ -238,30 +238,72 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
     raise AssertionError  # never: the last wait is `None`
 
 
-class _Trouble(threading.local):
-    """The seconds that this thread's operation has lost by failed requests; `None`: there is none."""
+@dataclass(slots=True)
+class _Lost:
+    """What a verb has lost by failed requests.
 
-    seconds: float | None = None
+    Attributes:
+        seconds: By those before commits were sent.
+        of_commits: By commits, and by finding out what became of them.
+        is_over: Whether all of the first were lost: the next failure is not waited for.
+    """
+
+    seconds: float = 0.0
+    of_commits: float = 0.0
+    is_over: bool = False
 
 
-_trouble = _Trouble()
+class _Verb(threading.local):
+    """The verb, or the operation outside a verb, that this thread runs."""
+
+    lost: _Lost | None = None
+
+
+_verb = _Verb()
+
+
+@contextmanager
+def verb_patience() -> Iterator[None]:
+    """Let all requests of a verb share one `Patience`, and its commits another one.
+
+    Only what failed counts, with the waits after it: a block that has no trouble may take any time. A block
+    within a block begins anew.
+    """
+    outer, _verb.lost = _verb.lost, _Lost()
+    try:
+        yield
+    finally:
+        _verb.lost = outer
 
 
 @contextmanager
 def one_patience() -> Iterator[None]:
-    """Let all requests of a block share one `Patience`, instead of each having its own.
-
-    Only what failed counts, with the waits after it: a block that has no trouble may take any time. In a
-    block within a block the outer one counts.
-    """
-    if _trouble.seconds is not None:
+    """Do the same for an operation, unless it is a part of a verb that does."""
+    if _verb.lost is not None:
         yield
         return
-    _trouble.seconds = 0.0
+    with verb_patience():
+        yield
+
+
+def is_patience_over() -> bool:
+    """Whether the verb of this thread has lost all of its time, so that no failed request is repeated."""
+    return _verb.lost is not None and _verb.lost.is_over
+
+
+@contextmanager
+def finding_out() -> Iterator[None]:
+    """Run a block that finds out what became of a commit: it has the patience of commits."""
+    lost = _verb.lost
+    if lost is None:
+        yield
+        return
+    _verb.lost = _Lost(lost.of_commits, lost.of_commits)
     try:
         yield
     finally:
-        _trouble.seconds = None
+        lost.of_commits = max(lost.of_commits, _verb.lost.seconds)
+        _verb.lost = lost
 
 
 def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | None]:
@@ -269,17 +311,19 @@ def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | No
 
     Args:
         patience: How long.
-        of_commit: Whether a commit may be on its way, what became of which must be found out: it has
-            all of the patience, whatever was lost before.
+        of_commit: Whether a commit may be on its way, what became of which must be found out: the
+            commits of a verb have all of the patience, whatever was lost before.
     """
-    shared = None if of_commit else _trouble.seconds
-    before, began = shared or 0.0, _CLOCK.monotonic()
+    shared, began = _verb.lost, _CLOCK.monotonic()
+    name = "of_commits" if of_commit else "seconds"
+    before: float = 0.0 if shared is None else getattr(shared, name)
 
     def lost() -> float:
+        # Asked again, the attempt that was made meanwhile has failed.
         seconds = before + _CLOCK.monotonic() - began
         if shared is not None:
-            # Asked again, the attempt that was made meanwhile has failed.
-            _trouble.seconds = seconds
+            setattr(shared, name, seconds)
+            shared.is_over = shared.is_over or (not of_commit and seconds >= patience.seconds)
         return seconds
 
     retry_waits = RetryWaits(patience.retries + 1, patience.seconds, first=0.1, most=2.0)

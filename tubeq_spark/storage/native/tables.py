@@ -17,6 +17,7 @@ from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
 from tubeq_spark.storage.native.delta_log import versions
+from tubeq_spark.storage.native.file_statistics import told_file
 from tubeq_spark.storage.native.handles import read, schema_of
 from tubeq_spark.storage.native.open_location import create, schema_of_columns, schema_of_ddl
 from tubeq_spark.storage.native.sending import sent
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Handles, Table
-    from tubeq_spark.storage.rows import BadFile
+    from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
@@ -310,6 +311,15 @@ class NativeTables:
         if look:
             local.bad_files.look(seen.files.values(), at_content=False)
         return local.bad_files.told(local.bad_files.of(seen))
+
+    def told_files(self, table: str) -> Sequence[ToldFile] | None:
+        """What the log tells of all data files of a tube; `None` if the library reads it, or if some cannot be read."""
+        opened = self._handles.table(table)
+        with errors.reading():
+            seen, local = opened.seen(), opened.local
+        if seen is None or local is None or local.bad_files.of(seen):
+            return None
+        return [told_file(file, seen.shape.schema) for file in seen.files.values()]
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """How many data files of at most so many rows and bytes, at one version in so many; else 0."""

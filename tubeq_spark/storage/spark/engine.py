@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.select import innermost
+from tubeq_spark.storage.location import name_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
@@ -117,6 +118,11 @@ class SparkEngine:
         else:
             self.unreachable = False
 
+    @staticmethod
+    def patience() -> AbstractContextManager[None]:
+        """Do nothing: Spark and Hadoop have settings of their own for that."""
+        return nullcontext()
+
     @contextmanager
     def operating(self, operation: str, table: str | None) -> Iterator[None]:
         """Name the jobs of a block after an operation and the table of a tube; an outer name stays."""
@@ -125,7 +131,7 @@ class SparkEngine:
             return
         self._names.is_named = True
         try:
-            tube = "" if table is None else f" {re.split(r'[/.`]', table.strip('`'))[-1]}"
+            tube = "" if table is None else f" {name_of(table)}"
             with described(self.spark, f"tubeq {operation}{tube}"):
                 yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from tubeq_spark.storage.ended import RENEWALS, said_read, told_total
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least
 from tubeq_spark.storage.statement import Append
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ def depth(
         max_attempts: Of the tube.
         over: Owners whose sessions are over: what they hold is ready.
     """
+    files = None if table.backoff is not None else engine.tables.told_files(table.name)
+    if files is not None:
+        with suppress(told_files.UntoldError):
+            by_state, oldest_us, owners, until_us = told_files.states(
+                files, table.id, now_us, soon_us, over
+            )
+            return Depth(by_state, oldest_us, 0, 0, None, owners, until_us)
     due, is_taken = predicates.is_due(now_us), _ROW.state == TaskState.TAKEN.value
     ending = all_of(
         is_taken,
@@ -190,9 +198,10 @@ class EndedTasks:
         return found.native + self._told(found)
 
     def uncounted(self) -> set[int]:
-        """The segments of rows kept for keys that notes count which nobody has added up."""
+        """The segments whose ended tasks are counted by notes that nobody has added up."""
         found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
-        return {note.kept_in for note in found.notes if note.kept_in is not None}
+        segments = (each for note in found.notes for each in (note.kept_in, note.removed_in_feed))
+        return {segment for segment in segments if segment is not None}
 
     def sum(self) -> Append | None:
         """The commit that adds up the notes; `None` if there are no new ones.

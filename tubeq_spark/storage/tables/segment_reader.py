@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.expression import Micros, all_of, case, row
@@ -17,7 +18,7 @@ from tubeq_spark.storage.query import (
     total,
 )
 from tubeq_spark.storage.rows import KeptKeys, SegmentSpan, Waiting
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, TubeTable
@@ -129,6 +130,10 @@ class SegmentReader:
 
     def _read_waiting(self, now_us: int, rows: int) -> tuple[Waiting, int | None]:
         """That, and when time will change it."""
+        files = self._engine.tables.told_files(self._table.name)
+        if files is not None:
+            with suppress(told_files.UntoldError):
+                return told_files.waiting(files, self._table.id, now_us, rows)
         mine = self._table.mine()
         # A lease segment has nothing but taken tasks, of one owner.
         columns = {

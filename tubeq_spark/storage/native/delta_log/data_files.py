@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
 
 _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
+#: Columns of tubes that are measured although no query skips files by them: looks at a queue know them by the log.
+_TOLD = ("tube", "owner", "created")
 #: Of a longer text only so many characters are told.
 _TEXT = 64
 #: The last character, which has no next one, and those that texts do not have.
@@ -156,7 +158,7 @@ def _directory(column: str, value: int | None) -> str:
 
 def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
     least, greatest, nulls = {}, {}, {}
-    for name in columns:
+    for name in dict.fromkeys([*columns, *(name for name in _TOLD if name in rows.column_names)]):
         column = rows.column(name)
         if pa.types.is_nested(column.type):
             continue

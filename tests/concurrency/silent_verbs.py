@@ -1,0 +1,125 @@
+"""Each verb on an S3 that is silent or busy: how long it takes at most, and what becomes of its tasks.
+
+A program, too: `python -m tests.concurrency.silent_verbs 3` does each verb three times in each way, and prints a
+table. It fails if a verb takes longer than its limit, or if a task is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from tests.concurrency.lost_answers import CASES, Bench, Case
+from tests.concurrency.s3_store import served
+from tests.concurrency.silence import WAYS
+from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tubeq_spark import CommitUnknownError, StoreError, TubeqError
+from tubeq_spark.testing import ManualClock
+
+__all__ = ["SILENT", "Tried", "main", "tried"]
+
+#: The ways that each verb is tried in.
+SILENT = ("every request hangs", "a third of all requests hangs", "503 for half")
+#: Seconds of one request, and of all that failed and was repeated.
+REQUEST, LOST = 1, 3
+OPTIONS = {
+    "timeout": f"{REQUEST}s",
+    "connect_timeout": f"{REQUEST}s",
+    "retry_timeout": f"{LOST}s",
+}
+#: What is lost before commits, and by them: with the last request of each, and the longest wait before it.
+LIMIT = 2 * (LOST + REQUEST + 2)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a verb.
+
+    Attributes:
+        outcome: "done", "refused", "unknown", or the name of an error.
+        seconds: How long it took.
+        failed: Requests that got no answer.
+        wrong: What is wrong with the tasks, or with the answer.
+    """
+
+    outcome: str
+    seconds: float
+    failed: int
+    wrong: str | None
+
+
+def tried(bench: Bench, case: Case, way: str, seed: int) -> Tried:
+    """Do a verb on a new tube while the store fails in one way."""
+    bench.tubes.clear()
+    bench.kind = case.kind
+    given = case.given(bench)
+    before = bench.stored().split()
+    bench.store.requests()
+    result: object = None
+    began = time.monotonic()
+    with bench.store.losing("", times=None, **WAYS[way], seed=seed):
+        try:
+            result = case.act(bench, given)
+            outcome = "done"
+        except CommitUnknownError:
+            outcome = "unknown"
+        except StoreError:
+            outcome = "refused"
+        except TubeqError as error:
+            outcome = type(error).__name__
+        seconds = time.monotonic() - began
+    failed = sum(status is None or status >= 500 for _, status in bench.store.requests())
+    return Tried(outcome, seconds, failed, _wrong(bench, case, outcome, result, before))
+
+
+def _wrong(bench: Bench, case: Case, outcome: str, result: object, before: list[str]) -> str | None:
+    after, stored = case.after.split(), bench.stored().split()
+    if outcome == "done":
+        if result != case.result:
+            return f"{result!r} for {case.result!r}"
+        return None if stored == after else f"stored {stored} for {after}"
+    if outcome not in {"unknown", "refused"}:
+        return outcome
+    # A verb of several commits may have done a part of them.
+    there, at_first, at_last = (
+        Counter(task[0] for task in each) for each in (stored, before, after)
+    )
+    if doubled := there - (at_first | at_last):
+        return f"doubled {''.join(doubled)}"
+    if lost := (at_first & at_last) - there:
+        return f"lost {''.join(lost)}"
+    return None
+
+
+def main(times: int) -> int:
+    """Try all verbs so often in each way, print a table, and return how much was wrong."""
+    found: dict[tuple[str, str], list[Tried]] = defaultdict(list)
+    with served() as store, store.open("s3://bucket/verbs", ManualClock(), OPTIONS) as queue:
+        end_heartbeat(queue)
+        queue.cfg(ttr=FOR_EVER)
+        bench = Bench(store, queue)
+        for way in SILENT:
+            for case in CASES:
+                for number in range(1 if way.startswith("every") else times):
+                    found[case.name, way].append(tried(bench, case, way, number))
+                    last = found[case.name, way][-1]
+                    print(way, case.name, last, file=sys.stderr, flush=True)
+    print(f"limit: {LIMIT} s\n\n| verb | {' | '.join(SILENT)} |\n|---{'|---' * len(SILENT)}|")
+    for case in CASES:
+        print(f"| {case.name} | {' | '.join(_told(found[case.name, way]) for way in SILENT)} |")
+    wrong = [each for tries in found.values() for each in tries if each.wrong]
+    late = [each for tries in found.values() for each in tries if each.seconds > LIMIT]
+    print(f"\n{sum(map(len, found.values()))} verbs, {len(wrong)} wrong, {len(late)} late")
+    return len(wrong) + len(late)
+
+
+def _told(tries: list[Tried]) -> str:
+    outcomes = Counter(each.outcome for each in tries)
+    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    return f"{max(each.seconds for each in tries):.1f} s, {max(each.failed for each in tries)} failed: {said}"
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(int(sys.argv[1])), 1))

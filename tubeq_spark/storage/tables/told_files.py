@@ -1,0 +1,155 @@
+"""What the log of a tube's table tells of its tasks, without a read of their rows.
+
+A segment has tasks of one state, or of few, and most look at a queue when nothing is due. Then the statistics of its
+files are enough: values that all rows of a file have, and moments that none of them comes before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.model.states import TIMERS
+from tubeq_spark.storage.rows import Waiting
+from tubeq_spark.storage.tables.row_clauses import GONE
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from tubeq_spark.storage.rows import ToldFile
+
+#: States that wait for `next_event`, by their letters.
+_HOLDING = {state.value for state, timer in TIMERS.items() if timer.event is not None}
+_TAKEN, _READY = TaskState.TAKEN.value, TaskState.READY.value
+
+
+class UntoldError(Exception):
+    """The log does not tell it: the rows must be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """The tasks of a tube in one file, none of which time has changed yet.
+
+    Attributes:
+        segment: Their segment.
+        rows: How many.
+        state: Their stored state.
+        owner: Who holds them, if they are taken.
+        lasts_until_us: No change by time comes before; `None`: there is none.
+        file: The file.
+    """
+
+    segment: int
+    rows: int
+    state: str | None
+    owner: str | None
+    lasts_until_us: int | None
+    file: ToldFile
+
+
+def waiting(
+    files: Sequence[ToldFile], tube: int, now_us: int, rows: int
+) -> tuple[Waiting, int | None]:
+    """What a sweep looks for, and the first moment at which time may change it; arguments as of `SegmentReader.waiting`.
+
+    Raises:
+        UntoldError: Something may be due, or it is not known.
+    """
+    tasks = list(_tasks_of(files, tube, now_us))
+    counts: dict[int, int] = {}
+    for each in tasks:
+        if each.owner is None:
+            counts[each.segment] = counts.get(each.segment, 0) + each.rows
+    owners = dict.fromkeys(each.owner for each in tasks if each.owner is not None)
+    tiny = sum(0 < count <= rows for count in counts.values())
+    return Waiting(0, tuple(owners), _leftovers(files, tube), tiny), _first(tasks)
+
+
+def states(
+    files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
+) -> tuple[dict[str, int], int | None, frozenset[str], int | None]:
+    """The tasks by the letters of their states, when the oldest ready one was put, and who holds tasks.
+
+    Args:
+        files: All files of the tube's table.
+        tube: Its id.
+        now_us: The moment.
+        soon_us: No lease ends by then.
+        over: Owners whose sessions are over.
+
+    Returns:
+        That, and the first moment at which time may change it, or a lease ends soon.
+
+    Raises:
+        UntoldError: Something may be due, or end soon, or it is not known.
+    """
+    found: dict[str, int] = {}
+    created, moments, owners = list[int](), list[int](), set[str]()
+    tasks = list(_tasks_of(files, tube, now_us))
+    for each in tasks:
+        if each.state is None:
+            continue
+        found[each.state] = found.get(each.state, 0) + each.rows
+        if each.state == _READY:
+            created.append(_known(each.file.least_us.get("created")))
+        if each.owner is not None:
+            owners.add(each.owner)
+            ends_us = each.file.least_us["next_event"]
+            if each.owner in over or (ends_us is not None and ends_us <= soon_us):
+                raise UntoldError
+            lives_us = each.file.least_us["expires_at"]
+            moments += [] if ends_us is None else [ends_us - (soon_us - now_us)]
+            moments += [] if lives_us is None else [lives_us]
+    first = _first(tasks)
+    moments += [] if first is None else [first]
+    return found, min(created, default=None), frozenset(owners), min(moments, default=None)
+
+
+def _tasks_of(files: Sequence[ToldFile], tube: int, now_us: int) -> Iterator[_Tasks]:
+    for file in files:
+        if _known(file.values.get("tube")) != tube:
+            continue
+        segment, state = _known(file.values.get("segment")), _text(file, "state")
+        owner = _text(file, "owner") if state == _TAKEN else None
+        if file.rows is None or (state == _TAKEN and owner is None):
+            raise UntoldError
+        try:
+            moments = [file.least_us[name] for name in ("next_event", "expires_at")]
+        except KeyError:
+            raise UntoldError from None
+        if any(moment is not None and moment <= now_us for moment in moments):
+            raise UntoldError
+        until_us = moments[0] if state in _HOLDING else moments[1]
+        yield _Tasks(segment, file.rows, state, owner, until_us, file)
+
+
+def _leftovers(files: Sequence[ToldFile], tube: int) -> int:
+    """The segments with rows of tubes that had this name before, or gone rows."""
+    found = set()
+    for file in files:
+        of, segment = _known(file.values.get("tube")), _known(file.values.get("segment"))
+        is_left = -tube < of < tube or (of == -tube and _text(file, "state") == GONE)
+        if is_left and segment not in OWN_SEGMENTS:
+            found.add(segment)
+    return len(found)
+
+
+def _first(tasks: Sequence[_Tasks]) -> int | None:
+    return min((t.lasts_until_us for t in tasks if t.lasts_until_us is not None), default=None)
+
+
+def _known(value: object) -> int:
+    if not isinstance(value, int):
+        raise UntoldError
+    return value
+
+
+def _text(file: ToldFile, column: str) -> str | None:
+    """The text of a column in all rows of a file; `None` is NULL."""
+    if column not in file.values:
+        raise UntoldError
+    value = file.values[column]
+    return None if value is None else str(value)
