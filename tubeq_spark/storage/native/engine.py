@@ -21,7 +21,11 @@ from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.small_files import FileParts
-from tubeq_spark.storage.native.store_client import is_patience_over, one_patience, verb_patience
+from tubeq_spark.storage.native.store_client import (
+    is_patience_over,
+    one_patience,
+    verb_patience,
+)
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
 from tubeq_spark.storage.outcome import EngineError
@@ -34,8 +38,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
@@ -114,7 +118,7 @@ class NativeEngine:
 
     @staticmethod
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Limit that time, if the block is not a part of a verb."""
+        """Limit that time, if the block is not a part of a verb, and look for news of each table once."""
         return one_patience()
 
     @staticmethod
@@ -153,8 +157,8 @@ class NativeEngine:
                     # Some of them are left out now, or refused by name.
                     log.info("%s is read once more", table.path, exc_info=True)
 
-    def _by_arrow(self, query: Select, local: LocalTable, newest: Snapshot) -> pa.Table | None:
-        """The rows of a query about a table on local files, file by file; `None`: it is left to DataFusion."""
+    def _by_arrow(self, query: Select, local: PlainTable, newest: Snapshot) -> pa.Table | None:
+        """The rows of a query about a plain table, file by file; `None`: it is left to DataFusion."""
         inner = innermost(query)
         parts = FileParts.of(self._handles.files, local, newest, inner.where)
         if has_aggregates(inner) and parts.has_more_than(GROUPED):
@@ -217,7 +221,7 @@ class NativeEngine:
         """
         table = self._handles.table(statement.table)
         with errors.telling(is_far=table.is_far):
-            writer = self.writer if table.seen() is None else self.local_writer
+            writer = self.local_writer if table.is_plain() else self.writer
             if isinstance(statement, Append):
                 return writer.append(table, statement, note)
             return writer.execute(table, statement, note)
@@ -255,7 +259,7 @@ class NativeEngine:
 
 
 def _readable(
-    query: Select, local: LocalTable, newest: Snapshot, bad: Sequence[DataFile]
+    query: Select, local: PlainTable, newest: Snapshot, bad: Sequence[DataFile]
 ) -> tuple[Select, Snapshot]:
     """A query and the newest version, without some files that cannot be read.
 

@@ -12,8 +12,8 @@ import random
 import re
 import ssl
 import threading
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, TypeVar
@@ -223,6 +223,7 @@ def _environment() -> dict[str, str]:
 
 
 T = TypeVar("T")
+V = TypeVar("V")
 _CLOCK = SystemClock()
 
 
@@ -252,11 +253,25 @@ class _Lost:
     of_commits: float = 0.0
     is_over: bool = False
 
+    def add(self, other: _Lost) -> None:
+        """Count what another thread has lost at the same time."""
+        self.seconds = max(self.seconds, other.seconds)
+        self.of_commits = max(self.of_commits, other.of_commits)
+        self.is_over = self.is_over or other.is_over
+
 
 class _Verb(threading.local):
-    """The verb, or the operation outside a verb, that this thread runs."""
+    """What this thread runs.
+
+    Attributes:
+        lost: What its verb has lost, or its operation outside a verb; `None`: there is none.
+        began: When its operation began, or made its last commit, by the monotonic clock; `None`: there is none.
+        made: What that commit has made.
+    """
 
     lost: _Lost | None = None
+    began: float | None = None
+    made: object = None
 
 
 _verb = _Verb()
@@ -278,12 +293,20 @@ def verb_patience() -> Iterator[None]:
 
 @contextmanager
 def one_patience() -> Iterator[None]:
-    """Do the same for an operation, unless it is a part of a verb that does."""
-    if _verb.lost is not None:
+    """Run an operation; unless it is a part of a verb it has the patience of one. In another one it is a part of that.
+
+    It may be an attempt after another one that failed, so what was seen before it does not count.
+    """
+    if _verb.began is not None:
+        has_made(None)
         yield
         return
-    with verb_patience():
-        yield
+    _verb.began = _CLOCK.monotonic()
+    try:
+        with verb_patience() if _verb.lost is None else nullcontext():
+            yield
+    finally:
+        _verb.began = _verb.made = None
 
 
 def is_patience_over() -> bool:
@@ -304,6 +327,48 @@ def finding_out() -> Iterator[None]:
     finally:
         lost.of_commits = max(lost.of_commits, _verb.lost.seconds)
         _verb.lost = lost
+
+
+def has_made(what: object) -> None:
+    """Note that this thread's operation has just committed: what it has seen before is old."""
+    if _verb.began is not None:
+        _verb.began, _verb.made = _CLOCK.monotonic(), what
+
+
+def is_fresh(what: object, at: float) -> bool:
+    """Whether something was the newest in this thread's operation, after the commits that it has made.
+
+    So a look of the operation serves its later reads, and its statement, whose commit fails if there is news.
+
+    Args:
+        what: What.
+        at: When it was known to be the newest, by the monotonic clock.
+    """
+    return _verb.began is not None and (at >= _verb.began or what is _verb.made)
+
+
+@contextmanager
+def shared_by_threads() -> Iterator[Callable[[Callable[[V], T]], Callable[[V], T]]]:
+    """Yield what makes a function share the patience of this thread in others, for calls within a block."""
+    lost, others = _verb.lost, list[_Lost]()
+
+    def carried(call: Callable[[V], T]) -> Callable[[V], T]:
+        def run(thing: V) -> T:
+            _verb.lost = None if lost is None else replace(lost)
+            try:
+                return call(thing)
+            finally:
+                others.extend([] if _verb.lost is None else [_verb.lost])
+                _verb.lost = None
+
+        return run
+
+    try:
+        yield carried
+    finally:
+        if lost is not None:
+            for other in others:
+                lost.add(other)
 
 
 def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | None]:
