@@ -93,7 +93,9 @@ def engines_of(
     if name == "native":
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
-        shares = spark is not None and _asked(wanted) == "auto" and _is_classic(spark)
+        is_local = local_directory(location.text) is not None
+        is_auto = spark is not None and _asked(wanted) == "auto" and _is_classic(spark)
+        shares = is_auto and is_local
         return Engines(name, NativeEngine(storage_options), through_spark, shares=shares)
     if through_spark is None:
         msg = "engine='spark' needs a Spark session"

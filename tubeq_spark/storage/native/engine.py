@@ -197,7 +197,10 @@ class NativeEngine:
 
     def memory_for(self, statement: Statement | Append) -> int:
         """About how many bytes a statement needs for stored rows; 0 where only the library knows its files."""
-        newest = self._handles.table(statement.table).seen()
+        newest = None
+        # What fails here fails again, and is told, when the statement runs.
+        with suppress(Exception):
+            newest = self._handles.table(statement.table).seen()
         if isinstance(statement, Append) or newest is None:
             return 0
         if is_of_whole_partitions(statement, newest.shape.by):
