@@ -538,11 +538,12 @@ class Batch:
         **how: bool,
     ) -> int:
         """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
-        is_frame = hasattr(df, "sparkSession")
+        # Spark may settle a large batch, too.
+        on_spark = not self._as_arrow or hasattr(df, "sparkSession")
         return self._verb(
             lambda: self._settled(event, df, make_change, error, **how),
             name=event,
-            on_spark=is_frame,
+            on_spark=on_spark,
         )
 
     def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:

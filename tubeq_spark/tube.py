@@ -566,7 +566,12 @@ class Tube:
         per_utube: int = 1,
         utube: Utubes | None = None,
     ) -> Batch:
-        """Take up to `n` tasks as one batch for the executors, without collecting payloads.
+        """Take up to `n` tasks as one batch for the executors.
+
+        On local files with `engine="auto"` this process takes and settles the batch itself, without a job of
+        Spark, and Spark reads `Batch.df`. It holds the tasks for a moment. So a take that would need more
+        memory than `QueueConfig.native_memory`, some 500,000 tasks with payloads of 100 bytes, is a MERGE of
+        Spark; the same is true for each verb of the batch. With `engine="spark"` payloads never come to the driver.
 
         Args:
             n: Tasks at most, >= 0.
@@ -622,7 +627,7 @@ class Tube:
             taking.undo_if_interrupted(self._ctx, leased)
             return Batch(self._current, leased, self._batch_acks, as_arrow=as_arrow)
 
-        return self._verb(verb, name="take")
+        return self._verb(verb, name="take", on_spark=not as_arrow)
 
     def exchange(
         self,

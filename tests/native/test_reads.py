@@ -103,7 +103,9 @@ def test_taken_tasks_are_found_by_take_id_and_owner(place: Place) -> None:
     assert tasks.lease_segments_of(HELD, OWNER) == [HELD]
     assert tasks.taken_segments(None, 1, 10) == ([HELD], 2)
     assert tasks.taken_segments(OWNER, None, 10) == ([HELD], 0)
-    assert sorted(tasks.ids_in([HELD])) == [(HELD, 80), (HELD, 81)]
+    places = tasks.ids_in([HELD]).to_pylist()
+    assert sorted(place["task_id"] for place in places) == [80, 81]
+    assert {place["segment"] for place in places} == {HELD}
     assert sorted(tasks.worn_in([HELD, 5], 1)) == [80, 81]
     assert tasks.owners(5) == [OWNER]
 

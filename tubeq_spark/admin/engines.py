@@ -52,6 +52,7 @@ class Engines:
         spark: What makes DataFrames of its tables; `None` where there is no Spark session.
         opens: Makes sure of the system tables, of an engine that knows where these are; else `None`.
         storage_options: What the native engine reaches the storage with.
+        shares: Whether Spark runs statements that need much memory of this process, where `rows` is native.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Engines:
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
     storage_options: Mapping[str, str] | None = None
+    shares: bool = False
 
     def put_files(self) -> PutFiles | None:
         """What has Spark write the rows of DataFrames for commits of the native engine; `None` if there is not both."""
@@ -113,7 +115,15 @@ def engines_of(
         if spark is not None and storage_options is None and _asked(wanted) == "auto":
             why_not = _why_left_to_spark(spark, rows, location)
         if why_not is None:
-            return Engines(name, rows, through_spark, storage_options=options)
+            is_local = local_directory(location.text) is not None
+            is_auto = spark is not None and _asked(wanted) == "auto" and _is_classic(spark)
+            return Engines(
+                name,
+                rows,
+                through_spark,
+                storage_options=options,
+                shares=is_auto and is_local,
+            )
         log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
         rows.close()
         name = "spark"
@@ -281,12 +291,15 @@ def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | No
             # Only commits of ours are safe there. Whose location it is, is seen when it is opened.
             return None
         return "the native engine needs storage_options to reach it, or engine='native'"
-    if spark is not None:
-        from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  pyspark is optional
-
-        if not is_classic(spark):
-            return "the disk of a Spark Connect server need not be this host's"
+    if spark is not None and not _is_classic(spark):
+        return "the disk of a Spark Connect server need not be this host's"
     return None
+
+
+def _is_classic(spark: SparkSession) -> bool:
+    from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  pyspark is optional
+
+    return is_classic(spark)
 
 
 def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueContext:

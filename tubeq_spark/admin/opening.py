@@ -20,7 +20,7 @@ from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
 from tubeq_spark.runtime.vacuum_requests import VacuumRequests
-from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
+from tubeq_spark.storage.commit_loop import CommitLoop, Larger, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.log_readers import LogReaders
 from tubeq_spark.storage.opened_location import why_not
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.runtime.traces import Traces
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.tables.registry import Registry
@@ -47,8 +48,9 @@ def make_context(
     name = SessionName(uuid.uuid4())
     tally = LoopStats(clock, lambda: str(name))
     engine = engines.rows
-    loop = CommitLoop(engine, config, wall, source.random, tally)
     readers = LogReaders(opened.locks)
+    larger = _larger(engines, config, readers)
+    loop = CommitLoop(engine, config, wall, source.random, tally, larger)
     if engine is engines.spark:
         readers.enter()
     spark_loop: CommitLoop | None = loop
@@ -102,6 +104,19 @@ def make_context(
     )
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
     return queue
+
+
+def _larger(engines: Engines, config: QueueConfig, readers: LogReaders) -> Larger | None:
+    """Spark, for what the native engine should not hold in this process."""
+    spark = engines.spark
+    if spark is None or not engines.shares:
+        return None
+
+    def enter() -> Engine:
+        readers.enter()
+        return spark
+
+    return Larger(enter, config.native_memory)
 
 
 def _traces(clock: Clock) -> Traces:

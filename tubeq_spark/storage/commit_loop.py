@@ -27,6 +27,7 @@ from tubeq_spark.storage.uninterrupted import gives_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
@@ -53,6 +54,19 @@ class Plan(Generic[T]):
 
     statement: Statement | Append | None
     finish: Callable[[Affected], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Larger:
+    """What runs statements that need much memory of this process, in place of a loop's engine.
+
+    Attributes:
+        engine: The other engine; reads and decisions stay with the loop's.
+        bytes: What a statement may need here.
+    """
+
+    engine: Callable[[], Engine]
+    bytes: int
 
 
 @dataclass(slots=True)
@@ -113,6 +127,7 @@ class CommitLoop:
         wall: Clock,
         uniform: Callable[[], float],
         tally: LoopStats | None = None,
+        larger: Larger | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -122,6 +137,7 @@ class CommitLoop:
             wall: Real time: a wait after a conflict is not a wait for tasks.
             uniform: Random numbers from 0 to 1, for the waits' jitter.
             tally: Where conflicts are counted, a new one by default.
+            larger: What runs large statements; `None`: the engine runs them, too.
         """
         self._engine = engine
         self._config = config
@@ -132,6 +148,7 @@ class CommitLoop:
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
         self.conflicts = 0
+        self._larger = larger
         self.tally = tally or LoopStats()
         self._refusal: str | None = None
         #: The tables that table locks are of, as far as they were opened, or something was committed.
@@ -140,7 +157,7 @@ class CommitLoop:
     def impatient(self) -> CommitLoop:
         """A loop without retries, for work that can wait."""
         config = replace(self._config, attempts=1)
-        loop = CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
+        loop = CommitLoop(self._engine, config, self._wall, self._uniform, self.tally, self._larger)
         loop._refusal = self._refusal
         return loop
 
@@ -234,12 +251,14 @@ class CommitLoop:
             return plan.finish(Affected())
         self._observer("decided", operation)
         self._tables[table_lock] = plan.statement.table
+        engine = self._engine_for(plan.statement)
         with (
-            table_lock.committing(self._engine.committer, _is_known) as has_ended,
+            self._operating(engine, operation, plan.statement.table),
+            table_lock.committing(engine.committer, _is_known) as has_ended,
             self.tally.running.running(plan.statement.table, table_lock),
         ):
             noted = replace(note, tasks=plan.statement.tasks)
-            affected = self._commit(noted, plan.statement, has_ended)
+            affected = self._commit(engine, noted, plan.statement, has_ended)
             if self._config.traces and (counts := call_counts.get()) is not None:
                 counts.commits += 1
             self._settle(operation, table_lock, plan.statement)
@@ -253,12 +272,35 @@ class CommitLoop:
             msg = f"{operation}: committed, but what it did could not be read: {reason_of(error)}"
             raise CommitUnknownError(msg, plan.statement.operation_id) from error
 
+    def _engine_for(self, statement: Statement | Append) -> Engine:
+        """What runs a statement. Where the other engine does not answer, this one runs large statements, too."""
+        larger = self._larger
+        if larger is None or self._engine.memory_for(statement) <= larger.bytes:
+            return self._engine
+        try:
+            engine = larger.engine()
+            engine.committer()
+        except StoreError:
+            log.warning("a large statement runs in this process, without Spark", exc_info=True)
+            return self._engine
+        return engine
+
+    def _operating(
+        self, engine: Engine, operation: str, table: str
+    ) -> AbstractContextManager[None]:
+        """Run a block as an operation of another engine than that of this loop, whose operation it is already."""
+        return nullcontext() if engine is self._engine else engine.operating(operation, table)
+
     def _commit(
-        self, note: Note, statement: Statement | Append, has_ended: Callable[[], None]
+        self,
+        engine: Engine,
+        note: Note,
+        statement: Statement | Append,
+        has_ended: Callable[[], None],
     ) -> Affected:
         operation = note.operation
         try:
-            affected = self._engine.execute(statement, note)
+            affected = engine.execute(statement, note)
             has_ended()
             self._observer("committed", operation)
         except Exception as error:
@@ -269,7 +311,7 @@ class CommitLoop:
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
                 raise Stale from error
             log.warning("%s: no plain answer, asking the history", operation, exc_info=error)
-            found = self._landed(statement, error)
+            found = self._landed(engine, statement, error)
             if found is not None:
                 return found
             if outcome is Outcome.LOST:
@@ -279,7 +321,7 @@ class CommitLoop:
             raise StoreError(msg) from error
         if affected is None:
             # Only the history has the number of changed rows.
-            return self._landed(statement, None) or Affected()
+            return self._landed(engine, statement, None) or Affected()
         return affected
 
     @staticmethod
@@ -291,9 +333,12 @@ class CommitLoop:
             msg = f"{operation}: committed, but a power cut may undo it: {error}"
             raise CommitUnknownError(msg, statement.operation_id) from error
 
-    def _landed(self, statement: Statement | Append, error: Exception | None) -> Affected | None:
+    @staticmethod
+    def _landed(
+        engine: Engine, statement: Statement | Append, error: Exception | None
+    ) -> Affected | None:
         try:
-            return self._engine.find(statement)
+            return engine.find(statement)
         except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
             msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
             raise CommitUnknownError(msg, statement.operation_id) from error

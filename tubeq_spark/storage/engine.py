@@ -242,6 +242,10 @@ class Engine(Protocol):
         """
         ...
 
+    def memory_for(self, statement: Statement | Append) -> int:
+        """About how many bytes of this process a statement needs for stored rows; 0 if they stay elsewhere."""
+        ...
+
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Commit a statement; `None` if only the history has the number of changed rows."""
         ...

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask, Unreadable
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.storage.arrow.arrays import array, repeated
 from tubeq_spark.storage.expression import Column, Micros, Moment
+from tubeq_spark.storage.statement import SettleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.tube_types import OrderPosition
@@ -41,6 +43,21 @@ COLUMNS: Final[Mapping[str, Expression]] = {
 }
 #: The optional columns of a tube, in the order of a StoredTask's attributes.
 _OPTIONAL = ("error", "unique", "rank")
+
+
+def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
+    """The rows of some segments as a source that settles the named ones.
+
+    Args:
+        places: The columns `segment` and `task_id`.
+        named: Ids; `chosen` counts those that are there.
+    """
+    ids = array(list(named), pa.int64())
+    chosen = pc.is_in(places.column("task_id"), value_set=ids)
+    segments = places.column("segment").unique().to_pylist()
+    return SettleTable(
+        places.append_column("chosen", chosen), segments, pc.sum(chosen).as_py() or 0
+    )
 
 
 def columns_of(optional: Sequence[str]) -> Mapping[str, Expression]:

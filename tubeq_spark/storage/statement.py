@@ -216,6 +216,21 @@ class SettleRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SettleTable:
+    """The source rows of a `settle` of many tasks: all rows of some segments.
+
+    Attributes:
+        rows: The columns `segment`, `task_id` and `chosen`, as of `SettleRow`s.
+        segments: Their segments.
+        chosen: How many of them are chosen.
+    """
+
+    rows: pa.Table
+    segments: Sequence[int]
+    chosen: int
+
+
+@dataclass(frozen=True, slots=True)
 class SubqueueShare:
     """The rows of one sub-queue that a take moves: all up to a position, to a lease segment."""
 

@@ -125,7 +125,8 @@ def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[
     What is remembered otherwise is forgotten.
     """
     read: dict[int, list[int]] = defaultdict(list)
-    for segment, task_id in ctx.reader.ids_in(lease_segments):
+    columns = ctx.reader.ids_in(lease_segments).columns
+    for segment, task_id in zip(*(column.to_pylist() for column in columns), strict=True):
         read[segment].append(task_id)
     held_tasks = ctx.queue.held_tasks
     known = {lease_segment: held_tasks.members(lease_segment) for lease_segment in lease_segments}

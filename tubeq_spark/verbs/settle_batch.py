@@ -20,12 +20,15 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.rows import settle_table
+from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.maintain import compact_at_times
 from tubeq_spark.verbs.renew import new_lease
 from tubeq_spark.verbs.settlement import (
     MakeChange,
+    NamedInTable,
     NamedRows,
     WholeSegments,
     removal,
@@ -195,14 +198,17 @@ class HeldBatch:
 
         return Plan(settled.statement, finish)
 
-    def _some(self, named: set[int]) -> NamedRows:
-        rows = self._ctx.reader.ids_in(self._lease_segments)
-        if not rows:
+    def _some(self, named: set[int]) -> NamedRows | NamedInTable:
+        places = self._ctx.reader.ids_in(self._lease_segments)
+        if not places.num_rows:
             raise Stale
-        foreign = named.difference(task_id for _, task_id in rows)
-        if foreign:
-            raise not_in_batch(foreign)
-        return NamedRows(self._lease_segments, rows, named)
+        table = settle_table(places, named)
+        if table.chosen < len(named):
+            raise not_in_batch(named.difference(places.column("task_id").to_pylist()))
+        if places.num_rows > MOST_NAMED:
+            return NamedInTable(self._lease_segments, table)
+        rows = zip(*(column.to_pylist() for column in places.columns), strict=True)
+        return NamedRows(self._lease_segments, list(rows), named)
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries."""

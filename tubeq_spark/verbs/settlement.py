@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.changes import Event, Which
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, Statement
+    from tubeq_spark.storage.statement import Affected, SettleTable, Statement
 
 C = TypeVar("C", bound=Change)
 #: What the statement's source has beside each row that it names.
@@ -57,7 +57,7 @@ class Selection(Protocol):
         """The selected tasks among the rows of `source`."""
         ...
 
-    def source(self) -> Sequence[SettleRow]:
+    def source(self) -> Sequence[SettleRow] | SettleTable:
         """Source rows for a MERGE: the selected tasks, and the others of their lease segments."""
         ...
 
@@ -108,6 +108,33 @@ class NamedRows:
         return [
             SettleRow(segment, task_id, task_id in self.named) for segment, task_id in self.rows
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedInTable:
+    """Named tasks of some lease segments, as `NamedRows`, of which there are many."""
+
+    lease_segments: Sequence[int]
+    table: SettleTable
+
+    @property
+    def count(self) -> int:
+        """The number of named tasks."""
+        return self.table.chosen
+
+    @property
+    def whole(self) -> bool:
+        """Whether all tasks are named."""
+        return bool(self.table.chosen == self.table.rows.num_rows)
+
+    @property
+    def chosen(self) -> Which:
+        """The rows of the named tasks."""
+        return Named()
+
+    def source(self) -> SettleTable:
+        """All rows of the lease segments."""
+        return self.table
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,11 @@ class MemoryEngine:
     def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
         """Do nothing: no earlier version has written here."""
 
+    @staticmethod
+    def memory_for(_statement: Statement | Append) -> int:
+        """Nothing besides what is held anyway."""
+        return 0
+
     def execute(self, statement: Statement | Append, note: Note) -> Affected:
         """Commit a statement, or nothing if it changes no row.
 

@@ -28,7 +28,7 @@ from tubeq_spark.storage.native.store_client import (
     verb_patience,
 )
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.native.writer import Writer
+from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Union, has_aggregates
 from tubeq_spark.storage.statement import Affected, Append, Statement
@@ -51,6 +51,9 @@ T = TypeVar("T")
 
 #: Of more rows DataFusion makes groups in less than half the time.
 GROUPED = 2_000_000
+#: Memory that a statement needs for each row that it reads, and for each byte of their files: the rows and
+#: their copies. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times as much.
+_ROW_BYTES, _PER_FILE_BYTE = 500, 4
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
 
@@ -193,6 +196,19 @@ class NativeEngine:
             log.info("%s was not looked at, or stays as others misread it", table, exc_info=True)
 
     # -- statements ---------------------------------------------------------------------------
+
+    def memory_for(self, statement: Statement | Append) -> int:
+        """About how many bytes a statement needs for stored rows; 0 where only the library knows its files."""
+        newest = None
+        # What fails here fails again, and is told, when the statement runs.
+        with suppress(Exception):
+            newest = self._handles.table(statement.table).seen()
+        if isinstance(statement, Append) or newest is None:
+            return 0
+        if is_of_whole_partitions(statement, newest.shape.by):
+            return 0
+        files = newest.within(statement.partitions)
+        return sum(_ROW_BYTES * (file.rows or 0) + _PER_FILE_BYTE * file.size for file in files)
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected:
         """Run one committing statement.

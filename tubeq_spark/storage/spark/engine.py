@@ -26,7 +26,7 @@ from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FR
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.session_committer import committer_of
-from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
+from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS, STALENESS
 from tubeq_spark.storage.spark.tables import SparkTables, save
 from tubeq_spark.storage.statement import Affected, Append, Given, Statement
 
@@ -187,10 +187,17 @@ class SparkEngine:
         """Make Delta rebuild a table's newest state before the caller's session reads it.
 
         Whichever session reads a version first decides how many tasks each reading of its state is
-        from then on, in all sessions: here one, by Spark's own settings fifty.
+        from then on, in all sessions: here one, by Spark's own settings fifty. A session that may read
+        old states would not see what the native engine, or another process, has just committed.
         """
-        if self._own.differ_in(SNAPSHOT_PARTITIONS):
+        if self._own.differ_in(SNAPSHOT_PARTITIONS) or self._may_read_old_states():
             self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
+
+    def _may_read_old_states(self) -> bool:
+        """Whether the caller's session has a `stalenessLimit`, which the program may set at any time."""
+        with suppress(Exception):
+            return self.spark.conf.get(STALENESS, "0") != "0"
+        return False
 
     def shown_rows(self, table: pa.Table) -> DataFrame:
         """Rows for a program, as `shown`."""
@@ -233,6 +240,10 @@ class SparkEngine:
     def run(self, sql: str) -> None:
         """Run a statement without a useful result, which runs without `collect`."""
         self.own.sql(sql)
+
+    def memory_for(self, _statement: Statement | Append) -> int:
+        """Nothing: stored rows stay on the executors."""
+        return 0
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _OLDEST_SPARK: Final = 4
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
+STALENESS: Final = "spark.databricks.delta.stalenessLimit"
 SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 
 
@@ -94,7 +95,7 @@ OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {name: setting.value for name, setting in SETTINGS.items() if name not in _DELTA_ITSELF}
     | {
         # What is decided is decided on the newest version.
-        "spark.databricks.delta.stalenessLimit": "0",
+        STALENESS: "0",
         # A lost answer is looked for in the history, with what the commit did.
         "spark.databricks.delta.history.metricsEnabled": "true",
     }

@@ -300,13 +300,11 @@ class TubeReader:
         ids: list[int] = self.engine.arrow(select).column("task_id").to_pylist()
         return ids
 
-    def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
-        """Segment and task id of all rows of these lease segments."""
-        found = self.engine.arrow(
+    def ids_in(self, lease_segments: Sequence[int]) -> pa.Table:
+        """The columns `segment` and `task_id` of all rows of these lease segments."""
+        return self.engine.arrow(
             self._table.select(named("segment", "task_id"), _ROW.segment.is_in(lease_segments))
         )
-        segments, task_ids = (column.to_pylist() for column in found.columns)
-        return list(zip(segments, task_ids, strict=True))
 
     def count_in(self, segment: int) -> int:
         """The number of tasks, or of gone tasks, in a segment."""

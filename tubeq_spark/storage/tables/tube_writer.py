@@ -12,7 +12,7 @@ These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from tubeq_spark.model.changes import (
     errors_of,
     segments_of,
 )
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -41,7 +42,16 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.rows import stored_column, stored_rows
-from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, SettleRow, Statement
+from tubeq_spark.storage.statement import (
+    ONE_ROW,
+    Append,
+    Clause,
+    Given,
+    Rows,
+    SettleRow,
+    SettleTable,
+    Statement,
+)
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of, clauses_of, condition_of, taking
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
@@ -227,7 +237,7 @@ class TubeWriter:
 
     def settle(
         self,
-        rows: Sequence[SettleRow],
+        rows: Sequence[SettleRow] | SettleTable,
         changes: Sequence[tuple[Which, Change]],
         moves: Mapping[int, int],
     ) -> Statement:
@@ -237,50 +247,37 @@ class TubeWriter:
 
         Args:
             rows: What is changed, and what only moves along; of a segment that is complete nothing
-                else may be there.
+                else may be there. Of many tasks a table, which names each.
             changes: Which rows become what; the first that applies.
             moves: For each lease segment that loses rows: the fresh one of its rest.
         """
+        errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
+        source = _source_of(rows, errors)
         operation_id = self._fresh()
-        segments = list(dict.fromkeys([*(each.segment for each in rows), *moves.values()]))
+        segments = list(dict.fromkeys([*source.segments, *moves.values()]))
         clauses = [
             clause for which, change in changes for clause in clauses_of(self._table, which, change)
         ]
-        if any(each.complete for each in rows):
+        if source.is_complete:
             clauses.insert(0, Clause({"task_id": FAIL}, _S.task_id == _UNNAMED))
         if moves:
             clauses.append(clause_of(self._table, InSegments(list(moves)), Move(moves)))
         clauses.append(Clause({"segment": FAIL}, _S.task_id != _UNNAMED, inserts=True))
-        values: list[tuple[Any, ...]] = [
-            (each.segment, _EVERY if each.task_id is None else each.task_id, each.chosen)
-            for each in rows
-        ]
-        values += [
-            (segment, _UNNAMED, False)
-            for segment in dict.fromkeys(each.segment for each in rows if each.complete)
-        ]
-        columns = {"segment": Type.BIGINT, "task_id": Type.BIGINT, "chosen": Type.BOOLEAN}
-        errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
-        if errors is not None:
-            columns["error"] = Type.STRING
-            values = [(*each, errors.get(each[1])) for each in values]
-        # Without the rest of their lease segments, which moves along; of whole ones it is unknown.
-        whole = any(each.task_id is None for each in rows)
         return Statement(
             self._table.name,
             all_of(
                 _T.segment.is_in([*segments, operation_id]),
                 _T.segment == _S.segment,
-                _same_task(rows),
+                source.same_task,
                 self._table.mine(_T),
             ),
             clauses,
             operation_id,
             _T.segment,
-            Rows(columns, values),
+            source.using,
             partitions_of(segments, *(change for _, change in changes)),
-            len(rows),
-            None if whole else sum(each.chosen for each in rows),
+            source.size,
+            source.chosen,
             self._ended([change for _, change in changes]),
         )
 
@@ -303,6 +300,59 @@ def partitions_of(segments: Iterable[int], *changes: Change) -> dict[str, list[i
     """The partitions that a statement over some segments reads and writes."""
     to = [segment for change in changes for segment in segments_of(change)]
     return {"segment": list(dict.fromkeys([*segments, *to]))}
+
+
+@dataclass(frozen=True, slots=True)
+class _SettleSource:
+    """The source of a `settle`.
+
+    Attributes:
+        using: Its rows.
+        segments: Their segments.
+        same_task: The condition that a row is named by it.
+        size: How many rows it has.
+        chosen: How many tasks are chosen, without those that move along; `None`: of whole segments it is unknown.
+        is_complete: Whether it names all rows of some segments.
+    """
+
+    using: Rows | Given
+    segments: Sequence[int]
+    same_task: Expression
+    size: int
+    chosen: int | None
+    is_complete: bool = False
+
+
+def _source_of(
+    rows: Sequence[SettleRow] | SettleTable, errors: Mapping[int, str] | None
+) -> _SettleSource:
+    if isinstance(rows, SettleTable):
+        table = rows.rows
+        if errors is not None:
+            texts = [errors.get(task_id) for task_id in table.column("task_id").to_pylist()]
+            table = table.append_column("error", array(texts, pa.string()))
+        using = Given(table, table.column_names)
+        same_task = _T.task_id == _S.task_id
+        return _SettleSource(using, rows.segments, same_task, table.num_rows, rows.chosen)
+    values: list[tuple[Any, ...]] = [
+        (each.segment, _EVERY if each.task_id is None else each.task_id, each.chosen)
+        for each in rows
+    ]
+    complete = dict.fromkeys(each.segment for each in rows if each.complete)
+    values += [(segment, _UNNAMED, False) for segment in complete]
+    columns = {"segment": Type.BIGINT, "task_id": Type.BIGINT, "chosen": Type.BOOLEAN}
+    if errors is not None:
+        columns["error"] = Type.STRING
+        values = [(*each, errors.get(each[1])) for each in values]
+    whole = any(each.task_id is None for each in rows)
+    return _SettleSource(
+        Rows(columns, values),
+        list(dict.fromkeys(each.segment for each in rows)),
+        _same_task(rows),
+        len(rows),
+        None if whole else sum(each.chosen for each in rows),
+        bool(complete),
+    )
 
 
 def _same_task(rows: Sequence[SettleRow]) -> Expression:
