@@ -17,7 +17,8 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.native import sending, store_client, writer
+from tubeq_spark.storage.native import sending, store_client
+from tubeq_spark.storage.native.object_store import Bucket
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -118,21 +119,23 @@ def test_opening_when_a_request_hangs_lets_other_threads_run(store: Store, tmp_p
 def test_put_arrow_when_it_is_large_is_sent_by_a_client_that_has_time_for_it(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used: list[str] = []
-    write = writer.write_deltalake
+    used: list[float] = []
+    client = Bucket._client
 
-    def told(handle: Any, *args: Any, **options: Any) -> None:
-        used.append(handle._storage_options["timeout"])
-        write(handle, *args, **options)
+    def told(bucket: Bucket, size: int | None = None) -> Any:
+        large = store_client.to_write("s3://bucket", {}, size or 0)
+        used.append(float((large or {"timeout": "5s"})["timeout"].removesuffix("s")))
+        return client(bucket, size)
 
     with store.open(f"s3://bucket/{tmp_path.name}") as opened:
         tube = opened.create_tube("large")
-        monkeypatch.setattr(writer, "write_deltalake", told)
-        rows = pa.table({"data": [f'"{number:0300}"' for number in range(20_000)]})
+        monkeypatch.setattr(Bucket, "_client", told)
+        rows = pa.table({"data": [f'"{os.urandom(150).hex()}"' for _ in range(20_000)]})
         tube.put("a")
-        assert {*used} == {"5s"}
+        assert {*used} == {5}
         tube.put_arrow(rows)
-        assert int(used[-1].removesuffix("s")) > 20
+        assert max(used) > 20
+        assert used[-1] == 5
         assert letters([tube.take(0)]) == "a"
         assert opened.statistics("large")["tasks"]["total"] == 20_001
 

@@ -18,7 +18,10 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.native import sending, store_client, writer
+from tubeq_spark.storage.native import store_client
+from tubeq_spark.storage.native.errors import RequestError
+from tubeq_spark.storage.native.object_store import Bucket
+from tubeq_spark.storage.native.store_table import _Rival
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -150,19 +153,17 @@ def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Benc
 def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_once(
     empty: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, late = writer.write_deltalake, list[Any]()
+    put, late = Bucket.put_if_absent, list[Any]()
 
-    def delayed(handle: DeltaTable, *args: Any, **options: Any) -> None:
+    def delayed(bucket: Bucket, key: str, content: bytes) -> str | None:
         if not late:
-            late.append(lambda: write(handle, *args, **options))
-            version = handle.version() + 1
-            msg = f"Error performing PUT http://s3/_delta_log/{version:020}.json in 1s - HTTP error"
-            raise OSError(msg)
+            late.append(lambda: put(bucket, key, content))
+            msg = f"Error performing PUT http://s3/{key} in 1s - HTTP error"
+            raise RequestError(msg)
         late[0]()
-        newest = DeltaTable(handle.table_uri, handle.version() - 1, empty.store.options)
-        write(newest, *args, **options)
+        return put(bucket, key, content)
 
-    monkeypatch.setattr(writer, "write_deltalake", delayed)
+    monkeypatch.setattr(Bucket, "put_if_absent", delayed)
     assert letters([empty.tube.put("a")]) == "a"
     monkeypatch.undo()
     assert empty.stored() == "ar"
@@ -179,32 +180,34 @@ def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: 
     assert empty.stored() == "ar"
 
 
-@pytest.mark.parametrize("name", ["take", *thorough("ack_of_some", "exchange")])
-def test_verb_when_reads_of_data_fail_for_a_moment_has_them_repeated_by_the_client(
-    empty: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize("name", ["take", *thorough("take_many", "take_arrow")])
+def test_verb_when_reads_of_data_fail_for_a_moment_reads_them_again(
+    empty: Bench, name: str
 ) -> None:
     case = case_of(name)
     given = case.given(empty)
-    monkeypatch.setattr(store_client, "sleep", pytest.fail)
-    with empty.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
-        assert case.act(empty, given) == case.result
-    assert empty.stored() == case.after
+    with empty.store.open("s3://bucket/queue", options=OPTIONS) as others:
+        other = Bench(empty.store, others, tubes={empty.kind: others[empty.tube.name]})
+        with empty.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
+            assert case.act(other, given) == case.result
+        assert empty.stored() == case.after
 
 
 @pytest.mark.parametrize("name", ["put", *thorough("put_arrow_with_a_key")])
 def test_put_when_somebody_commits_first_is_beside_it(
     empty: Bench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    write = writer.write_deltalake
+    put = Bucket.put_if_absent
     with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
         rival = rivals[empty.tube.name]
 
-        def beaten(*args: Any, **options: Any) -> None:
-            monkeypatch.undo()
-            rival.put("z")
-            write(*args, **options)
+        def beaten(bucket: Bucket, key: str, content: bytes) -> str | None:
+            if f"/{empty.tube.name}/" in key:
+                monkeypatch.undo()
+                rival.put("z")
+            return put(bucket, key, content)
 
-        monkeypatch.setattr(writer, "write_deltalake", beaten)
+        monkeypatch.setattr(Bucket, "put_if_absent", beaten)
         case = case_of(name)
         assert case.act(empty, None) == case.result
     assert sorted(empty.stored().split()) == sorted([*case.after.split(), "zr"])
@@ -226,21 +229,27 @@ def test_property_and_vacuum_when_their_answers_are_lost_are_done(empty: Bench) 
 def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
     empty: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, uri = sending.read, str(path_of(empty.tube._ctx.table.name))
+    # The numbers of tasks are leased by then.
+    empty.put("x")
+    empty.empty()
+    look, uri = _Rival.info, str(path_of(empty.tube._ctx.table.name))
 
-    def later(path: str, options: Any, name: str) -> bytes | None:
+    def later(rival: _Rival) -> Any:
         monkeypatch.undo()
         empty.store.answer()
         with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
             rivals[empty.tube.name].put("z")
         DeltaTable(uri, storage_options=empty.store.options).create_checkpoint()
         with empty.store.client() as client:
-            key = f"{uri}/{name}".removeprefix("s3://bucket/")
+            key = f"{uri}/_delta_log/{rival.version:020}.json".removeprefix("s3://bucket/")
             client.delete_object(Bucket="bucket", Key=key)
-        return look(path, options, name)
+        return look(rival)
 
-    monkeypatch.setattr(sending, "read", later)
-    with empty.store.losing(), pytest.raises(CommitUnknownError) as caught:
+    monkeypatch.setattr(_Rival, "info", later)
+    with (
+        empty.store.losing(commits_to(empty.tube)),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
         empty.tube.put("a")
     assert caught.value.operation_id
     assert empty.stored() == "ar zr"

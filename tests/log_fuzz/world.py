@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class World:
     def note(self, name: str) -> None:
         """Keep what is so at the newest version of a tube, to be compared later."""
         try:
-            seen: Snapshot | None = reading.newest(self.path(name) / "_delta_log", None)
+            seen: Snapshot | None = reading.newest(LocalLog(self.path(name) / "_delta_log"), None)
         except reading.UnknownLogError:
             seen = None
         version = self.table(name).version()

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.commit_loop import Plan
+    from tubeq_spark.storage.native.delta_log.plain_table import Commit, PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.delta_log.table import Commit, LocalTable
 
 T = TypeVar("T")
 NOTE = Note("test", "s-1")
@@ -64,7 +64,7 @@ class Paused:
 class PausedLocalWriter(Paused, LocalWriter):
     """A writer that does, where this process writes the log by itself."""
 
-    def commit(self, local: LocalTable, snapshot: Snapshot, change: Commit) -> None:
+    def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
         self._pause()
         super().commit(local, snapshot, change)
 

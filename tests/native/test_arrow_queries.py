@@ -87,7 +87,7 @@ def rows_in(place: Place, name: str) -> pa.Table:
     newest, local = table.seen(), table.local
     assert newest is not None
     assert local is not None
-    listed = Listed(local.directory, list(newest.within({})), newest.shape.schema)
+    listed = Listed(local, list(newest.within({})), newest.shape.schema)
     found = place.engine._handles.files.rows(listed)
     assert found is not None
     return found

@@ -36,7 +36,9 @@ from tubeq_spark.storage.native.delta_log import (
     reading,
 )
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError, hours_of
+from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.delta_log.snapshot import Shape
+from tubeq_spark.storage.native.delta_log.table import LocalTable
 from tubeq_spark.storage.native.delta_log.versions import checkpoint_file
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, Append
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from tubeq_spark.storage.native.delta_log.log import Log
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
 LEASE = NewLease(OWNER, NOW)
@@ -76,7 +79,7 @@ def by_library(place: Place, tmp_path: Path) -> Place:
 
 def log_of(place: Place) -> Path:
     local = place.engine._handles.table(place.tube).local
-    assert local is not None
+    assert isinstance(local, LocalTable)
     return local.directory / "_delta_log"
 
 
@@ -231,9 +234,9 @@ def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Plac
     assert at_ms is not None
     # Two hours for files, thirty days for transactions, and for ever for how many tasks have ended.
     for hours, gone, known in ((1, 1, 2), (3, 0, 2), (29 * 24, 0, 2), (31 * 24, 0, 1)):
-        checkpoints.write(log, found, at_ms + hours * HOUR)
+        checkpoints.write(LocalLog(log), found, at_ms + hours * HOUR)
         assert len(told_gone(log, found.version)) == gone, hours
-        assert len(reading.newest(log, None).transactions) == known
+        assert len(reading.newest(LocalLog(log), None).transactions) == known
     assert_as_the_library_reads_it(Place(log.parents[1], -7, local=True))
 
 
@@ -286,7 +289,7 @@ def test_vacuum_removes_what_stopped_writers_left_and_what_checkpoints_forgot(
     found = seen(place)
     last = max(file.at_ms for file in found.files.values())
     # As if three hours had passed: no checkpoint tells of it any more.
-    checkpoints.write(log, found, last + 3 * HOUR)
+    checkpoints.write(LocalLog(log), found, last + 3 * HOUR)
     for file in (gone, left, *log.glob("*.json"), *log.parent.glob("segment=6/*.parquet")):
         at_s = file.stat().st_mtime - 3 * 3600
         os.utime(file, (at_s, at_s))
@@ -472,7 +475,7 @@ def test_reading_when_the_log_is_shortened_meanwhile_finds_the_newest_version(
     place.put(5, [50])
     commit, asked = reading.commit, list[int]()
 
-    def later(log: Path, version: int) -> Any:
+    def later(log: Log, version: int) -> Any:
         asked.append(version)
         if len(asked) == 1:
             # One that was asked for is gone when it is read.
@@ -491,7 +494,7 @@ def test_reading_when_the_log_is_shortened_meanwhile_finds_the_newest_version(
 
 def test_reading_when_there_is_no_log_says_so(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
-        reading.newest(tmp_path / "nothing" / "_delta_log", None)
+        reading.newest(LocalLog(tmp_path / "nothing" / "_delta_log"), None)
 
 
 def test_statement_when_the_log_cannot_be_read_is_known_to_have_written_nothing(
@@ -570,7 +573,7 @@ def test_log_when_it_has_what_is_not_known_is_refused(place: Place, action: Any)
     found = seen(place)
     (log_of(place) / f"{found.version + 1:020}.json").write_text(f"{json.dumps(action)}\n")
     with pytest.raises(UnknownLogError):
-        reading.newest(log_of(place), found)
+        reading.newest(LocalLog(log_of(place)), found)
 
 
 @pytest.mark.parametrize(
@@ -593,7 +596,7 @@ def test_statement_when_the_table_came_to_want_more_is_decided_anew(
 ) -> None:
     place.put(5, [50])
     local = place.engine._handles.table(place.tube).local
-    assert local is not None
+    assert isinstance(local, LocalTable)
     newest, calls = local.newest, list[int]()
 
     def changed() -> Snapshot:

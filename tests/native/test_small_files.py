@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
 
 LEASE = NewLease(OWNER, NOW)
 MINUTE = 60_000_000
@@ -156,10 +157,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read = small_files._read
 
     def noted(
-        path: Path, file: DataFile, schema: pa.Schema, at_most: int | None = None
+        table: PlainTable, file: DataFile, schema: pa.Schema, at_most: int | None = None
     ) -> Iterator[pa.Table]:
-        directories.append(path.parent.name)
-        return read(path, file, schema, at_most)
+        directories.append(file.path.split("/")[0])
+        return read(table, file, schema, at_most)
 
     monkeypatch.setattr(small_files, "_read", noted)
     # Otherwise what was written is kept.
@@ -247,9 +248,9 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
     asked: list[list[str]] = []
     read = small_files._read
 
-    def noted(path: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    def noted(table: PlainTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
         asked.append(schema.names)
-        return read(path, file, schema)
+        return read(table, file, schema)
 
     monkeypatch.setattr(small_files, "_read", noted)
     query = select(place.tube, "segment", "task_id", "utube", order=["task_id"])

@@ -71,7 +71,7 @@ def checkpoints_in(names: Iterable[str]) -> dict[str, LogFile]:
     return {name: file for name, file in found if file is not None}
 
 
-def commit_file(log: Path, version: int) -> str:
+def commit_file(log: object, version: int) -> str:
     """The path of a commit."""
     # As text: each verb asks for some.
     return f"{log}/{version:020}.json"

@@ -111,10 +111,16 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
         ValueError: It is not as it should be.
     """
     try:
-        last = json.loads((log / LAST_CHECKPOINT).read_bytes())
-        return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
+        return pointer_in((log / LAST_CHECKPOINT).read_bytes())
     except FileNotFoundError:
         return None
+
+
+def pointer_in(text: bytes) -> Mapping[str, Any]:
+    """The contents of a `_last_checkpoint` with this text. Returns and raises as `pointer`."""
+    try:
+        last = json.loads(text)
+        return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(error) from error
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
@@ -150,8 +150,8 @@ class NativeEngine:
                     # Some of them are left out now, or refused by name.
                     log.info("%s is read once more", table.path, exc_info=True)
 
-    def _by_arrow(self, query: Select, local: LocalTable, newest: Snapshot) -> pa.Table | None:
-        """The rows of a query about a table on local files, file by file; `None`: it is left to DataFusion."""
+    def _by_arrow(self, query: Select, local: PlainTable, newest: Snapshot) -> pa.Table | None:
+        """The rows of a query about a plain table, file by file; `None`: it is left to DataFusion."""
         inner = innermost(query)
         parts = FileParts.of(self._handles.files, local, newest, inner.where)
         if has_aggregates(inner) and parts.has_more_than(GROUPED):
@@ -204,7 +204,7 @@ class NativeEngine:
         """
         table = self._handles.table(statement.table)
         with errors.telling(is_far=table.is_far):
-            writer = self.writer if table.seen() is None else self.local_writer
+            writer = self.local_writer if table.is_plain() else self.writer
             if isinstance(statement, Append):
                 return writer.append(table, statement, note)
             return writer.execute(table, statement, note)
@@ -242,7 +242,7 @@ class NativeEngine:
 
 
 def _readable(
-    query: Select, local: LocalTable, newest: Snapshot, bad: Sequence[DataFile]
+    query: Select, local: PlainTable, newest: Snapshot, bad: Sequence[DataFile]
 ) -> tuple[Select, Snapshot]:
     """A query and the newest version, without some files that cannot be read.
 

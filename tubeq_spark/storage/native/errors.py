@@ -15,6 +15,20 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
+class RequestError(OSError):
+    """A request of ours to an object store failed, with a text as the library has it.
+
+    Attributes:
+        exists: Whether the answer is that a file which was to be new exists.
+    """
+
+    def __init__(self, message: str, *, exists: bool = False) -> None:
+        """Fail with a message."""
+        super().__init__(message)
+        self.exists = exists
+
+
 #: How the library begins when another commit came first. It gives the same class to a storage that
 #: failed while a commit was written.
 _CONFLICTS = (
@@ -139,6 +153,8 @@ def _told(error: Exception) -> EngineError:
 
 
 def _outcome_of(error: Exception) -> Outcome:
+    if isinstance(error, RequestError) and error.exists:
+        return Outcome.CONFLICT
     if isinstance(error, CommitFailedError) and str(error).startswith(_CONFLICTS):
         return Outcome.CONFLICT
     if isinstance(error, OSError) and error.errno is not None:

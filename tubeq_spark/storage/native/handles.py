@@ -14,8 +14,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.refusals import was_forked
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.native import store_client
+from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
 from tubeq_spark.storage.native.delta_log.table import LocalTable
@@ -27,12 +29,15 @@ from tubeq_spark.storage.native.errors import (
 )
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.store_client import patiently
+from tubeq_spark.storage.native.store_table import StoreTable
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.object_store import Bucket
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +53,11 @@ class Table:
     """
 
     def __init__(
-        self, path: str, alias: str, options: Mapping[str, str], *, local: bool = True
+        self,
+        path: str,
+        alias: str,
+        options: Mapping[str, str],
+        plain: Callable[[str, LogFiles], PlainTable | None] = lambda _path, _log: None,
     ) -> None:
         self.path = path
         #: What it is called in DataFusion.
@@ -60,15 +69,14 @@ class Table:
         self._given = dict(options)
         #: How long what failed in a way that passes is tried.
         self.patience = store_client.Patience.parse(self.options)
-        directory = local_directory(path)
         #: Whether it is on storage of another host, whose answers can be lost.
-        self.is_far = directory is None
-        self._local = LocalTable(directory, self.log) if directory is not None and local else None
+        self.is_far = local_directory(path) is None
+        self._local = plain(path, self.log)
         self._writing = _Snapshot(path, self.options_to_commit, self.log)
         self._reading = _Snapshot(path, self.options, self.log)
 
     @property
-    def local(self) -> LocalTable | None:
+    def local(self) -> PlainTable | None:
         """The table with its own log reader; `None` if the library must read it."""
         return self._local
 
@@ -87,13 +95,23 @@ class Table:
             self.leave_to_library(error)
             return None
 
+    def is_plain(self) -> bool:
+        """Whether the library is not needed for it; on an object store by the version that was read last.
+
+        Raises:
+            TableNotFoundError: The table does not exist.
+        """
+        local = self._local
+        is_known = self.is_far and local is not None and local.known is not None
+        return is_known or self.seen() is not None
+
     def leave_to_library(self, why: UnknownLogError) -> None:
         """Stop reading and writing the log, because the table is not a plain one."""
         log.info("%s is left to deltalake: %s", self.path, why)
         self._local = None
 
     @contextmanager
-    def deciding(self) -> Iterator[tuple[LocalTable, Snapshot]]:
+    def deciding(self) -> Iterator[tuple[PlainTable, Snapshot]]:
         """The newest version from our log reader, for a commit in a block.
 
         A log that the library misreads is mended first: a query of the block may be run by the library.
@@ -112,7 +130,7 @@ class Table:
         msg = f"{self.path} was changed by somebody else"
         raise EngineError(msg, Outcome.CONFLICT)
 
-    def _mended(self, local: LocalTable, snapshot: Snapshot) -> Snapshot:
+    def _mended(self, local: PlainTable, snapshot: Snapshot) -> Snapshot:
         mended = local.mended(snapshot)
         # What the library has read is wrong, though it is the same version.
         for handle in (self._writing, self._reading):
@@ -127,7 +145,7 @@ class Table:
             EngineError: Another commit came first.
         """
         with self._writing.lock:
-            newest = self._writing.renewed()
+            newest = self._renewed()
             if newest.version() != version:
                 msg = f"version {newest.version()} of {self.path} was committed by somebody else"
                 raise EngineError(msg, Outcome.CONFLICT)
@@ -241,10 +259,12 @@ class Table:
     def _answers(self) -> bool:
         """Whether a table on an object store exists; other threads run meanwhile."""
         try:
+            if self.seen() is not None:
+                return True
             DeltaTable(self.path, storage_options=self.options or None)
         except TableNotFoundError:
             return False
-        except DeltaError:
+        except (DeltaError, DamagedFileError):
             # What is there cannot be read, which whoever reads it says.
             return True
         return True
@@ -316,8 +336,11 @@ class Handles:
         self.options = dict(options or {})
         #: What may be wrong about them.
         self.hint = store_client.misspelt(self.options)
-        self._local = local
+        self._is_plain = local
         self.files = SmallFiles()
+        self._background = Background()
+        #: The clients of object stores, by their addresses.
+        self._buckets: dict[str, Bucket] = {}
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
 
@@ -336,15 +359,41 @@ class Handles:
                     msg = f"{name} is a name in a catalog: only Spark knows where it is"
                     raise StoreError(msg)
                 alias = f"tubeq_table_{len(self._known)}"
-                table = Table(path, alias, self.options, local=self._local)
+                table = Table(path, alias, self.options, self._plain)
                 self._known[name] = table
             return table
 
+    def _plain(self, path: str, files: LogFiles) -> PlainTable | None:
+        """The table at a path, for which the library is not needed; `None`: it is."""
+        if not self._is_plain:
+            return None
+        directory = local_directory(path)
+        if directory is not None:
+            return LocalTable(directory, files)
+        # It brings the clients of all object stores along, which most processes never need.
+        from tubeq_spark.storage.native.object_store import (  # noqa: PLC0415
+            Bucket,
+            NoClientError,
+            StoreFiles,
+        )
+
+        try:
+            uri, key = Bucket.place(path, self.options)
+        except NoClientError as error:
+            log.info("%s is left to deltalake: %s", path, error)
+            return None
+        bucket = self._buckets.get(uri) or self._buckets.setdefault(uri, Bucket(uri, self.options))
+        patience = store_client.Patience.parse(self.options)
+        return StoreTable(path, StoreFiles(bucket, key, patience), self._background)
+
     def close(self) -> None:
-        """Forget all of them."""
+        """Forget all of them, once what is done in the background is done."""
+        self._background.close()
         self.files.forget()
         with self._lock:
             self._known.clear()
+            for bucket in self._buckets.values():
+                bucket.close()
 
 
 def schema_of(handle: DeltaTable) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,10 +13,10 @@ from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, holds, of_table
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.native.commit_notes import user_metadata
-from tubeq_spark.storage.native.delta_log.table import Commit
+from tubeq_spark.storage.native.delta_log.plain_table import Commit
 from tubeq_spark.storage.native.errors import is_from_library
 from tubeq_spark.storage.native.swap import plan_rewrite
-from tubeq_spark.storage.native.writer import APPENDS, is_of_whole_partitions
+from tubeq_spark.storage.native.writer import APPENDS, DECISIONS, is_of_whole_partitions
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.small_files import Listed, SmallFiles
     from tubeq_spark.storage.native.writer import Writer
@@ -46,7 +47,16 @@ class LocalWriter:
         self._library = library
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        """Run a statement."""
+        """Run a statement; on an object store it is decided again at once after a conflict."""
+        for _ in range(DECISIONS - 1 if table.is_far else 0):
+            try:
+                return self._execute(table, statement, note)
+            except EngineError as error:
+                if error.outcome is not Outcome.CONFLICT or table.local is None:
+                    raise
+        return self._execute(table, statement, note)
+
+    def _execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         with table.deciding() as (local, snapshot):
             bad = local.bad_files
             for file in bad.among(
@@ -67,10 +77,9 @@ class LocalWriter:
                         raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
             if decision.rows is not None:
-                said = user_metadata(note, decision.affected, statement.operation_id)
                 gone = _files_in(snapshot, statement.partitions, decision.changed or ())
-                total = _total(snapshot, statement, decision.affected)
-                self.commit(local, snapshot, Commit(said, decision.rows, gone, total=total))
+                change = _change(snapshot, statement, note, decision.affected, gone, decision.rows)
+                self.commit(local, snapshot, change)
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
@@ -81,13 +90,15 @@ class LocalWriter:
         affected = Affected(inserted=rows.num_rows)
         said = user_metadata(note, affected, append.operation_id, append.user_metadata)
         once, total = (None, append.once) if append.is_total else (append.once, None)
+
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.deciding() as (local, snapshot):
                     if append.once is not None and _is_done(snapshot, append.once):
                         break
                     new = whole(rows, snapshot.shape.schema)
-                    self.commit(local, snapshot, Commit(said, new, once=once, total=total))
+                    change = Commit(said, new, (), once, total, append.operation_id)
+                    self.commit(local, snapshot, _appended(change, snapshot, append))
                     return affected
             except EngineError as error:
                 # It reads nothing: what another commit did does not matter to it.
@@ -95,13 +106,13 @@ class LocalWriter:
                     raise
         return Affected()
 
-    def commit(self, local: LocalTable, snapshot: Snapshot, change: Commit) -> None:
+    def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
         """Commit what was decided on a version; who commits next there reads the new rows, most likely."""
         for file, rows in local.commit(snapshot, change):
-            self._files.keep(local.directory / file.path, rows)
+            self._files.keep(local.key(file), rows)
 
     def _remove(
-        self, table: Table, local: LocalTable, snapshot: Snapshot, statement: Statement, note: Note
+        self, table: Table, local: PlainTable, snapshot: Snapshot, statement: Statement, note: Note
     ) -> Affected:
         """Commit the removal of whole partitions without reading a row."""
         try:
@@ -118,9 +129,7 @@ class LocalWriter:
         else:
             count = sum(count or 0 for count in counts)
         affected = Affected(deleted=count)
-        said = user_metadata(note, affected, statement.operation_id)
-        total = _total(snapshot, statement, affected)
-        self.commit(local, snapshot, Commit(said, gone=gone, total=total))
+        self.commit(local, snapshot, _change(snapshot, statement, note, affected, gone))
         return affected
 
 
@@ -197,6 +206,44 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
         return []
     going = holds(statement.where, of_table(pa.table(columns)), len(files))
     return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
+
+
+def _change(
+    snapshot: Snapshot,
+    statement: Statement,
+    note: Note,
+    affected: Affected,
+    gone: Sequence[DataFile],
+    rows: pa.Table | None = None,
+) -> Commit:
+    """The commit of what a statement does to a version."""
+
+    def on(later: Snapshot) -> Commit | None:
+        """The same for a version in which the partitions that were read are the same."""
+        if later.shape is not snapshot.shape or _paths(later, statement) != read:
+            return None
+        return replace(change, total=_total(later, statement, affected))
+
+    said = user_metadata(note, affected, statement.operation_id)
+    total = _total(snapshot, statement, affected)
+    read = _paths(snapshot, statement)
+    change = Commit(said, rows, gone, None, total, statement.operation_id, on)
+    return change
+
+
+def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
+    """The paths of the files that a statement reads."""
+    return {file.path for file in snapshot.within(statement.partitions)}
+
+
+def _appended(change: Commit, snapshot: Snapshot, append: Append) -> Commit:
+    """The commit of an append, which reads nothing but whether it was made before."""
+
+    def on(later: Snapshot) -> Commit | None:
+        is_done = append.once is not None and _is_done(later, append.once)
+        return None if later.shape is not snapshot.shape or is_done else change
+
+    return replace(change, on=on)
 
 
 def _total(snapshot: Snapshot, statement: Statement, affected: Affected) -> tuple[str, int] | None:

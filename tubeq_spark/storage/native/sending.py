@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of
-from tubeq_spark.storage.native.handles import read
-from tubeq_spark.storage.native.store_client import sleep, waits
+from tubeq_spark.storage.native.store_client import finding_out, sleep, waits
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from deltalake import DeltaTable
-
-    from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.store_client import Patience
 
 T = TypeVar("T")
 
 
-def sent(
-    table: Table,
-    snapshot: DeltaTable,
+class ShortLogError(Exception):
+    """A log begins after the version that is looked for."""
+
+
+def sent_once(
+    path: str,
+    version: int,
     operation_id: int,
+    patience: Patience,
     send: Callable[[], T],
+    read: Callable[[], Mapping[str, Any] | None],
     told: Callable[[Mapping[str, Any]], T],
 ) -> T:
-    """Commit the version that follows a snapshot.
+    """Commit a version of a table on an object store.
 
     Args:
-        table: The table.
-        snapshot: The snapshot.
+        path: Where the table is.
+        version: The version.
         operation_id: What the commit is known by.
+        patience: How long what fails in a way that passes is tried.
         send: Sends it, once.
+        read: Reads the commit info of the version; `None`: there is none yet. It raises ShortLogError if there
+            may have been one.
         told: What `send` would have returned, by what the log says of the commit.
 
     Raises:
@@ -45,21 +50,19 @@ def sent(
         CommitUnknownError: It was sent, and nobody can tell what became of it.
         StoreError: It was not sent.
     """
-    if not table.is_far:
-        return send()
-    version, is_out = snapshot.version() + 1, False
-    for wait in waits(table.patience, of_commit=True):
+    is_out = False
+    for wait in waits(patience, of_commit=True):
         try:
             return send()
         except Exception as error:
             if not errors.is_from_library(error) or errors.unsupported(error) is not None:
                 raise
             may_be_there = is_out or errors.may_have_sent(error, version)
-            commit = _look(table, version, operation_id, error, is_out=may_be_there)
+            commit = _look(path, operation_id, read, error, is_out=may_be_there)
             if commit is not None:
                 if is_of(commit, operation_id):
                     return told(commit)
-                msg = f"version {version} of {table.path} was committed by somebody else"
+                msg = f"version {version} of {path} was committed by somebody else"
                 raise EngineError(msg, Outcome.CONFLICT) from error
             is_out = is_out or errors.may_be_under_way(error, version)
             if wait is None and not is_out and errors.may_pass(error):
@@ -74,22 +77,28 @@ def sent(
 
 
 def _look(
-    table: Table, version: int, operation_id: int, error: Exception, *, is_out: bool
+    path: str,
+    operation_id: int,
+    read: Callable[[], Mapping[str, Any] | None],
+    error: Exception,
+    *,
+    is_out: bool,
 ) -> Mapping[str, Any] | None:
     """The commit info of a version; `None` if it does not exist yet.
 
     Args:
-        table: The table.
-        version: The version.
+        path: Where the table is.
         operation_id: Of the commit that was to be it.
+        read: As of `sent_once`.
         error: What that failed with.
         is_out: Whether it may have been sent.
     """
     try:
-        # This first: unlike the reading of a file it lets other threads run while nothing answers.
-        with table.newest() as newest:
-            last = newest.version()
-        found = _commit_info(table, version) if last >= version else None
+        with finding_out():
+            return read()
+    except ShortLogError as late:
+        msg = f"the log of {path} {late}"
+        raise CommitUnknownError(msg, operation_id) from error
     except Exception as unseen:
         if not errors.is_from_library(unseen) or errors.is_missing(unseen):
             raise
@@ -98,16 +107,3 @@ def _look(
             raise StoreError(msg, passes=errors.may_pass(error)) from error
         msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
         raise CommitUnknownError(msg, operation_id, passes=errors.may_pass(unseen)) from error
-    if found is None and last >= version:
-        msg = f"the log of {table.path} begins after version {version}"
-        raise CommitUnknownError(msg, operation_id) from error
-    return found
-
-
-def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
-    """The commit info of a commit; `None` if the version does not exist."""
-    text = read(table.path, table.options, f"_delta_log/{version:020}.json")
-    if text is None:
-        return None
-    actions = (json.loads(line) for line in text.splitlines() if line.strip())
-    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})

@@ -16,19 +16,19 @@ import pyarrow as pa
 from tubeq_spark.storage.arrow.arrays import array, empty, repeated, scalar
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
+from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pyarrow.parquet import FileMetaData, ParquetFile
 
     from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.file_statistics import MayHold
     from tubeq_spark.storage.query import Select
 
@@ -48,7 +48,7 @@ _AT_ONCE, _BATCH = 64 << 20, 1024
 class Listed:
     """The files of a version to read, and the columns of its table."""
 
-    directory: Path
+    table: PlainTable
     files: Sequence[DataFile]
     schema: pa.Schema
 
@@ -64,13 +64,13 @@ class SmallFiles:
     def __init__(self) -> None:
         """Keep nothing yet."""
         #: What was read last is last.
-        self._kept: OrderedDict[Path, pa.Table] = OrderedDict()
+        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     @staticmethod
     def listed(
-        table: LocalTable,
+        table: PlainTable,
         version: Snapshot,
         near: Mapping[str, Sequence[int]],
         where: Expression | None = None,
@@ -85,15 +85,21 @@ class SmallFiles:
         """
         may_hold = files_of(where, version.shape.schema)
         files = [file for file in version.within(near) if may_hold(file)]
-        return Listed(table.directory, files, version.shape.schema)
+        return Listed(table, files, version.shape.schema)
 
     def rows(self, listed: Listed) -> pa.Table | None:
         """The rows of some files; `None`: gone, or not as this process would write them."""
+        self.fetch(listed, listed.files)
         try:
             parts = [self._whole(listed, file, keeps=listed.is_small) for file in listed.files]
         except NotByArrowError:
             return None
         return pa.concat_tables(parts) if parts else empty(listed.schema)
+
+    def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
+        """Fetch some of the files together, where each costs a request."""
+        table = listed.table
+        table.fetch([file for file in files if table.key(file) not in self._kept])
 
     def read(self, listed: Listed, file: DataFile, query: Select, *, keeps: bool) -> Iterator[Read]:
         """The rows of one of some files, at most `_AT_ONCE` bytes of them at a time.
@@ -107,7 +113,7 @@ class SmallFiles:
         Raises:
             NotByArrowError: It is gone, or not as this process would write it.
         """
-        rows = self._kept_of(listed.directory / file.path, listed.schema)
+        rows = self._kept_of(listed.table.key(file), listed.schema)
         if rows is None and (listed.is_small or file.size <= _SMALL):
             with suppress(_LargeError):
                 rows = self._whole(listed, file, keeps=keeps, at_most=_AT_ONCE)
@@ -127,42 +133,42 @@ class SmallFiles:
             first = pa.repeat(values[names[0]], file.rows)
             yield Read(query, pa.Table.from_arrays([first], names=names[:1]), values)
             return
-        for rows in _read(listed.directory / file.path, file, stored if len(stored) else schema):
+        for rows in _read(listed.table, file, stored if len(stored) else schema):
             yield Read(query, rows, values)
 
     def _whole(
         self, listed: Listed, file: DataFile, *, keeps: bool, at_most: int | None = None
     ) -> pa.Table:
-        path = listed.directory / file.path
-        rows = self._kept_of(path, listed.schema)
+        key = listed.table.key(file)
+        rows = self._kept_of(key, listed.schema)
         if rows is None:
-            rows = pa.concat_tables(_read(path, file, listed.schema, at_most))
+            rows = pa.concat_tables(_read(listed.table, file, listed.schema, at_most))
             if keeps:
-                self._keep(path, rows)
+                self._keep(key, rows)
         return rows
 
-    def _kept_of(self, path: Path, schema: pa.Schema) -> pa.Table | None:
+    def _kept_of(self, key: str, schema: pa.Schema) -> pa.Table | None:
         with self._lock:
-            rows = self._kept.get(path)
+            rows = self._kept.get(key)
             if rows is None or rows.schema != schema:
                 return None
-            self._kept.move_to_end(path)
+            self._kept.move_to_end(key)
             return rows
 
-    def keep(self, path: Path, rows: pa.Table) -> None:
-        """Cache the rows of a new file if it is small.
+    def keep(self, key: str, rows: pa.Table) -> None:
+        """Cache the rows of a new file if it is small, by the key that its table gives it.
 
         They are copied: a program may change what it has put, and a part of a table keeps all of it.
         """
         if rows.nbytes <= ROWS_BYTES:
-            self._keep(path, rows.take(array(range(rows.num_rows), pa.int64())))
+            self._keep(key, rows.take(array(range(rows.num_rows), pa.int64())))
 
-    def _keep(self, path: Path, rows: pa.Table) -> None:
+    def _keep(self, key: str, rows: pa.Table) -> None:
         if rows.nbytes > ROWS_BYTES:
             return
         with self._lock:
-            self._bytes += rows.nbytes - _size(self._kept.pop(path, None))
-            self._kept[path] = rows
+            self._bytes += rows.nbytes - _size(self._kept.pop(key, None))
+            self._kept[key] = rows
             while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT_FILES:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
 
@@ -189,11 +195,11 @@ class FileParts:
 
     @classmethod
     def of(
-        cls, files: SmallFiles, table: LocalTable, version: Snapshot, where: Expression | None
+        cls, files: SmallFiles, table: PlainTable, version: Snapshot, where: Expression | None
     ) -> FileParts:
         """The rows of a version of a table that may be of a condition."""
         schema = version.shape.schema
-        listed = Listed(table.directory, version.within({}), schema)
+        listed = Listed(table, version.within({}), schema)
         return cls(files, listed, files_of(where, schema))
 
     def has_more_than(self, rows: int) -> bool:
@@ -255,6 +261,7 @@ class _FilePart:
         """Their rows, some at a time. Raises as `SmallFiles.read`."""
         names = [n for n in columns_read(query) if n in self.all.schema.names]
         names = names or self.all.schema.names[:1]
+        self.all.files.fetch(self.all.listed, self.files)
         some, size = [], 0
         for file in self.files:
             for read in self.all.files.read(self.all.listed, file, query, keeps=self.keeps):
@@ -279,20 +286,21 @@ class _LargeError(Exception):
 
 
 def _read(
-    path: Path, file: DataFile, schema: pa.Schema, at_most: int | None = None
+    table: PlainTable, file: DataFile, schema: pa.Schema, at_most: int | None = None
 ) -> Iterator[pa.Table]:
     """The rows of a file with some columns, a few at a time where they may be many bytes.
 
     Raises:
         NotByArrowError: It is gone, or not as this process would write it.
         _LargeError: They may be more bytes than `at_most`.
+        RequestError: The object store fails.
     """
     # Imported where it is needed: what only puts does without.
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
     names = [name for name in schema.names if name not in file.partition]
     try:
-        with pa.OSFile(str(path)) as source, ParquetFile(source) as opened:
+        with table.opened(file) as source, ParquetFile(source) as opened:
             if at_most is not None and _most_bytes(opened.metadata, names) > at_most:
                 raise _LargeError
             stored = opened.schema_arrow
@@ -313,6 +321,8 @@ def _read(
                     for field in schema
                 ]
                 yield pa.Table.from_arrays(columns, schema=schema)
+    except RequestError:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise NotByArrowError(str(error)) from error
 

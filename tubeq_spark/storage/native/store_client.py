@@ -12,8 +12,8 @@ import random
 import re
 import ssl
 import threading
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, TypeVar
@@ -223,6 +223,7 @@ def _environment() -> dict[str, str]:
 
 
 T = TypeVar("T")
+V = TypeVar("V")
 _CLOCK = SystemClock()
 
 
@@ -252,11 +253,23 @@ class _Lost:
     of_commits: float = 0.0
     is_over: bool = False
 
+    def add(self, other: _Lost) -> None:
+        """Count what another thread has lost at the same time."""
+        self.seconds = max(self.seconds, other.seconds)
+        self.of_commits = max(self.of_commits, other.of_commits)
+        self.is_over = self.is_over or other.is_over
+
 
 class _Verb(threading.local):
-    """The verb, or the operation outside a verb, that this thread runs."""
+    """What this thread runs.
+
+    Attributes:
+        lost: What its verb has lost, or its operation outside a verb; `None`: there is none.
+        began: When its operation began, by the monotonic clock; `None`: there is none.
+    """
 
     lost: _Lost | None = None
+    began: float | None = None
 
 
 _verb = _Verb()
@@ -278,12 +291,13 @@ def verb_patience() -> Iterator[None]:
 
 @contextmanager
 def one_patience() -> Iterator[None]:
-    """Do the same for an operation, unless it is a part of a verb that does."""
-    if _verb.lost is not None:
-        yield
-        return
-    with verb_patience():
-        yield
+    """Run an operation; unless it is a part of a verb it has the patience of one."""
+    outer, _verb.began = _verb.began, _CLOCK.monotonic()
+    try:
+        with verb_patience() if _verb.lost is None else nullcontext():
+            yield
+    finally:
+        _verb.began = outer
 
 
 def is_patience_over() -> bool:
@@ -304,6 +318,35 @@ def finding_out() -> Iterator[None]:
     finally:
         lost.of_commits = max(lost.of_commits, _verb.lost.seconds)
         _verb.lost = lost
+
+
+def operation_began() -> float | None:
+    """When the operation of this thread began, by the monotonic clock; `None`: there is none."""
+    return _verb.began
+
+
+@contextmanager
+def shared_by_threads() -> Iterator[Callable[[Callable[[V], T]], Callable[[V], T]]]:
+    """Yield what makes a function share the patience of this thread in others, for calls within a block."""
+    lost, others = _verb.lost, list[_Lost]()
+
+    def carried(call: Callable[[V], T]) -> Callable[[V], T]:
+        def run(thing: V) -> T:
+            _verb.lost = None if lost is None else replace(lost)
+            try:
+                return call(thing)
+            finally:
+                others.extend([] if _verb.lost is None else [_verb.lost])
+                _verb.lost = None
+
+        return run
+
+    try:
+        yield carried
+    finally:
+        if lost is not None:
+            for other in others:
+                lost.add(other)
 
 
 def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | None]:

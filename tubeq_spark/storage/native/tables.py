@@ -16,13 +16,11 @@ from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
-from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.native.file_statistics import told_file
 from tubeq_spark.storage.native.handles import read, schema_of
 from tubeq_spark.storage.native.open_location import create, schema_of_columns, schema_of_ddl
-from tubeq_spark.storage.native.sending import sent
 from tubeq_spark.storage.native.store_client import patiently
-from tubeq_spark.storage.native.writer import APPENDS
+from tubeq_spark.storage.native.writer import APPENDS, sent
 from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.storage.outcome import NEWEST, Commit, EngineError, Note, newest_write, read_commit
 from tubeq_spark.storage.statement import Append
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, Schema
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Handles, Table
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
@@ -51,11 +49,10 @@ def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
     return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
 
 
-def local_extent(table: LocalTable, newest: Snapshot) -> Extent:
+def plain_extent(table: PlainTable, newest: Snapshot) -> Extent:
     """Measure a version of a table whose log this process reads by itself."""
     sizes = [file.size for file in newest.files.values()]
-    pointer = versions.pointer(table.directory / "_delta_log")
-    commits = newest.version - (-1 if pointer is None else pointer["version"])
+    commits = newest.version - table.last_checkpoint()
     return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
 
 
@@ -273,7 +270,7 @@ class NativeTables:
         with errors.reading():
             seen, local = opened.seen(), opened.local
             if seen is not None and local is not None:
-                return local_extent(local, seen)
+                return plain_extent(local, seen)
             with opened.newest() as newest:
                 return extent(newest, opened.options)
 
@@ -340,19 +337,20 @@ class NativeTables:
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """What the log of a tube's table tells of tasks that have come to their end."""
         opened, apps = self._handles.table(table), (total(tube), told_total(tube))
+        # On S3 no engine commits beside another one.
+        looks = for_sum and opened.is_far and not allows_one_engine_only(opened.path)
+        history = list[dict[str, Any]]()
         with errors.reading():
-            seen = opened.seen()
+            seen = None if looks else opened.seen()
             if seen is not None:
                 native, told = (seen.version_under(app) or 0 for app in apps)
-                version, history = seen.version, list[dict[str, Any]]()
+                version = seen.version
                 _, at_ms = seen.transactions.get(apps[1], (0, None))
             else:
                 at_ms = None
                 with opened.newest() as newest:
                     native, told = (newest.transaction_version(app) or 0 for app in apps)
                     version = newest.version()
-                    # On S3 no engine commits beside another one.
-                    looks = for_sum and opened.is_far and not allows_one_engine_only(opened.path)
                     history = newest.history() if looks else []
             directory = local_directory(opened.path)
             if directory is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +17,8 @@ from tubeq_spark.storage.expression_parts import columns_of
 from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.commit_notes import is_far, saying, user_metadata
 from tubeq_spark.storage.native.delta_log.log_files import hook
-from tubeq_spark.storage.native.handles import schema_of
-from tubeq_spark.storage.native.sending import sent
+from tubeq_spark.storage.native.handles import read, schema_of
+from tubeq_spark.storage.native.sending import ShortLogError, sent_once
 from tubeq_spark.storage.native.store_client import to_read
 from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
+
+T = TypeVar("T")
 
 #: A statement that meets another commit on an object store is decided so often, before all is read anew.
 DECISIONS = 5
@@ -256,6 +259,42 @@ def _total(
     """The new total of ended tasks; `None` if it does not change."""
     ended = statement.ended
     return None if ended is None else ended.total(affected, snapshot.transaction_version)
+
+
+def sent(
+    table: Table,
+    snapshot: DeltaTable,
+    operation_id: int,
+    send: Callable[[], T],
+    told: Callable[[Mapping[str, Any]], T],
+) -> T:
+    """Commit the version that follows a snapshot by the library. Arguments and errors as of `sent_once`."""
+    if not table.is_far:
+        return send()
+    version = snapshot.version() + 1
+
+    def seen() -> Mapping[str, Any] | None:
+        # This first: unlike the reading of a file it lets other threads run while nothing answers.
+        with table.newest() as newest:
+            last = newest.version()
+        if last < version:
+            return None
+        found = _commit_info(table, version)
+        if found is None:
+            msg = f"begins after version {version}"
+            raise ShortLogError(msg)
+        return found
+
+    return sent_once(table.path, version, operation_id, table.patience, send, seen, told)
+
+
+def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
+    """The commit info of a commit; `None` if the version does not exist."""
+    text = read(table.path, table.options, f"_delta_log/{version:020}.json")
+    if text is None:
+        return None
+    actions = (json.loads(line) for line in text.splitlines() if line.strip())
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
 class _Target:

@@ -15,27 +15,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.model.durability import Durability
-from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow.arrays import array, nested, scalar
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
-from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import TOTALS
 from tubeq_spark.storage.native.delta_log.actions import hours_of
-from tubeq_spark.storage.native.delta_log.reading import whole_checkpoints
+from tubeq_spark.storage.native.delta_log.reading import checkpoints_until
 from tubeq_spark.storage.native.delta_log.versions import (
     UnreadableCheckpointError,
     checkpoint_batches,
-    checkpoint_file,
+    checkpoint_name,
     commit,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pyarrow.parquet import ParquetWriter
 
+    from tubeq_spark.storage.native.delta_log.log import Log
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
 #: So many removed files are copied at a time.
@@ -86,27 +83,39 @@ _SCHEMA = pa.schema(
 )
 
 
-def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
-    """Write the checkpoint of a version; the table's lock is held.
+def write(
+    log: Log,
+    snapshot: Snapshot,
+    now_ms: int,
+    removes: Mapping[int, Sequence[Mapping[str, Any]]] | None = None,
+) -> None:
+    """Write the checkpoint of a version; on local files the table's lock is held.
 
     Args:
-        log: The directory of the log.
+        log: The log.
         snapshot: The version.
         now_ms: The moment, in milliseconds since 1970.
+        removes: What commits have removed, by version, as far as it is known.
 
     Raises:
         OSError: It cannot be written.
         DamagedFileError: A commit since the last one is not as it was written.
         UnknownLogError: One says something that only the library knows.
     """
-    for before in (*whole_checkpoints(log, snapshot.version), None):
+    for before in (*checkpoints_until(log, snapshot.version), None):
         # The ends of the last one may be whole, and the rest not.
         with suppress(UnreadableCheckpointError):
-            _write(log, snapshot, now_ms, before)
+            _write(log, snapshot, now_ms, before, removes or {})
             return
 
 
-def _write(log: Path, snapshot: Snapshot, now_ms: int, before: int | None) -> None:
+def _write(
+    log: Log,
+    snapshot: Snapshot,
+    now_ms: int,
+    before: int | None,
+    removes: Mapping[int, Sequence[Mapping[str, Any]]],
+) -> None:
     """Write it, based on an earlier one or on the whole log.
 
     Raises as `write`, and:
@@ -114,26 +123,22 @@ def _write(log: Path, snapshot: Snapshot, now_ms: int, before: int | None) -> No
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
-    place = checkpoint_file(log, snapshot.version)
-    # The log is shortened on its word: it must not have its name before it has its content.
-    is_synced = synced_log_of(log.parent).durability is not Durability.NONE
     count = 0
-    with (
-        disk.replacing(place, synced=is_synced) as prepared,
-        ParquetWriter(prepared, _SCHEMA, store_schema=False) as to,
-    ):
-        for kind, actions in itertools.chain(
-            _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms)
-        ):
-            count += _add(to, kind, actions)
+    with log.replacing(checkpoint_name(snapshot.version)) as sink:
+        with ParquetWriter(sink, _SCHEMA, store_schema=False) as to:
+            for kind, actions in itertools.chain(
+                _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms, removes)
+            ):
+                count += _add(to, kind, actions)
+        size = sink.tell()
     told = {
         "version": snapshot.version,
         "size": count,
-        "sizeInBytes": place.stat().st_size,
+        "sizeInBytes": size,
         "numOfAddFiles": len(snapshot.files),
     }
-    with disk.replacing(log / LAST_CHECKPOINT, synced=is_synced) as prepared:
-        prepared.write_text(json.dumps(told), encoding="utf-8")
+    with log.replacing(LAST_CHECKPOINT) as sink:
+        sink.write(json.dumps(told).encode())
     # Of some MB that this took Arrow would hold on to ten times as many.
     pa.default_memory_pool().release_unused()
 
@@ -167,11 +172,19 @@ def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]
 
 
 def _gone(
-    log: Path, before: int | None, snapshot: Snapshot, now_ms: int
+    log: Log,
+    before: int | None,
+    snapshot: Snapshot,
+    now_ms: int,
+    known: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> Iterator[tuple[str, pa.StructArray]]:
     """The removed files at a version, beginning with those of the last checkpoint."""
     since_then = range(0 if before is None else before + 1, snapshot.version + 1)
-    removes = [gone for version in since_then for gone in commit(log, version).removes]
+    removes = [
+        gone
+        for version in since_then
+        for gone in (known[version] if version in known else commit(log, version).removes)
+    ]
     now = _structs("remove", [{**gone, "dataChange": False} for gone in removes])
     name, deltas = "delta.deletedFileRetentionDuration", _DELTAS_HOURS
     hours = hours_of(snapshot.shape.properties, name, deltas)
@@ -188,7 +201,7 @@ def _gone(
         yield "remove", kept.filter(pc.invert(is_there))
 
 
-def _gone_before(log: Path, version: int) -> Iterator[pa.StructArray]:
+def _gone_before(log: Log, version: int) -> Iterator[pa.StructArray]:
     """The removed files in a checkpoint."""
     for batch in checkpoint_batches(log, version, ("remove",), _AT_ONCE):
         found = batch.column(0).drop_null()

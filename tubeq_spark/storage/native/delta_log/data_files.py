@@ -22,7 +22,7 @@ from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
@@ -96,7 +96,7 @@ def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
 
 
 def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[DataFile, pa.Table]]:
-    """Write rows; a commit that adds their files makes them part of the table.
+    """Write rows on local files; a commit that adds their files makes them part of the table.
 
     Args:
         table: The directory of the table.
@@ -113,11 +113,14 @@ def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[D
     written: list[tuple[DataFile, pa.Table]] = []
     begun: list[Path] = []
     try:
-        for values, part in grouped(rows, shape.by):
-            partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
-            path = _path(partition)
-            begun.append(table / path)
-            written.append((_written(begun[-1], path, shape, partition, part, at_ms), part))
+        for path, partition, part in _parts(shape, rows):
+            place = table / path
+            begun.append(place)
+            place.parent.mkdir(exist_ok=True, parents=True)
+            with pa.OSFile(str(place), "wb") as sink:
+                _encode(part, partition, sink)
+            size = place.stat().st_size
+            written.append((_file(path, size, shape, partition, part, at_ms), part))
     except BaseException:
         # On a full disk these may be what fills it.
         for place in begun:
@@ -127,6 +130,22 @@ def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[D
     return written
 
 
+def encoded(shape: Shape, rows: pa.Table, at_ms: int) -> Iterator[tuple[DataFile, pa.Table, bytes]]:
+    """The files for rows, each with its rows and its contents; the arguments are those of `write`."""
+    for path, partition, part in _parts(shape, rows):
+        sink = pa.BufferOutputStream()
+        _encode(part, partition, sink)
+        content = sink.getvalue().to_pybytes()
+        yield _file(path, len(content), shape, partition, part, at_ms), part, content
+
+
+def _parts(shape: Shape, rows: pa.Table) -> Iterator[tuple[str, dict[str, int | None], pa.Table]]:
+    """The path, the partition and the rows of each new file."""
+    for values, part in grouped(rows, shape.by):
+        partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
+        yield _path(partition), partition, part
+
+
 def _path(partition: Mapping[str, int | None]) -> str:
     """A new path under a table's directory."""
     # As Spark names them.
@@ -134,22 +153,23 @@ def _path(partition: Mapping[str, int | None]) -> str:
     return "/".join([*(_directory(*value) for value in partition.items()), name])
 
 
-def _written(
-    place: Path,
+def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.NativeFile) -> None:
+    from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
+
+    # Not with Arrow's own schema beside Parquet's: readers take their types from the log.
+    write_table(rows.drop_columns(list(partition)), sink, store_schema=False)
+
+
+def _file(
     path: str,
+    size: int,
     shape: Shape,
     partition: dict[str, int | None],
     rows: pa.Table,
     at_ms: int,
 ) -> DataFile:
-    from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
-
-    place.parent.mkdir(exist_ok=True, parents=True)
-    # Not with Arrow's own schema beside Parquet's: readers take their types from the log.
-    with pa.OSFile(str(place), "wb") as sink:
-        write_table(rows.drop_columns(list(partition)), sink, store_schema=False)
     stats = as_json(_statistics(rows, shape.measured))
-    return DataFile(path, place.stat().st_size, partition, stats, at_ms)
+    return DataFile(path, size, partition, stats, at_ms)
 
 
 def _directory(column: str, value: int | None) -> str:

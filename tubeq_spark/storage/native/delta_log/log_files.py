@@ -27,14 +27,17 @@ from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.locks.log_readers import without_readers
 from tubeq_spark.storage.native.delta_log.actions import hours_of
+from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.delta_log.reading import is_newest
-from tubeq_spark.storage.native.delta_log.versions import checkpoint_file, is_there, pointer
+from tubeq_spark.storage.native.delta_log.versions import checkpoint_name, is_there, pointer
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalake import DeltaTable
+
+    from tubeq_spark.storage.native.delta_log.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +61,7 @@ class LogFiles:
     def __init__(self, path: str) -> None:
         """Use the log of the table at a path or URI."""
         directory = local_directory(path)
-        self._log = None if directory is None else directory / "_delta_log"
+        self._log = None if directory is None else LocalLog(directory / "_delta_log")
         self._synced = None if directory is None else synced_log_of(directory)
         #: How often the log has grown by `EVERY` versions, when this process looked last.
         self._looked: int | None = None
@@ -72,21 +75,8 @@ class LogFiles:
         return self._log is not None and is_there(self._log, version + EVERY)
 
     def is_checkpoint_due(self, version: int) -> bool:
-        """Whether a version that this process has committed should have a checkpoint.
-
-        One costs what the table has of files, and of those that are gone and still told of: where these
-        are many it is made more seldom.
-        """
-        if self._log is None or version % EVERY:
-            return False
-        try:
-            last = pointer(self._log)
-        except OSError:
-            return True
-        if last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM):
-            return True
-        is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
-        return is_plain and not checkpoint_file(self._log, last["version"]).exists()
+        """Whether a version that this process has committed should have a checkpoint."""
+        return self._log is not None and is_checkpoint_due(self._log, version)
 
     def expire(self, table: DeltaTable) -> None:
         """Remove the part of the log that is no longer kept; the table's lock is held."""
@@ -110,13 +100,31 @@ class LogFiles:
         if self._log is None or self._synced is None or self._looked == looked:
             return
         try:
-            with without_readers(self._log.parents[1] / LOCKS) as unread:
+            with without_readers(self._log.directory.parents[1] / LOCKS) as unread:
                 kept = _kept_seconds(properties, unread=unread)
                 if kept is not None:
                     shorten(self._synced, version, SystemClock().now().timestamp() - kept)
         except OSError:
             # The commit is made; the next look is soon.
             log.warning("%s was not shortened", self._log, exc_info=True)
+
+
+def is_checkpoint_due(files: Log, version: int) -> bool:
+    """Whether a committed version of a log should have a checkpoint.
+
+    One costs what the table has of files, and of those that are gone and still told of: where these
+    are many it is made more seldom.
+    """
+    if version % EVERY:
+        return False
+    try:
+        last = pointer(files)
+    except OSError:
+        return True
+    if last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM):
+        return True
+    is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
+    return is_plain and not files.exists(checkpoint_name(last["version"]))
 
 
 def hook(table: DeltaTable) -> PostCommitHookProperties:

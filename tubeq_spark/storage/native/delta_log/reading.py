@@ -12,7 +12,6 @@ log, or name a missing file.
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -21,24 +20,23 @@ from deltalake.exceptions import TableNotFoundError
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.commit_file import damaged
-from tubeq_spark.storage.durability.files_there import is_parquet
 from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.native.delta_log.versions import (
     UnreadableCheckpointError,
     checkpoint,
-    checkpoint_file,
+    checkpoint_name,
     commit,
     is_there,
     pointer,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from tubeq_spark.storage.native.delta_log.actions import Actions
+    from tubeq_spark.storage.native.delta_log.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -51,23 +49,22 @@ class _Listed:
         commits: Those of its commits.
         checkpoints: Those of its checkpoints of one file.
         others: Those of checkpoints that only the library knows.
+        is_whole: Whether these are all that there are.
     """
 
     commits: Sequence[int]
     checkpoints: Sequence[int]
     others: Sequence[int]
+    is_whole: bool
 
     @classmethod
-    def read(cls, directory: Path) -> _Listed:
-        """List a log; there may be none."""
-        try:
-            names = os.listdir(directory)  # noqa: PTH208  (names are enough)
-        except (FileNotFoundError, NotADirectoryError):
-            names = []
+    def read(cls, log: Log, *, whole: bool = True) -> _Listed:
+        """List a log; there may be none. `whole` is as for `Log.names`."""
+        names, is_whole = log.names(whole=whole)
         found = checkpoints_in(names).values()
         plain = sorted(file.version for file in found if file.is_plain)
         others = sorted(file.version for file in found if not file.is_plain)
-        return cls(versions_of(names), plain, others)
+        return cls(versions_of(names), plain, others, is_whole)
 
     def hole(self, start: int, last: int | None = None) -> int | None:
         """The first version after a missing one; `None` if none is missing."""
@@ -75,14 +72,15 @@ class _Listed:
         return next((place for place, v in enumerate(after, start + 1) if place != v), None)
 
 
-def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
+def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) -> Snapshot:
     """The version at which readers begin.
 
     Args:
-        directory: The log.
+        files: The log.
         last: Read no further than this version.
         is_sure: Whether what was not listed is missing. It may have been removed by who shortened the
             log, or be new: another listing tells.
+        whole: Whether to list the whole log, however long.
 
     Raises:
         TableNotFoundError: There is no log.
@@ -90,83 +88,93 @@ def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
         DamagedFileError: No beginning leads to the newest version.
         UnknownLogError: Only the library can read it.
     """
-    listed = _Listed.read(directory)
+    listed = _Listed.read(files, whole=whole)
     starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
     if listed.others and listed.others[-1] > max(starts, default=-1):
         msg = "a checkpoint of several files"
         raise UnknownLogError(msg)
-    if not (listed.commits or starts):
-        raise TableNotFoundError(str(directory.parent))
+    if not (listed.commits or starts) and listed.is_whole:
+        raise TableNotFoundError(str(files).removesuffix("/_delta_log"))
     bad: tuple[int, UnreadableCheckpointError] | None = None
     for start in (*starts, None):
         if listed.hole(-1 if start is None else start, last) is not None:
             break
         try:
-            found = _first(directory, start)
+            found = _first(files, start)
         except UnreadableCheckpointError as error:
-            log.warning("%s is passed over: %s", checkpoint_file(directory, start or 0), error)
+            log.warning("%s/%s is passed over: %s", files, checkpoint_name(start or 0), error)
             bad = bad or (start or 0, error)
         else:
-            is_misled = bad is not None or _is_misled(directory, listed)
+            is_misled = bad is not None or _is_misled(files, listed)
             return replace(found, is_misread=found.is_misread or is_misled)
+    if not listed.is_whole:
+        raise FileNotFoundError(str(files))
     if bad is not None:
         fault = (
             f"is no whole checkpoint, and the log does not lead on without it ({reason_of(bad[1])})"
         )
-        raise damaged(checkpoint_file(directory, bad[0]), fault)
+        raise damaged(f"{files}/{checkpoint_name(bad[0])}", fault)
     hole = listed.hole(starts[0] if starts else -1, last)
-    raise _missing(directory, 0 if hole is None else hole, is_sure=is_sure)
+    raise _missing(files, 0 if hole is None else hole, is_sure=is_sure)
 
 
-def _first(directory: Path, start: int | None) -> Snapshot:
+def _first(files: Log, start: int | None) -> Snapshot:
     """The version of a checkpoint, or the first one."""
     if start is None:
-        return Snapshot.first(0, commit(directory, 0))
-    return Snapshot.first(start, checkpoint(directory, start))
+        return Snapshot.first(0, commit(files, 0))
+    return Snapshot.first(start, checkpoint(files, start))
 
 
-def _is_misled(directory: Path, listed: _Listed) -> bool:
+def _is_misled(files: Log, listed: _Listed) -> bool:
     """Whether `_last_checkpoint` would mislead other readers."""
-    last = pointer(directory)
+    last = pointer(files)
     if last is None:
         return bool(listed.checkpoints)
     # There may be a newer one than was listed.
     version = last["version"]
-    return version not in listed.others and not checkpoint_file(directory, version).exists()
+    there = {*listed.others, *listed.checkpoints}
+    return version not in there and not files.exists(checkpoint_name(version))
 
 
-def _missing(directory: Path, version: int, *, is_sure: bool) -> Exception:
-    file = commit_file(directory, version)
-    if not is_sure or is_there(directory, version):
+def _missing(files: Log, version: int, *, is_sure: bool) -> Exception:
+    file = commit_file(files, version)
+    if not is_sure or is_there(files, version):
         return FileNotFoundError(file)
     return damaged(file, "is missing, though later ones are there")
 
 
-def last_listed(directory: Path) -> int:
+def last_listed(files: Log) -> int:
     """The newest version that a log has files of; -1: there is none."""
-    listed = _Listed.read(directory)
+    listed = _Listed.read(files, whole=False)
     return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
 
 
-def require_no_hole(directory: Path, version: int) -> None:
+def require_no_hole(files: Log, version: int) -> None:
     """Refuse to commit a version if the log has the next one, which would fill a hole.
 
     Args:
-        directory: The log; the table's lock is held.
+        files: The log; the table's lock is held.
         version: The version.
 
     Raises:
         DamagedFileError: There is the next one.
     """
     # Where it is there itself somebody else has committed both.
-    if is_there(directory, version + 1) and not is_there(directory, version):
-        raise damaged(commit_file(directory, version), "is missing, though later ones are there")
+    if is_there(files, version + 1) and not is_there(files, version):
+        raise damaged(commit_file(files, version), "is missing, though later ones are there")
 
 
-def whole_checkpoints(directory: Path, most: int) -> Iterator[int]:
-    """The versions of checkpoints of one file up to a version that are whole by their ends, newest first."""
-    listed = _Listed.read(directory).checkpoints
-    return (v for v in reversed(listed) if v <= most and is_parquet(checkpoint_file(directory, v)))
+def checkpoints_until(files: Log, most: int) -> Iterator[int]:
+    """The versions of checkpoints of one file up to a version, newest first."""
+    found: set[int] = set()
+    for whole in (False, True):
+        listed = _Listed.read(files, whole=whole)
+        for version in reversed(listed.checkpoints):
+            if version <= most and version not in found:
+                found.add(version)
+                yield version
+        if listed.is_whole:
+            return
 
 
 #: How often a log is read anew that was shortened meanwhile.
@@ -175,16 +183,16 @@ _TRIES = 20
 _SURE = 3
 
 
-def is_newest(log: Path, version: int) -> bool:
+def is_newest(files: Log, version: int) -> bool:
     """Whether a version is known to be the newest, without a listing."""
-    return not is_there(log, version + 1) and is_there(log, version)
+    return not is_there(files, version + 1) and is_there(files, version)
 
 
-def newest(log: Path, known: Snapshot | None, last: int | None = None) -> Snapshot:
+def newest(files: Log, known: Snapshot | None, last: int | None = None) -> Snapshot:
     """The newest version.
 
     Args:
-        log: The directory of the log.
+        files: The log.
         known: A version that was read before.
         last: Read no further than this version.
 
@@ -196,25 +204,40 @@ def newest(log: Path, known: Snapshot | None, last: int | None = None) -> Snapsh
     """
     for tries in range(_TRIES):
         try:
-            begins = begun(log, last, is_sure=tries >= _SURE) if known is None else known
+            begins = known or begun(files, last, is_sure=tries >= _SURE, whole=tries > 0)
         except FileNotFoundError:
             # What was listed is gone, and something newer is there.
             continue
-        found = _moved_on(log, begins, last)
-        if found.version == last or is_there(log, found.version):
+        found = moved_on(files, begins, last)
+        if found.version == last or is_there(files, found.version):
             return found
         # Of a checkpoint the commit may be gone.
-        if last_listed(log) == found.version:
+        if last_listed(files) == found.version:
             return found
         known = None
-    msg = f"the log changes too fast: {log}"
+    msg = f"the log changes too fast: {files}"
     raise UnknownLogError(msg)
 
 
-def _moved_on(log: Path, found: Snapshot, last: int | None) -> Snapshot:
+def moved_on(
+    files: Log,
+    found: Snapshot,
+    last: int | None = None,
+    seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
+) -> Snapshot:
+    """A version after all commits that follow it, or those up to a version. Raises as `newest`.
+
+    Args:
+        files: The log.
+        found: The version.
+        last: Read no further than this version.
+        seen: Is told each commit.
+    """
     commits: list[Actions] = []
     # Until the next one is not there.
     with suppress(FileNotFoundError):
         while last is None or found.version + len(commits) < last:
-            commits.append(commit(log, found.version + 1 + len(commits)))
+            version = found.version + 1 + len(commits)
+            commits.append(commit(files, version))
+            seen(version, commits[-1])
     return found.after(*commits) if commits else found

@@ -13,8 +13,7 @@ import logging
 import os
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -24,53 +23,26 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
 from tubeq_spark.storage.native.delta_log.commits import require_space
+from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.delta_log.reading import require_no_hole
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+    from tubeq_spark.storage.native.delta_log.plain_table import Commit
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
     #: What tells one file from another of its name.
     _File: TypeAlias = tuple[int, int]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What one commit changes.
-
-    Attributes:
-        user_metadata: What it says of itself, as user metadata.
-        rows: Rows that are there from now on; `None`: there are none.
-        gone: Files that are not.
-        once: Version that is written under an id of an application, if it is.
-        total: The same of a total, which stays for ever.
-    """
-
-    user_metadata: str
-    rows: pa.Table | None = None
-    gone: Sequence[DataFile] = ()
-    once: tuple[str, int] | None = None
-    total: tuple[str, int] | None = None
-
-    def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
-        """The transaction versions of application ids, with their times for Spark's expiry."""
-        found = {}
-        if self.once is not None:
-            found[self.once[0]] = (self.once[1], now_ms)
-        if self.total is not None:
-            found[self.total[0]] = (self.total[1], FOR_EVER_MS)
-        return found
 
 
 class LocalTable:
@@ -80,6 +52,7 @@ class LocalTable:
         """Use the table at a directory, which may not exist; `files` keeps its log short."""
         self.directory = directory
         self._log = directory / "_delta_log"
+        self._read = LocalLog(self._log)
         self._files = files
         self._synced = synced_log_of(directory)
         #: The version that was read or written last, and which file its commit is.
@@ -100,18 +73,34 @@ class LocalTable:
             known = None
         if known is not None:
             # In this order: `reading` has why.
-            is_last = not versions.is_there(self._log, known[0].version + 1)
+            is_last = not versions.is_there(self._read, known[0].version + 1)
             if known[1] is not None and known[1] == self._file_of(known[0].version):
                 if is_last:
                     return known[0]
                 found = known[0]
-        return self._remember(reading.newest(self._log, found, last))
+        return self._remember(reading.newest(self._read, found, last))
 
     @property
     def known(self) -> Snapshot | None:
         """The version that was last read or written; `None` if there is none yet."""
         known = self._known
         return None if known is None else known[0]
+
+    def last_checkpoint(self) -> int:
+        """The version of the last checkpoint; -1: there is none."""
+        pointer = versions.pointer(self._read)
+        return -1 if pointer is None else int(pointer["version"])
+
+    def key(self, file: DataFile) -> str:
+        """The name of a data file that no file of another table has."""
+        return f"{self.directory}/{file.path}"
+
+    def opened(self, file: DataFile) -> pa.NativeFile:
+        """A data file to read."""
+        return pa.OSFile(self.key(file))
+
+    def fetch(self, files: Sequence[DataFile]) -> None:
+        """Do nothing: a file is read when it is needed."""
 
     def forget(self) -> None:
         """Read the whole log again the next time."""
@@ -123,7 +112,7 @@ class LocalTable:
 
     def committed_us(self, snapshot: Snapshot) -> int:
         """The time of a version, from its commit, or else from its file."""
-        at_ms: int | None = versions.told(self._log, snapshot.version).get("timestamp")
+        at_ms: int | None = versions.told(self._read, snapshot.version).get("timestamp")
         if at_ms is not None:
             return at_ms * 1000
         return os.stat(commit_file(self._log, snapshot.version)).st_mtime_ns // 1000  # noqa: PTH116
@@ -170,7 +159,7 @@ class LocalTable:
             DamagedFileError: The log has later versions; nothing was changed.
         """
         version, now_ms = snapshot.version + 1, to_us(SystemClock().now()) // 1_000
-        require_no_hole(self._log, version)
+        require_no_hole(self._read, version)
         self._require_whole(change.gone)
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
@@ -178,7 +167,7 @@ class LocalTable:
                 require_space(self.directory, rows, change.gone)
                 written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
             added = [file for file, _ in written]
-            actions = _actions(change, added, snapshot.version, now_ms)
+            actions = change.actions(added, snapshot.version, now_ms)
             with self._removing_unless_sent(added):
                 is_synced = self._synced.prepare([self.directory / file.path for file in added])
                 prepared = commits.prepare(self._log, actions, synced=is_synced)
@@ -224,35 +213,7 @@ class LocalTable:
 
     def _checkpoint(self, newest: Snapshot, now_ms: int) -> None:
         try:
-            checkpoints.write(self._log, newest, now_ms)
+            checkpoints.write(self._read, newest, now_ms)
         except (OSError, UnknownLogError, DamagedFileError, pa.ArrowException, ValueError):
             # The commit is made, and readers go on from the last one.
             log.warning("%s has no new checkpoint", self.directory, exc_info=True)
-
-
-def _actions(
-    change: Commit, added: Sequence[DataFile], before: int, now_ms: int
-) -> list[Mapping[str, Any]]:
-    """The commit info in the words of the library."""
-    count = 0 if change.rows is None else change.rows.num_rows
-    info: dict[str, Any] = {
-        "timestamp": now_ms,
-        "operation": "WRITE" if added else "DELETE",
-        "operationParameters": {"mode": "Overwrite" if change.gone else "Append"} if added else {},
-        "readVersion": before,
-        "operationMetrics": {
-            "num_added_files": len(added),
-            "num_removed_files": len(change.gone),
-            "num_added_rows": count,
-        },
-        "engineInfo": "tubeq_spark",
-        "userMetadata": change.user_metadata,
-    }
-    found: list[Mapping[str, Any]] = [{"commitInfo": info}]
-    found += [
-        {"txn": {"appId": app, "version": version, "lastUpdated": at_ms}}
-        for app, (version, at_ms) in change.transactions(now_ms).items()
-    ]
-    found += [file.removed(now_ms) for file in change.gone]
-    found += [file.added() for file in added]
-    return found

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.commit_file import (
     changes_in,
     damaged,
@@ -18,12 +16,16 @@ from tubeq_spark.storage.durability.commit_file import (
     told_in,
 )
 from tubeq_spark.storage.durability.files_there import is_of_the_system
-from tubeq_spark.storage.durability.log_names import commit_file
+from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
+from tubeq_spark.storage.durability.log_tail import pointer_in
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
+from tubeq_spark.storage.native.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from tubeq_spark.storage.native.delta_log.log import Log
 
 #: Actions of a checkpoint that are read at a time.
 _AT_ONCE = 1 << 16
@@ -35,12 +37,17 @@ class UnreadableCheckpointError(Exception):
     """A checkpoint is damaged."""
 
 
-def is_there(log: Path, version: int) -> bool:
+def commit_name(version: int) -> str:
+    """The name of a commit."""
+    return f"{version:020}.json"
+
+
+def is_there(log: Log, version: int) -> bool:
     """Whether the commit of a version is in the log."""
-    return os.path.exists(commit_file(log, version))  # noqa: PTH110  (each read asks)
+    return log.exists(commit_name(version))
 
 
-def commit(log: Path, version: int) -> Actions:
+def commit(log: Log, version: int) -> Actions:
     """The actions of a commit.
 
     Raises:
@@ -48,9 +55,20 @@ def commit(log: Path, version: int) -> Actions:
         DamagedFileError: It is not as it was written.
         UnknownLogError: It says something that only the library knows.
     """
-    file = commit_file(log, version)
-    with open(file, "rb") as opened:  # noqa: PTH123  (each verb does)
-        text = opened.read()
+    return parsed(log.read(commit_name(version)), f"{log}/{commit_name(version)}")
+
+
+def parsed(text: bytes, file: str) -> Actions:
+    """The actions in the text of a commit.
+
+    Args:
+        text: The text.
+        file: Where it was read.
+
+    Raises:
+        DamagedFileError: It is not as it was written.
+        UnknownLogError: It says something that only the library knows.
+    """
     fault = fault_of(text)
     if fault:
         raise damaged(file, fault)
@@ -58,40 +76,44 @@ def commit(log: Path, version: int) -> Actions:
         found = read(text.split(b"\n"))
         if not is_ours(text):
             fault = fewer_than_told(
-                _told(text), len(found.adds), len(found.removes), changes=changes_in(text)
+                info_in(text), len(found.adds), len(found.removes), changes=changes_in(text)
             )
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise damaged(file, f"cannot be read: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"version {version} is not as it should be: {error}"
+        msg = f"{file} is not as it should be: {error}"
         raise UnknownLogError(msg) from error
     if fault:
         raise damaged(file, fault)
     return found
 
 
-def told(log: Path, version: int) -> Mapping[str, Any]:
+def told(log: Log, version: int) -> Mapping[str, Any]:
     """The commit info of a commit; empty if it has none.
 
     Raises:
         FileNotFoundError: It is not there.
     """
-    with open(commit_file(log, version), "rb") as opened:  # noqa: PTH123  (as `commit`)
-        return _told(opened.read())
+    return info_in(log.read(commit_name(version)))
 
 
-def _told(text: bytes) -> Mapping[str, Any]:
-    """The commit info of another writer's commit; empty if it has none."""
+def info_in(text: bytes) -> Mapping[str, Any]:
+    """The commit info in the text of a commit; empty if it has none."""
     found = (json.loads(line).get("commitInfo") for line in told_in(text) if line)
     return next((info for info in found if info), {})
 
 
 def checkpoint_file(log: Path, version: int) -> Path:
-    """The path of a checkpoint."""
-    return log / f"{version:020}.checkpoint.parquet"
+    """The path of a checkpoint on local files."""
+    return log / checkpoint_name(version)
 
 
-def checkpoint(log: Path, version: int) -> Actions:
+def checkpoint_name(version: int) -> str:
+    """The name of a checkpoint."""
+    return f"{version:020}.checkpoint.parquet"
+
+
+def checkpoint(log: Log, version: int) -> Actions:
     """The actions of a checkpoint, without removed files.
 
     Raises:
@@ -112,12 +134,12 @@ def checkpoint(log: Path, version: int) -> Actions:
 
 
 def checkpoint_batches(
-    log: Path, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
+    log: Log, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
     """The actions of a checkpoint; each kind is a column.
 
     Args:
-        log: The directory of the log.
+        log: The log.
         version: The version of the checkpoint.
         kinds: The kinds of actions.
         at_once: How many actions a batch has.
@@ -129,22 +151,25 @@ def checkpoint_batches(
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415  what is new has none
 
     try:
-        with ParquetFile(checkpoint_file(log, version)) as opened:
+        with (
+            log.parquet(checkpoint_name(version)) as source,
+            ParquetFile(source) as opened,
+        ):
             there = [name for name in kinds if name in opened.schema_arrow.names]
             yield from opened.iter_batches(at_once, columns=there, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        if is_of_the_system(error):
+        if isinstance(error, RequestError) or is_of_the_system(error):
             raise
         raise UnreadableCheckpointError(error) from error
 
 
-def pointer(log: Path) -> Mapping[str, Any] | None:
+def pointer(log: Log) -> Mapping[str, Any] | None:
     """The contents of `_last_checkpoint`, such as its "version".
 
     Returns:
         `None`: there is none that can be read, which is no harm to us.
     """
     try:
-        return log_tail.pointer(log)
-    except ValueError:
+        return pointer_in(log.read(LAST_CHECKPOINT))
+    except (FileNotFoundError, ValueError):
         return None

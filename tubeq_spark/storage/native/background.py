@@ -1,0 +1,62 @@
+"""Work after verbs that nobody waits for: checkpoints on object stores, and files that nobody needs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.native.store_client import one_patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """A thread that does one thing after the other, while there is any. For threads."""
+
+    def __init__(self) -> None:
+        """Have nothing to do yet."""
+        self._work: deque[Callable[[], object]] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Do something later; what fails is logged."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._work.append(work)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="tubeq-background", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._work:
+                    self._thread = None
+                    return
+                work = self._work.popleft()
+            try:
+                with one_patience():
+                    work()
+            except Exception:
+                log.warning("work after a commit failed", exc_info=True)
+
+    def wait(self) -> None:
+        """Wait until all is done."""
+        while (thread := self._thread) is not None:
+            thread.join()
+
+    def close(self) -> None:
+        """Begin nothing new, and wait for what was begun."""
+        with self._lock:
+            self._is_closed = True
+        self.wait()

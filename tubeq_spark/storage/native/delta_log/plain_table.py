@@ -1,0 +1,155 @@
+"""A table whose log this process reads and writes itself, on local files or an object store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tubeq_spark.storage.ended import FOR_EVER_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one commit changes.
+
+    Attributes:
+        user_metadata: What it says of itself, as user metadata.
+        rows: Rows that are there from now on; `None`: there are none.
+        gone: Files that are not.
+        once: Version that is written under an id of an application, if it is.
+        total: The same of a total, which stays for ever.
+        operation_id: The id in `user_metadata` that no other commit has.
+        on: The same change for a later version than it was decided on; `None`: it must be decided anew. It
+            has the same rows and files.
+    """
+
+    user_metadata: str
+    rows: pa.Table | None = None
+    gone: Sequence[DataFile] = ()
+    once: tuple[str, int] | None = None
+    total: tuple[str, int] | None = None
+    operation_id: int = 0
+    on: Callable[[Snapshot], Commit | None] = lambda _: None
+
+    def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
+        """The transaction versions of application ids, with their times for Spark's expiry."""
+        found = {}
+        if self.once is not None:
+            found[self.once[0]] = (self.once[1], now_ms)
+        if self.total is not None:
+            found[self.total[0]] = (self.total[1], FOR_EVER_MS)
+        return found
+
+    def actions(
+        self, added: Sequence[DataFile], before: int, now_ms: int
+    ) -> list[Mapping[str, Any]]:
+        """The lines of its log, with the commit info in the words of the library.
+
+        Args:
+            added: The files of its rows.
+            before: The version that it is committed on.
+            now_ms: The moment, in milliseconds since 1970.
+        """
+        count = 0 if self.rows is None else self.rows.num_rows
+        info: dict[str, Any] = {
+            "timestamp": now_ms,
+            "operation": "WRITE" if added else "DELETE",
+            "operationParameters": {"mode": "Overwrite" if self.gone else "Append"}
+            if added
+            else {},
+            "readVersion": before,
+            "operationMetrics": {
+                "num_added_files": len(added),
+                "num_removed_files": len(self.gone),
+                "num_added_rows": count,
+            },
+            "engineInfo": "tubeq_spark",
+            "userMetadata": self.user_metadata,
+        }
+        found: list[Mapping[str, Any]] = [{"commitInfo": info}]
+        found += [
+            {"txn": {"appId": app, "version": version, "lastUpdated": at_ms}}
+            for app, (version, at_ms) in self.transactions(now_ms).items()
+        ]
+        found += [file.removed(now_ms) for file in self.gone]
+        found += [file.added() for file in added]
+        return found
+
+
+class PlainTable(Protocol):
+    """A table that the library is not needed for. Thread-safe."""
+
+    #: Those of its data files that cannot be read.
+    bad_files: BadFiles
+
+    @property
+    def known(self) -> Snapshot | None:
+        """The version that was last read or written; `None` if there is none yet."""
+        ...
+
+    def newest(self) -> Snapshot:
+        """The newest version.
+
+        Raises:
+            TableNotFoundError: There is no table.
+            UnknownLogError: Only the library can read it.
+            OSError: The storage fails.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Read the whole log again the next time."""
+        ...
+
+    def writing(self) -> AbstractContextManager[Snapshot]:
+        """The newest version, while no other thread of this process commits. Raises as `newest`."""
+        ...
+
+    def mended(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, with a checkpoint for other readers. Raises as `newest`."""
+        ...
+
+    def commit(self, snapshot: Snapshot, change: Commit) -> Sequence[tuple[DataFile, pa.Table]]:
+        """Commit a change of a version.
+
+        Returns:
+            The new files, each with its rows.
+
+        Raises:
+            EngineError: Another commit came first, or it cannot be written: nothing was changed.
+        """
+        ...
+
+    def committed_us(self, snapshot: Snapshot) -> int:
+        """The time of a version, from its commit, or else from its file."""
+        ...
+
+    def last_checkpoint(self) -> int:
+        """The version of the last checkpoint; -1: there is none."""
+        ...
+
+    def key(self, file: DataFile) -> str:
+        """The name of a data file that no file of another table has."""
+        ...
+
+    def opened(self, file: DataFile) -> pa.NativeFile:
+        """A data file to read.
+
+        Raises:
+            OSError: It is gone, or the storage fails.
+        """
+        ...
+
+    def fetch(self, files: Sequence[DataFile]) -> None:
+        """Begin to read small data files that are read next, where each costs a request."""
+        ...

@@ -1,0 +1,357 @@
+"""An object store as tables need it: objects by their keys, each request sent once.
+
+A request that only reads, and one that writes what nobody knows of yet, is repeated by `StoreFiles` as long
+as `Patience` allows; a conditional one never, since only its caller can find out what became of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from tubeq_spark.storage.native import store_client
+from tubeq_spark.storage.native.errors import RequestError
+from tubeq_spark.storage.native.store_client import patiently, plain, shared_by_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from obstore.store import ObjectStore
+
+    from tubeq_spark.storage.native.store_client import Patience
+
+T = TypeVar("T")
+
+_SCHEMES = {"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"}
+#: Options of the HTTP client, which all stores have.
+_CLIENT = {
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "http1_only",
+    "http2_keep_alive_interval",
+    "http2_keep_alive_timeout",
+    "http2_keep_alive_while_idle",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "randomize_addresses",
+    "timeout",
+    "user_agent",
+}
+#: Those that `Patience` is made of.
+_OURS = {"max_retries", "retry_timeout"}
+#: Options, in `storage_options` or the environment, by which the library commits in another way.
+_BY_LIBRARY = {"s3_locking_provider", "s3_allow_unsafe_rename", "copy_if_not_exists"}
+#: Options that tell whose requests are sent.
+_CREDENTIALS = {
+    "access_key_id",
+    "skip_signature",
+    "web_identity_token_file",
+    "container_credentials_relative_uri",
+    "container_credentials_full_uri",
+}
+#: What the client would encode in a key.
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_./=+, @:()!&$'-]*")
+#: Objects are sent in parts of so many bytes, those that are no larger as a whole.
+_PART = 16 << 20
+#: How many requests are under way at the same time for one thread.
+_TOGETHER = 16
+#: So many bytes of objects are kept in memory.
+_KEPT = 64 << 20
+
+
+class NoClientError(Exception):
+    """Another client must be used for a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object in a listing."""
+
+    name: str
+    size: int
+    at: datetime
+    tag: str | None
+
+
+class Bucket:
+    """The objects of one bucket or container."""
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        """Use the one at a URI, which is reached by some options."""
+        self._uri, self._options = uri, dict(options)
+        #: Clients by their time limits.
+        self._clients: dict[str | None, ObjectStore] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
+
+    @staticmethod
+    def place(path: str, options: Mapping[str, str]) -> tuple[str, str]:
+        """The URI of the bucket of a table, and the beginning of its keys.
+
+        Raises:
+            NoClientError: Only the library reaches it.
+        """
+        found = urlsplit(path)
+        key = found.path.strip("/")
+        if found.scheme.lower() not in _SCHEMES or not _PLAIN_KEY.fullmatch(key):
+            msg = f"objects of {found.scheme}"
+            raise NoClientError(msg)
+        if found.scheme.lower() in {"s3", "s3a"}:
+            _require_own_commits(options)
+        return f"{found.scheme}://{found.netloc}", key
+
+    def _client(self, size: int | None = None) -> ObjectStore:
+        """The client for a request of so many bytes."""
+        large = store_client.to_write(self._uri, self._options, min(size or 0, _PART))
+        limit = None if large is None else large["timeout"]
+        with self._lock:
+            client = self._clients.get(limit)
+            if client is None:
+                options = store_client.to_read(self._uri, self._options)
+                client = _new(
+                    self._uri, options if limit is None else {**options, "timeout": limit}
+                )
+                self._clients[limit] = client
+            return client
+
+    def get(self, key: str, size: int | None = None) -> tuple[bytes, str | None]:
+        """The contents of an object, and its tag.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            RequestError: The store fails.
+        """
+        with _asking():
+            found = obstore.get(self._client(size), key)
+            return bytes(found.bytes()), found.meta["e_tag"]
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object. Raises as `get`."""
+        with _asking():
+            obstore.put(self._client(len(content)), key, content, chunk_size=_PART)
+
+    def put_if_absent(self, key: str, content: bytes) -> str | None:
+        """Write an object that does not exist yet, and return its tag.
+
+        Raises:
+            RequestError: It exists, or the store fails: then it may be there or not.
+        """
+        with _asking():
+            client = self._client(len(content))
+            done = obstore.put(client, key, content, mode="create", use_multipart=False)
+            return done["e_tag"]
+
+    def list_from(
+        self, prefix: str, after: str | None = None, most: int | None = None
+    ) -> list[Listed]:
+        """The objects below a prefix whose names there come after a name, the first ones or all. Raises as `get`."""
+        offset = None if after is None else f"{prefix}/{after}"
+        with _asking():
+            pages = obstore.list(self._client(), prefix, offset=offset, chunk_size=most or 1_000)
+            found: list[Listed] = []
+            for page in pages:
+                found += [
+                    Listed(
+                        each["path"][len(prefix) + 1 :],
+                        each["size"],
+                        each["last_modified"],
+                        each["e_tag"],
+                    )
+                    for each in page
+                ]
+                if most is not None and len(found) >= most:
+                    break
+            return found
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; missing ones are no error."""
+        with _asking():
+            try:
+                obstore.delete(self._client(), list(keys))
+            except FileNotFoundError:
+                return
+
+    def together(self, call: Callable[[Any], T], each: Iterable[Any]) -> list[T]:
+        """Call a function for each of some things at the same time."""
+        some = list(each)
+        if len(some) < 2:
+            return [call(thing) for thing in some]
+        with shared_by_threads() as carried:
+            return list(self._pool.map(carried(call), some))
+
+    # -- what is kept --------------------------------------------------------------------------
+
+    def kept(self, key: str) -> bytes | None:
+        """An object that is kept, which never changes; `None` if it is not."""
+        with self._lock:
+            content = self._kept.get(key)
+            if content is not None:
+                self._kept.move_to_end(key)
+            return content
+
+    def keep(self, key: str, content: bytes) -> None:
+        """Keep an object that never changes."""
+        with self._lock:
+            self._bytes += len(content) - len(self._kept.pop(key, b""))
+            self._kept[key] = content
+            while self._bytes > _KEPT:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
+
+    def close(self) -> None:
+        """End the threads, and forget what was kept."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
+
+
+class StoreFiles:
+    """The files of one table on an object store, by their paths in it."""
+
+    def __init__(self, bucket: Bucket, prefix: str, patience: Patience) -> None:
+        """Use those whose keys begin with a prefix."""
+        self.bucket, self.patience = bucket, patience
+        self._prefix = prefix
+
+    def key(self, path: str) -> str:
+        """The key of a file."""
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+    def get(self, path: str, size: int | None = None) -> tuple[bytes, str | None]:
+        """The contents of a file, and its tag. Raises as of a `Bucket`."""
+        return patiently(lambda: self.bucket.get(self.key(path), size), self.patience)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file. Raises as of a `Bucket`."""
+        patiently(lambda: self.bucket.put(self.key(path), content), self.patience)
+
+    def put_if_absent(self, path: str, content: bytes) -> str | None:
+        """Write a file that does not exist yet, once. Raises as of a `Bucket`."""
+        return self.bucket.put_if_absent(self.key(path), content)
+
+    def list_from(
+        self, directory: str, after: str | None = None, most: int | None = None
+    ) -> list[Listed]:
+        """The files in a directory whose names come after a name, the first ones or all. Raises as of a `Bucket`."""
+        prefix = self.key(directory)
+        return patiently(lambda: self.bucket.list_from(prefix, after, most), self.patience)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove files. Raises as of a `Bucket`."""
+        keys = [self.key(path) for path in paths]
+        patiently(lambda: self.bucket.delete(keys), self.patience)
+
+
+class _Asking:
+    """Turns errors of the client into ours, with a text as the library has it."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            if _NO_BUCKET.search(str(error)):
+                raise RequestError(_text(error)) from error
+        elif isinstance(error, exceptions.BaseError):
+            is_there = isinstance(
+                error, (exceptions.AlreadyExistsError, exceptions.PreconditionError)
+            )
+            raise RequestError(_text(error), exists=is_there) from error
+
+
+_asking = _Asking
+#: The same status as for a missing object.
+_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+#: The library has it before each cause.
+_ARROW = "\u21b3"
+#: What the client says last, for its developers, has causes that its message leaves out.
+_DEBUG = "\n\nDebug source:"
+_CAUSES = (
+    (re.compile(r"kind: Connect\b"), "client error (Connect)"),
+    (re.compile(r"\bBadScheme\b"), "URL scheme is not allowed"),
+    (re.compile(r"kind: Timeout\b|\bTimedOut\b"), "operation timed out"),
+)
+#: Texts of deeper causes there.
+_SAID = re.compile(r'^\s*(?:message: )?"([^"]+)",?$', re.MULTILINE)
+
+
+def _text(error: BaseException) -> str:
+    """The message of an error, with a line for each cause."""
+    said, _, debug = str(error).partition(_DEBUG)
+    lines = said.replace(": Error performing", f"\n{_ARROW} Error performing")
+    causes = [cause for pattern, cause in _CAUSES if pattern.search(debug)]
+    return f"\n{_ARROW} ".join(
+        [lines.replace(" - ", f"\n{_ARROW} "), *causes, *_SAID.findall(debug)]
+    )
+
+
+def _new(uri: str, options: Mapping[str, str]) -> ObjectStore:
+    """A client that repeats nothing; options that no client of ours knows are left out, as the library does."""
+    client: dict[str, Any] = {}
+    #: Once each, by any of its names.
+    config: dict[str, tuple[str, str]] = {}
+    for name, value in options.items():
+        if plain(name) in _CLIENT:
+            client[plain(name)] = value
+        elif plain(name) not in _OURS:
+            config[_ALIASES.get(plain(name), plain(name))] = (name.lower(), value)
+    retries: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
+    while True:
+        given: Any = dict(config.values())
+        try:
+            return from_url(uri, config=given, client_options=client, retry_config=retries)  # type: ignore[call-overload, no-any-return]
+        except exceptions.UnknownConfigurationKeyError as error:
+            unknown = [key for key, (name, _) in config.items() if f"'{name}'" in str(error)]
+            if not unknown:
+                raise RequestError(_text(error)) from error
+            del config[unknown[0]]
+        except (exceptions.BaseError, ValueError) as error:
+            raise RequestError(_text(error)) from error
+
+
+#: Several names for one option.
+_ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "token": "session_token"}
+
+
+def _require_own_commits(options: Mapping[str, str]) -> None:
+    """Refuse options of S3 by which only the library commits, or has credentials.
+
+    Raises:
+        NoClientError: There are such.
+    """
+    given = {plain(name): value for name, value in {**_environment(), **options}.items()}
+    other = sorted(_BY_LIBRARY & {*given})
+    if given.get("conditional_put", "etag") != "etag":
+        other.append("conditional_put")
+    if not _CREDENTIALS & {*given} and ("profile" in given or _has_profiles()):
+        other.append("profile")
+    if other:
+        msg = f"the option{'s' if len(other) > 1 else ''} {', '.join(other)}"
+        raise NoClientError(msg)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+def _has_profiles() -> bool:
+    return any((Path.home() / ".aws" / name).exists() for name in ("credentials", "config"))
