@@ -706,10 +706,11 @@ class Queue:
 
     @_uninterrupted
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
-        """Read all tables on local files and report damage; `Damage.kind` lists the kinds.
+        """Read all tables and report damage; `Damage.kind` lists the kinds.
 
         It reads the logs, their checkpoints, and the length and the end of each data file of the
-        newest versions. Without `repair` it takes no locks. If a queue no longer opens, check it by
+        newest versions. On an object store it reads the logs and lists the data files, without
+        their ends, and repairs nothing. Without `repair` it takes no locks. If a queue no longer opens, check it by
         `tubeq check`.
 
         Args:
@@ -722,13 +723,16 @@ class Queue:
 
         Raises:
             InvalidOptionError: `accept_loss` without `repair`.
-            StoreError: The location is not on local files, or a table cannot be locked or written.
+            StoreError: The location is in a catalog, or on an object store that only the library or
+                Spark reaches, or is to be repaired there; or a table cannot be locked or written.
 
         Commits: none; with `accept_loss` 1 to each table from which data files are removed. It
         holds the table's lock, so nothing conflicts with it.
         """
         self._context.require_running()
-        return check.check(self._opened, repair=repair, accept_loss=accept_loss)
+        return check.check(
+            self._opened, repair=repair, accept_loss=accept_loss, engine=self._context.engine
+        )
 
     def copy_to(
         self, target: str | Path, *, storage_options: Mapping[str, str] | None = None
