@@ -5,7 +5,8 @@ another make (versitygw, MinIO), whose keys are "test" and "test". One request a
 looked up and answered for by a conditional put as one step, as on S3 itself.
 
 Requests that begin with `/-/` are the tests' own: `/-/older/SECONDS` makes all that is stored as much older,
-for what looks at an object's age; `/-/lose`, `/-/answer` and `/-/log` are about answers that are lost.
+for what looks at an object's age; `/-/delay/SECONDS` makes each answer take so much longer; `/-/lose`, `/-/answer`
+and `/-/log` are about answers that are lost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import re
 import socket
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
 
     from werkzeug.serving import BaseWSGIServer
 
-__all__ = ["ANSWER", "LOG", "LOSE", "OLDER", "main", "new_server"]
+__all__ = ["ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "main", "new_server"]
 
 #: What a request begins with that makes all objects older.
 OLDER = "/-/older/"
+#: And one that delays each answer, as a distance does.
+DELAY = "/-/delay/"
 #: Requests that begin and end the losing of answers, and one for the log of all other requests.
 LOSE, ANSWER, LOG = "/-/lose", "/-/answer", "/-/log"
 #: The environment variable that names another server.
@@ -138,6 +142,7 @@ class Server:
         self._one_by_one = threading.Lock()
         self._losing: Losing | None = None
         self._log: list[list[Any]] = []
+        self._delay = 0.0
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request, or not."""
@@ -145,26 +150,29 @@ class Server:
         if path.startswith("/-/"):
             return self._asked(path, environ)(environ, start)
         line = f"{environ['REQUEST_METHOD']} {path}"
+        began = time.perf_counter()
+        if self._delay:
+            threading.Event().wait(self._delay)
         with self._one_by_one:
             losing = self._losing
             if losing is None or not losing.happens(line):
-                return self._answered(line, environ, start)
+                return self._answered(line, environ, start, began)
             if losing.kept:
-                b"".join(self._answered(line, environ, _unheard))
+                b"".join(self._answered(line, environ, _unheard, began))
             else:
-                self._log.append([line, None])
+                self._log.append([line, None, began, time.perf_counter()])
             if losing.dark:
                 losing.goes_dark()
         return _lose(losing, environ, start)
 
     def _answered(
-        self, line: str, environ: dict[str, Any], start: Callable[..., Any]
+        self, line: str, environ: dict[str, Any], start: Callable[..., Any], began: float
     ) -> Iterable[bytes]:
-        row = [line, None]
+        row = [line, None, began, began]
         self._log.append(row)
 
         def noted(status: str, *rest: Any) -> Any:
-            row[1] = int(status[:3])
+            row[1], row[3] = int(status[:3]), time.perf_counter()
             return start(status, *rest)
 
         found: Iterable[bytes] = self._store(environ, noted)
@@ -179,6 +187,9 @@ class Server:
         if path.startswith(OLDER):
             with self._one_by_one:
                 _make_older(timedelta(seconds=float(path.removeprefix(OLDER))))
+            return Response()
+        if path.startswith(DELAY):
+            self._delay = float(path.removeprefix(DELAY))
             return Response()
         former = self._losing
         self._losing = Losing(**json.loads(Request(environ).get_data())) if path == LOSE else None

@@ -91,6 +91,10 @@ class Store:
         """Let everything have been stored so much earlier."""
         self._ask(f"/-/older/{seconds}")
 
+    def delay(self, seconds: float) -> None:
+        """Let each answer take so much longer from now on."""
+        self._ask(f"/-/delay/{seconds}")
+
     def lose(self, match: str = COMMIT, **how: Any) -> None:
         """Lose the answers to requests from now on, as a `Losing` of the server says."""
         self._ask("/-/lose", {"match": match} | how)
@@ -110,7 +114,20 @@ class Store:
 
     def requests(self) -> list[tuple[str, int | None]]:
         """Method and path of all requests since this was asked last, and the store's own status."""
-        return [(line, status) for line, status in json.loads(self._ask("/-/log"))]
+        return [(line, status) for line, status, _, _ in self._log()]
+
+    def rounds(self) -> tuple[int, int]:
+        """How many requests there were since this was asked last, and how many of them in sequence."""
+        rows, last, rounds = self._log(), 0.0, 0
+        for _, _, began, ended in sorted(rows, key=lambda row: row[3]):
+            if began >= last:
+                last, rounds = ended, rounds + 1
+        return len(rows), rounds
+
+    def _log(self) -> list[tuple[str, int | None, float, float]]:
+        """What of each request the server has noted."""
+        found: list[tuple[str, int | None, float, float]] = json.loads(self._ask("/-/log"))
+        return found
 
     def commits(self) -> list[tuple[str, int | None]]:
         """Those of `requests` that would commit a version."""

@@ -97,6 +97,8 @@ def _look(
         with finding_out():
             return read()
     except ShortLogError as late:
+        if not is_out:
+            raise EngineError(f"the log of {path} {late}", Outcome.CONFLICT) from error
         msg = f"the log of {path} {late}"
         raise CommitUnknownError(msg, operation_id) from error
     except Exception as unseen:

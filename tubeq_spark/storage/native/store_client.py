@@ -265,11 +265,13 @@ class _Verb(threading.local):
 
     Attributes:
         lost: What its verb has lost, or its operation outside a verb; `None`: there is none.
-        began: When its operation began, by the monotonic clock; `None`: there is none.
+        began: When its operation began, or made its last commit, by the monotonic clock; `None`: there is none.
+        made: What that commit has made.
     """
 
     lost: _Lost | None = None
     began: float | None = None
+    made: object = None
 
 
 _verb = _Verb()
@@ -291,13 +293,16 @@ def verb_patience() -> Iterator[None]:
 
 @contextmanager
 def one_patience() -> Iterator[None]:
-    """Run an operation; unless it is a part of a verb it has the patience of one."""
-    outer, _verb.began = _verb.began, _CLOCK.monotonic()
+    """Run an operation; unless it is a part of a verb it has the patience of one. In another one it is a part of that."""
+    if _verb.began is not None:
+        yield
+        return
+    _verb.began = _CLOCK.monotonic()
     try:
         with verb_patience() if _verb.lost is None else nullcontext():
             yield
     finally:
-        _verb.began = outer
+        _verb.began = _verb.made = None
 
 
 def is_patience_over() -> bool:
@@ -320,9 +325,22 @@ def finding_out() -> Iterator[None]:
         _verb.lost = lost
 
 
-def operation_began() -> float | None:
-    """When the operation of this thread began, by the monotonic clock; `None`: there is none."""
-    return _verb.began
+def has_made(what: object) -> None:
+    """Note that this thread's operation has just committed: what it has seen before is old."""
+    if _verb.began is not None:
+        _verb.began, _verb.made = _CLOCK.monotonic(), what
+
+
+def is_fresh(what: object, at: float) -> bool:
+    """Whether something was the newest in this thread's operation, after the commits that it has made.
+
+    So a look of the operation serves its later reads, and its statement, whose commit fails if there is news.
+
+    Args:
+        what: What.
+        at: When it was known to be the newest, by the monotonic clock.
+    """
+    return _verb.began is not None and (at >= _verb.began or what is _verb.made)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogErro
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
 from tubeq_spark.storage.native.delta_log.log_files import EVERY, is_checkpoint_due
 from tubeq_spark.storage.native.sending import ShortLogError, sent_once
-from tubeq_spark.storage.native.store_client import operation_began
+from tubeq_spark.storage.native.store_client import has_made, is_fresh
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class StoreLog:
         self._listed: dict[str, Listed] = {}
         #: The last version of a commit in a listing; `None`: nothing was listed.
         self._end: int | None = None
-        self._together = 1
+        #: How many commits the next request but one asks for.
+        self._asked = 0
 
     def __str__(self) -> str:
         return f"{self._uri}/{_LOG}"
@@ -123,10 +124,11 @@ class StoreLog:
     def _fetch(self, name: str) -> None:
         names = [name]
         if name.endswith(".json"):
-            first, count = int(name[:20]), self._together
+            first, count = int(name[:20]), max(self._asked, 1)
             if self._end is not None:
                 count = min(self._end - first + 1, _AHEAD)
-            self._together = min(2 * self._together, _AHEAD)
+            # One is asked for alone, and the next one: mostly that is all.
+            self._asked = min(max(2 * self._asked, 1), _AHEAD)
             # What is not in a listing was not there.
             names = [versions.commit_name(first + n) for n in range(count)]
             self._held[name] = None
@@ -213,8 +215,13 @@ class StoreTable:
         return None if known is None else known.snapshot
 
     def newest(self) -> Snapshot:
-        """The newest version: one request if there is no newer one than is known."""
-        return self._look().snapshot
+        """The newest version: one request if there is no newer one than is known, and this operation has not looked."""
+        return self._fresh().snapshot
+
+    def _fresh(self) -> _Known:
+        known = self._known
+        is_new = known is None or not is_fresh(known.snapshot, known.at)
+        return self._look() if known is None or is_new else known
 
     def _look(self) -> _Known:
         files, at, now = StoreLog(self._files, self._uri), _CLOCK.monotonic(), _now()
@@ -304,11 +311,8 @@ class StoreTable:
         If it is not any more, the commit fails. Raises as `newest`.
         """
         with self._writing:
-            known, began = self._known, operation_began()
-            if known is None or began is None or known.at < began:
-                known = self._look()
-            self._base = known
-            yield known.snapshot
+            self._base = self._fresh()
+            yield self._base.snapshot
 
     def mended(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, with a checkpoint for other readers."""
@@ -411,6 +415,7 @@ class StoreTable:
         self._note_removes(version, after)
         newest = snapshot.after(after)
         self._remember(_Known(newest, tag, sent_at, sure))
+        has_made(newest)
         if version % EVERY == 0:
             self._background.run(lambda: self._tidy(newest))
         return None

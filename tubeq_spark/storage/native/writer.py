@@ -19,7 +19,7 @@ from tubeq_spark.storage.native.commit_notes import is_far, saying, user_metadat
 from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.handles import read, schema_of
 from tubeq_spark.storage.native.sending import ShortLogError, sent_once
-from tubeq_spark.storage.native.store_client import to_read
+from tubeq_spark.storage.native.store_client import has_made, to_read
 from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select
@@ -285,7 +285,9 @@ def sent(
             raise ShortLogError(msg)
         return found
 
-    return sent_once(table.path, version, operation_id, table.patience, send, seen, told)
+    done = sent_once(table.path, version, operation_id, table.patience, send, seen, told)
+    has_made(None)
+    return done
 
 
 def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
