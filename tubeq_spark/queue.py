@@ -144,7 +144,7 @@ class Queue:
                 store. Its time limits are `timeout` and `connect_timeout` (5s) of a request and
                 `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
                 raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
-                was sent.
+                was sent. A verb loses at most 80 s by requests that get no answer.
             create: Whether to create the queue if the location has none.
 
         Raises:
