@@ -21,7 +21,7 @@ REST = not benchmark and thorough
 # tube, and for sessions; the verbs do not know which kind of session they run in.
 CASES = $(wildcard tests/acceptance/test_case_*.py)
 CASES_ON_CONNECT = $(patsubst %,tests/acceptance/test_case_%.py, \
-	010_fifo 020_fifottl 030_utube 100_limfifottl 190_buried_ttl 220_concurrency x_g_sessions)
+	010_fifo 020_fifottl 030_utube 100_limfifottl 220_concurrency x_g_sessions)
 ON_CONNECT = not benchmark and (connect or not thorough)
 # Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
 PAIRS ?= 4.0.1-4.0.1 4.0.2-4.4.0 4.1.1-4.2.0 4.1.3-4.4.0

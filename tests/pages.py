@@ -23,8 +23,8 @@ PAGES = {
 }
 
 _BLOCK = re.compile(
-    r"^(?:<!-- not run here: (?P<reason>.+) -->\n)?"
-    r"^```(?P<kind>\w*)(?: title=\"(?P<title>.+)\")?\n(?P<text>.*?)^```$",
+    r"^(?:<!-- not run here: (?P<reason>[^\n]+) -->\n)?"
+    r"^```(?P<kind>\w*)(?: title=\"(?P<title>[^\n\"]+)\")?\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _OUTPUT = re.compile(r"\s*^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -138,6 +138,12 @@ FAULTS = (
         "return of.expires_at.is_null() | (of.expires_at > at(now_us))",
         "return of.expires_at.is_null() | of.expires_at.is_not_null()",
     ),
+    Fault(
+        "the lock of a sub-queue is not removed after an ack",
+        "verbs/subqueue_locks.py",
+        'ctx.queue.loop.run("free", ctx.utube_locks.table_lock, attempt)',
+        "_ = attempt",
+    ),
 )
 
 

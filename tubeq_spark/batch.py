@@ -26,6 +26,7 @@ from tubeq_spark.payloads.shown_table import (
     not_in_batch,
     part_of,
 )
+from tubeq_spark.runtime.context import traced
 from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.task import TaskState
@@ -34,6 +35,7 @@ from tubeq_spark.verbs.settle_batch import HeldBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
     from typing import TypeAlias
 
     from pyspark.sql import DataFrame
@@ -367,7 +369,7 @@ class Batch:
         def goes_on() -> bool:
             if stop():
                 return False
-            self._blameless(lambda: self._verb(self._held.renew))
+            self._blameless(lambda: self._verb(self._held.renew, name="touch"))
             return True
 
         tasks = self._blameless(lambda: self._tasks)
@@ -386,10 +388,18 @@ class Batch:
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
         """What a handler says of some tasks; a DataFrame of failed ones is evaluated by that."""
         try:
-            result = handler(tasks)
+            with self._span(tasks):
+                result = handler(tasks)
         except FailedTasks as named:
             return named
         return self._evaluated(result) if has_reasons(result) else result
+
+    def _span(self, tasks: Any) -> AbstractContextManager[object]:
+        """The span of a call of a handler, if the program wants one."""
+        ctx = self._ctx
+        if ctx.queue.traces is None:
+            return contextlib.nullcontext()
+        return ctx.queue.traces.of_handler(ctx.record.name, ctx.driver.name, tasks)
 
     def _blameless(self, verb: Callable[[], T]) -> T:
         """Read or renew tasks for a handler; no task is to blame if that fails, so none loses an attempt."""
@@ -530,10 +540,12 @@ class Batch:
         """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
         is_frame = hasattr(df, "sparkSession")
         return self._verb(
-            lambda: self._settled(event, df, make_change, error, **how), on_spark=is_frame
+            lambda: self._settled(event, df, make_change, error, **how),
+            name=event,
+            on_spark=is_frame,
         )
 
-    def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
+    def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
         """Run a verb by the tube's newest record: a batch may be held longer than its options last."""
 
         def by_newest_record() -> T:
@@ -541,7 +553,8 @@ class Batch:
             self._current.look()
             return verb()
 
-        return self._ctx.queue.uninterrupted(by_newest_record, on_spark=on_spark)
+        run = traced(self._ctx, by_newest_record, name)
+        return self._ctx.queue.uninterrupted(run, on_spark=on_spark)
 
     def _settled(
         self,

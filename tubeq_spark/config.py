@@ -66,6 +66,8 @@ class QueueConfig:
         observer: Called as `observer(step, operation)` at each step of each commit, with the steps
             `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop an
             operation between two steps. Its exceptions are not caught.
+        traces: Whether verbs and handlers make spans of OpenTelemetry, by the tracer provider of
+            the program; needs the extra `otel`.
     """
 
     attempts: int = 30
@@ -88,6 +90,7 @@ class QueueConfig:
     vacuum_hours: float = 6.0
     durability: str = field(default_factory=durability.default)
     observer: Callable[[str, str], None] | None = None
+    traces: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -115,6 +118,7 @@ class QueueConfig:
             validation.refuse("durability", self.durability, f"one of {', '.join(Durability)}")
         if self.observer is not None and not callable(self.observer):
             validation.refuse("observer", self.observer, "a function of (step, operation)")
+        validation.boolean("traces", self.traces)
 
     @property
     def skew(self) -> float:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+#: As `html.escape` does, whose module loads a table of all names of characters.
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
+_VOID = {"br", "input", "meta"}
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -40,11 +43,6 @@ def _escape_of(character: str, keep: str) -> str:
 def printable_json(text: str) -> str:
     r"""JSON on one line with escapes for what JSON leaves as it is, such as C1 controls; the same value."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-#: As `html.escape` does, whose module loads a table of all names of characters.
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
-_VOID = {"br", "input", "meta"}
 
 
 class Html(str):

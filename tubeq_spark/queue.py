@@ -27,7 +27,7 @@ from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.runtime.tracebacks import short_tracebacks
-from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.location import Location, local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.tube import Tube
@@ -109,7 +109,7 @@ class Queue:
     _tube_type: type[Tube] = Tube
     _storage_options: Mapping[str, str] | None = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the contract, and where a catalog's tables are)
         self,
         spark: SparkSession | None,
         location: str | Path,
@@ -119,6 +119,7 @@ class Queue:
         config: QueueConfig | None = None,
         engine: str = "auto",
         storage_options: Mapping[str, str] | None = None,
+        storage: str | Path | None = None,
         create: bool = True,
     ) -> None:
         """Open a queue; its system tables are created if they do not exist.
@@ -144,27 +145,34 @@ class Queue:
                 store. Its time limits are `timeout` and `connect_timeout` (5s) of a request and
                 `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
                 raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
-                was sent.
+                was sent. A verb loses at most 80 s by requests that get no answer.
+            storage: For a new queue in `catalog.schema`: the path or URI at which its tables are
+                made, as external tables of the catalog. Workers without Spark open the queue by
+                that path or URI. Later openings need not name it. By default the catalog chooses
+                the place.
             create: Whether to create the queue if the location has none.
 
         Raises:
             QueueNotFoundError: The location has no queue and `create` is False; nothing was
                 created.
-            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
+            InvalidOptionError: `location`, `storage`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, or not by this engine; or the clock shows a time after September 2093, for which task ids do not
                 exist.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
-        a session.
+        a session, and 1 to the registry when `storage` is given and not noted there yet.
         """
-        make = functools.partial(engines_of, spark, location, engine, storage_options)
+        place: object = location
+        if storage is not None:
+            place = Location.parse(location).with_storage(storage)
+        make = functools.partial(engines_of, spark, place, engine, storage_options)
         self._storage_options = storage_options
-        self._begin(location, make, session_uuid, clock, config, create=create)
+        self._begin(place, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,
-        location: str | Path,
+        location: object,
         make_engines: Callable[[], Engines],
         session_uuid: uuid.UUID | str | None,
         clock: Clock | None,
@@ -193,7 +201,7 @@ class Queue:
 
     @_uninterrupted
     def _open(
-        self, location: str | Path, clock: Clock, other: uuid.UUID | None, *, create: bool
+        self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
         self._opened = open_location(self._engines, location, self._config, create=create)
         local = local_directory(self._opened.uri) is not None

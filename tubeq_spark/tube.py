@@ -321,7 +321,7 @@ class Tube:
                 or []
             )
 
-        return self._verb(verb)
+        return self._verb(verb, name="put")
 
     def put_df(self, df: DataFrame, *, key: str | None = None) -> PutResult:
         """Add any number of rows of a DataFrame in one commit, without collecting them.
@@ -371,7 +371,7 @@ class Tube:
             ctx = self._current.upgrade() if frame.has_keys else self._ctx
             return put_frame.put_df(ctx, frame, identity)
 
-        return self._verb(verb, on_spark=True)
+        return self._verb(verb, name="put", on_spark=True)
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
         """Add the rows of an Arrow table in this process, all of them in one commit or none.
@@ -411,7 +411,7 @@ class Tube:
             ctx = self._ctx if rows.unique is None else self._current.upgrade()
             return put.put_arrow(ctx, rows, identity)
 
-        return self._verb(verb)
+        return self._verb(verb, name="put")
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
@@ -452,6 +452,7 @@ class Tube:
             upgrade = self._current.upgrade
             self._verb(
                 lambda: sink.put_batch(self._current.look, df, batch_id, name, wait, upgrade),
+                name="put",
                 on_spark=True,
             )
 
@@ -521,7 +522,7 @@ class Tube:
         """
         request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
-        return self._verb(lambda: self._take(request, limit))
+        return self._verb(lambda: self._take(request, limit), name="take")
 
     def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
         if not request.count:
@@ -620,7 +621,7 @@ class Tube:
             taking.undo_if_interrupted(self._ctx, leased)
             return Batch(self._current, leased, self._batch_acks, as_arrow=as_arrow)
 
-        return self._verb(verb)
+        return self._verb(verb, name="take")
 
     def exchange(
         self,
@@ -667,16 +668,16 @@ class Tube:
             else:
                 expire.end_lapsed_sessions(self._ctx)
                 taken = exchange.exchange(self._ctx, ids, request)
-            if taken is not None and self._is_still_allowed(before, taken):
-                return taking.handed_out(self._ctx, taken)
             try:
+                if taken is not None and self._is_still_allowed(before, taken):
+                    return taking.handed_out(self._ctx, taken)
                 return self._take(request, limit)
             except TubeqError:
                 # Whoever repeated the call would ack once more.
                 log.warning("tube %s: acked, and nothing taken", self.name, exc_info=True)
                 return []
 
-        return self._verb(verb)
+        return self._verb(verb, name="exchange", acked=len(ids))
 
     def process(
         self,
@@ -817,18 +818,18 @@ class Tube:
 
     def _renew(self, task_ids: list[int]) -> list[Task]:
         """Renew the leases of held tasks, for the loop of `work`. Commits: 1; as `touch`."""
-        return self._verb(lambda: settle.renew(self._ctx, task_ids))
+        return self._verb(lambda: settle.renew(self._ctx, task_ids), name="touch")
 
     def _retry(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
         """Release failed tasks for the loop of `work`: by a backoff, also where the tube has none. As `release`."""
         texts = error_texts(error, task_ids)
         delay = Backoff() if self._ctx.driver.timed else 0
         how = Release(delay, texts, by_backoff=True)
-        return self._verb(lambda: settle.release(self._with(texts), task_ids, how))
+        return self._verb(lambda: settle.release(self._with(texts), task_ids, how), name="release")
 
     def _give_back(self, task_ids: list[int]) -> list[Task]:
         """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
-        return self._verb(lambda: settle.give_back(self._ctx, task_ids))
+        return self._verb(lambda: settle.give_back(self._ctx, task_ids), name="release")
 
     # -- settling -----------------------------------------------------------------------------
 
@@ -866,7 +867,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        return self._many(task_ids, self._together.ack)
+        return self._many("ack", task_ids, self._together.ack)
 
     def release(
         self, task_id: int, *, delay: float | None = None, error: GivenError = None
@@ -915,7 +916,9 @@ class Tube:
         """
         ids = arguments.task_ids(task_ids)
         how = arguments.release(delay, error_texts(error, ids), self._ctx.driver)
-        return self._many(ids, lambda ids: settle.release(self._with(how.error), ids, how))
+        return self._many(
+            "release", ids, lambda ids: settle.release(self._with(how.error), ids, how)
+        )
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
@@ -937,7 +940,7 @@ class Tube:
         if amount_us is None:
             return None
         number = validation.task_id(task_id)
-        return self._verb(lambda: settle.touch(self._ctx, number, amount_us))
+        return self._verb(lambda: settle.touch(self._ctx, number, amount_us), name="touch")
 
     def bury(self, task_id: int, *, error: GivenError = None) -> Task:
         """Set a task aside until it is kicked; in any state, by any session.
@@ -978,7 +981,7 @@ class Tube:
         """
         ids = arguments.task_ids(task_ids)
         texts = error_texts(error, ids)
-        return self._many(ids, lambda ids: settle.bury(self._with(texts), ids, texts))
+        return self._many("bury", ids, lambda ids: settle.bury(self._with(texts), ids, texts))
 
     def delete(self, task_id: int) -> Task:
         """Remove a task; in any state, by any session.
@@ -1011,7 +1014,7 @@ class Tube:
 
         Commits: 1, none for no ids; conflicts as `delete`.
         """
-        return self._many(task_ids, lambda ids: settle.delete(self._ctx, ids))
+        return self._many("delete", task_ids, lambda ids: settle.delete(self._ctx, ids))
 
     def kick(self, count: int | None = 1, *, where: str | None = None) -> int:
         """Make buried tasks ready again, in their order; their attempts begin at 0 again.
@@ -1037,9 +1040,9 @@ class Tube:
         """
         number = None if count is None else validation.count("count", count)
         if where is not None:
-            return self._verb(lambda: settle.kick_where(self._ctx, where, number))
+            return self._verb(lambda: settle.kick_where(self._ctx, where, number), name="kick")
         most = _ALL if number is None else number
-        return self._verb(lambda: settle.kick(self._ctx, most) if most else 0)
+        return self._verb(lambda: settle.kick(self._ctx, most) if most else 0, name="kick")
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks ready again, named by their ids; their attempts start anew.
@@ -1056,7 +1059,7 @@ class Tube:
 
         Commits: 1, none for no ids; conflicts as `bury`.
         """
-        return self._many(task_ids, lambda ids: settle.kick_named(self._ctx, ids))
+        return self._many("kick", task_ids, lambda ids: settle.kick_named(self._ctx, ids))
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -1185,7 +1188,7 @@ class Tube:
         Commits: 1 for each 1,000 takes, none if no task is taken. Conflicts with other commits that
         change these tasks.
         """
-        self._verb(lambda: expire.release_taken(self._ctx, None))
+        self._verb(lambda: expire.release_taken(self._ctx, None), name="release_all")
 
     def truncate(self) -> None:
         """Remove all tasks that were put before, in any state; counters stay.
@@ -1197,7 +1200,7 @@ class Tube:
         have changed by time; 1 more to free keys that stay in use by `unique_for`; none if the tube is
         empty. Conflicts with commits that change tasks, never with a put.
         """
-        self._verb(lambda: maintain.truncate(self._ctx))
+        self._verb(lambda: maintain.truncate(self._ctx), name="truncate")
 
     def drop(self) -> None:
         """Remove the tube with all its tasks; its table stays, with only a tombstone.
@@ -1211,7 +1214,7 @@ class Tube:
         Commits: 2 to the registry (dropping, dropped), 1 to the tube in between. If the drop is
         interrupted after the first, the next sweep or creation of the tube finishes it.
         """
-        self._verb(self._drop)
+        self._verb(self._drop, name="drop")
 
     def on_task_change(self, callback: Callback | None = None) -> Callback | None:
         """Set the function that is called for changes through this queue object.
@@ -1271,16 +1274,25 @@ class Tube:
         """The context of a verb with errors, whose table has a column for them."""
         return self._ctx if errors is None else self._current.upgrade()
 
-    def _many(self, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]) -> list[Task]:
+    def _many(
+        self, name: str, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]
+    ) -> list[Task]:
         ids = arguments.task_ids(task_ids)
-        return self._verb(lambda: verb(ids) if ids else [])
+        return self._verb(lambda: verb(ids) if ids else [], name=name)
 
-    def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
+    def _verb(
+        self,
+        verb: Callable[[], T],
+        *,
+        name: str | None = None,
+        acked: int | None = None,
+        on_spark: bool = False,
+    ) -> T:
         def by_newest_record() -> T:
             self._current.look()
             return verb()
 
-        return perform(self._ctx, by_newest_record, on_spark=on_spark)
+        return perform(self._ctx, by_newest_record, name=name, acked=acked, on_spark=on_spark)
 
 
 def largest_subqueues(tube: Tube, count: int) -> list[UtubeCounts] | None:

@@ -54,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         "Spark's own settings), utubes (consumers that empty sub-queues), age (a tube after many "
         "commits), verbs (others on one task, native), processes (eight that share a tube, native), "
         "start (calls of tubeq put, native), peers (the same loads for SQLite, and for Postgres and "
-        "procrastinate where TUBEQ_BENCH_POSTGRES names a server, native)",
+        "procrastinate where TUBEQ_BENCH_POSTGRES names a server, native), stores (requests and seconds on an S3 behind a proxy that delays each "
+        "request by 50 ms: the one that TUBEQ_BENCH_S3 names, else versitygw; native)",
     )
     add("--batches", type=_batches, metavar="N,N", help="sizes (1,100,10000,100000)")
     add("--n", type=_count, metavar="N", help="rounds of each (100 to 3, by size and engine)")

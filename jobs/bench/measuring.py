@@ -59,6 +59,8 @@ class Run:
                 self._start(f"{place}/start")
             if self._is_due(Part.PEERS):
                 self._peers(f"{place}/peers/{uuid.uuid4().hex[:8]}")
+            if self._is_due(Part.STORES):
+                self._stores()
             self.results.note_load()
 
     def spark(self) -> None:
@@ -141,3 +143,9 @@ class Run:
             self.results.peers.skipped.append("The peers are skipped: they need local files.")
         else:
             measure(self.results.peers, place, self.plan, self.progress)
+
+    def _stores(self) -> None:
+        from bench.stores.run import OnStore, measure  # noqa: PLC0415
+
+        self.results.stores = OnStore()
+        measure(self.results.stores, self.plan, self.progress)

@@ -25,6 +25,7 @@ class Part(StrEnum):
     PROCESSES = "processes"
     START = "start"
     PEERS = "peers"
+    STORES = "stores"
 
 
 class Form(StrEnum):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from bench.peers.run import Beside
     from bench.results import Results
+    from bench.stores.run import OnStore
 
 __all__ = ["show"]
 
@@ -45,6 +46,8 @@ def show(results: Results, stream: TextIO) -> None:
         _table(stream, "A call of tubeq put", _start_rows(results.start))
     if results.peers is not None:
         _show_peers(results.peers, stream)
+    if results.stores is not None:
+        _show_stores(results.stores, stream)
     found = list(goals(results))
     if found:
         _table(stream, "Targets, for an idle machine with 2 cores", _goal_rows(found))
@@ -60,6 +63,36 @@ def _show_peers(peers: Beside, stream: TextIO) -> None:
     if peers.takes:
         _table(stream, "A take of one task, by how many wait", _take_rows(peers.takes))
     stream.writelines(f"{sentence}\n" for sentence in peers.skipped)
+
+
+def _show_stores(stores: OnStore, stream: TextIO) -> None:
+    if stores.skipped is not None:
+        stream.write(f"{stores.skipped}\n")
+    if stores.calls:
+        rows = [["call", "n", "s", "", "requests in sequence", "at most", "in all"]]
+        for one in stores.calls:
+            numbers = (one[name] for name in ("in_sequence", "most_in_sequence", "requests"))
+            rows.append(
+                [one["call"], str(one["n"]), *_times(one), *(f"{number:g}" for number in numbers)]
+            )
+        _table(stream, f"Calls on {stores.store}, each request 50 ms late", rows)
+    if stores.together:
+        names = ("per_second", "least", "most", "conflicts", "requests")
+        rows = [
+            [
+                "each does",
+                "processes",
+                "tasks/s",
+                "fewest",
+                "most",
+                "conflicts a commit",
+                "requests a task",
+            ]
+        ]
+        for one in stores.together:
+            numbers = (one[name] for name in names)
+            rows.append([one["how"], str(one["processes"]), *(f"{number:g}" for number in numbers)])
+        _table(stream, f"Workers on {stores.store}, each request 50 ms late", rows)
 
 
 def _rate_rows(found: Sequence[dict[str, Any]]) -> list[list[str]]:

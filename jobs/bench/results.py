@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bench.processes import Shared
     from bench.run import Aged, Compared
     from bench.starting import Started
+    from bench.stores.run import OnStore
     from bench.subqueues import Drained
 
 __all__ = ["Results"]
@@ -43,6 +44,7 @@ class Results:
     processes: dict[str, Any] | None = None
     start: dict[str, Any] | None = None
     peers: Beside | None = None
+    stores: OnStore | None = None
 
     def begin(self, versions: Mapping[str, str]) -> None:
         """Note with what, and on how busy a machine, something is measured from now on."""
@@ -143,6 +145,7 @@ class Results:
             "processes": self.processes,
             "start": self.start,
             "peers": None if self.peers is None else asdict(self.peers),
+            "stores": None if self.stores is None else asdict(self.stores),
             "targets": list(goals(self)),
         }
 

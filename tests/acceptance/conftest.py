@@ -47,6 +47,7 @@ ON = {
     "test_versions": ENGINES,
     "test_failures": ENGINES,
     "test_tarantool15": ENGINES[:2],
+    "test_traces": ENGINES,
     "test_typed": ENGINES,
     "test_unique": ENGINES,
     "test_unreadable": ENGINES[:2],
@@ -55,32 +56,38 @@ ON = {
     "test_work": ENGINES,
 }
 
-#: Files of which `make test` runs few cases on Spark, where each takes seconds; the others run there in the longer half.
-FEW_ON_SPARK = {
-    "test_aging": {"test_put_df_when_a_tube_has_aging_gives_the_ranks_of_put_many"},
+#: Files of which few tests that need no Spark run there, too: one for each kind of commit that no other file has.
+ON_SPARK = {
+    "test_aging": {
+        "test_take_when_a_tube_has_aging_is_in_the_order_of_ranks[spark-many at once]",
+    },
     "test_alter": {
         "test_alter_when_an_option_needs_columns_adds_them_once",
         "test_create_tube_when_a_name_is_used_again_has_the_columns_that_it_needs",
-        "test_take_when_another_program_pauses_finds_nothing_after_five_seconds",
+    },
+    "test_bad_input": {
+        "test_put_many_with_a_bad_option_of_one_puts_none[spark-ttl=-0.001]",
+        "test_take_of_none_takes_nothing_without_a_commit",
     },
     "test_failures": {
-        "test_batch_when_a_frame_has_errors_keeps_them",
-        "test_df_when_tasks_have_errors_shows_them",
         "test_lease_when_it_ended_lets_the_tasks_behind_it_pass",
         "test_many_when_each_has_an_error_keeps_its_own",
     },
-    "test_kick_where": {"test_kick_where_a_condition_holds_kicks_what_spark_finds_by_it"},
+    "test_kick_where": set(),
     "test_limits": {
         "test_take_when_a_lease_of_most_taken_ends_takes_again",
         "test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them",
     },
     "test_unique": {
-        "test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order",
         "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
     },
-    "test_unique_for": set(),
+    "test_unique_for": {
+        "test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_none",
+        "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
+    },
     "test_versions": {
-        "test_queue_when_a_newer_version_has_a_tube_leaves_it_out_and_serves_the_others"
+        "test_queue_when_a_newer_version_has_a_tube_leaves_it_out_and_serves_the_others",
+        "test_upgrade_when_a_tube_has_the_format_before_adds_the_columns_once",
     },
     "test_why": {"test_why_when_other_subqueues_have_earlier_tasks_says_how_many"},
 }
@@ -114,18 +121,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left_out = [], []
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and callspec.params.get("engine") in ("memory", "native"):
+        engine = None if callspec is None else callspec.params.get("engine")
+        if engine in ("memory", "native"):
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
-        elif item.get_closest_marker("without_spark") is not None:
+        elif item.get_closest_marker("without_spark") is not None or (
+            engine == "spark" and not _runs_on_spark(item)
+        ):
             left_out.append(item)
             continue
-        elif callspec is not None and callspec.params.get("engine") == "spark":
-            few = FEW_ON_SPARK.get(item.path.stem)
-            if few is not None and item.name.partition("[")[0] not in few:
-                item.add_marker(pytest.mark.thorough)
         kept.append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+def _runs_on_spark(item: pytest.Item) -> bool:
+    few = ON_SPARK.get(item.path.stem) if item.path.parent == Path(__file__).parent else None
+    needs_spark = item.get_closest_marker("frames") or "spark" in getattr(item, "fixturenames", ())
+    return (
+        few is None
+        or bool(needs_spark)
+        or not few.isdisjoint({item.name, item.name.partition("[")[0]})
+    )
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ ADDRESSES: tuple[tuple[Any, str], ...] = (
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize(("utube", "expected"), ADDRESSES, ids=repr)
+@pytest.mark.parametrize(("utube", "expected"), ADDRESSES)
 def test_take_many_when_it_names_subqueues_takes_from_these_in_order(
     tube: Tube, utube: Any, expected: str
 ) -> None:
@@ -98,6 +98,7 @@ def test_take_when_it_names_subqueues_follows_the_priority_of_their_tasks(tube: 
     assert data_of(tube.take_many(3, per_utube=2, utube=["later", "urgent"])) == list("vwx")
 
 
+@pytest.mark.thorough
 def test_take_arrow_when_it_names_subqueues_holds_these(tube: Tube, other: Queue) -> None:
     with tube.take_arrow(9, per_utube=2, utube=["one", 7]) as batch:
         assert batch.count == 3

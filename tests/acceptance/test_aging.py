@@ -96,6 +96,7 @@ TAKES: dict[str, Callable[[Tube], Iterable[Any]]] = {
 ON_SPARK = [*without_spark("one by one", "by exchange"), "many at once", "as Arrow"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("takes", ON_SPARK)
 def test_take_when_a_tube_has_aging_is_in_the_order_of_ranks(
     new_tube: NewTube, clock: ManualClock, quick: Callable[[Tube], Tube], takes: str

@@ -223,6 +223,7 @@ def test_tasks_when_the_format_grows_below_them_stay_as_they_were(
     assert data_of(tube.take_many(2)) == ["put by who has not seen it"]
 
 
+@pytest.mark.thorough
 def test_create_tube_when_a_name_is_used_again_has_the_columns_that_it_needs(
     queue: Queue, new_tube: NewTube
 ) -> None:

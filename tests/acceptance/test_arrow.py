@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
-from tests.thorough import thorough, without_spark
+from tests.thorough import without_spark
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
@@ -59,7 +59,7 @@ def looks(task: Task) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(
     "type_name",
-    ["utubettl", *thorough("limfifottl"), *without_spark("fifo", "fifottl", "utube")],
+    ["utubettl", *without_spark("fifo", "fifottl", "limfifottl", "utube")],
 )
 def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: str) -> None:
     tube = new_tube(type_name)
@@ -82,9 +82,8 @@ def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: 
     assert after.task_id > tasks[-1].task_id
 
 
-@pytest.mark.parametrize(
-    "defaults", [*without_spark({}), {"pri": 3, "ttl": 60, "ttr": 7, "delay": 2}], ids=str
-)
+@pytest.mark.without_spark
+@pytest.mark.parametrize("defaults", [{}, {"pri": 3, "ttl": 60, "ttr": 7, "delay": 2}], ids=str)
 def test_put_arrow_makes_of_options_what_put_many_makes(
     new_tube: NewTube, defaults: dict[str, Any]
 ) -> None:
@@ -107,18 +106,17 @@ def test_put_arrow_makes_of_options_what_put_many_makes(
     assert [looks(task) for task in all_tasks(tube)[-7:]] == wanted
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "columns",
     [
         {"pri": pa.array([1, None], pa.uint64()), "delay": pa.array([None, None], pa.null())},
-        *without_spark(
-            {"ttl": pa.array([1, 2], pa.decimal128(10, 2)), "ttr": pa.array([1, 2], pa.int8())},
-            {"utube": pa.array([1, None], pa.int16())},
-            {"utube": pa.array(["a", None]).dictionary_encode()},
-            {"utube": pa.array(["a", None], pa.large_string())},
-            {"data": pa.array(["1", "2"], pa.large_string())},
-            {"data": pa.array(["1", "2"]).dictionary_encode()},
-        ),
+        {"ttl": pa.array([1, 2], pa.decimal128(10, 2)), "ttr": pa.array([1, 2], pa.int8())},
+        {"utube": pa.array([1, None], pa.int16())},
+        {"utube": pa.array(["a", None]).dictionary_encode()},
+        {"utube": pa.array(["a", None], pa.large_string())},
+        {"data": pa.array(["1", "2"], pa.large_string())},
+        {"data": pa.array(["1", "2"]).dictionary_encode()},
     ],
     ids=["uint64", "decimal", "int16", "dictionary", "large", "large data", "dictionary data"],
 )
@@ -143,16 +141,15 @@ class Stream:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "given",
     [
-        *without_spark(
-            lambda table: table.to_batches()[0],
-            lambda table: table.to_reader(),
-            lambda table: table.to_pandas(),
-            lambda table: pa.concat_tables([table.slice(0, 1), table]).to_pandas().iloc[[1, 2, 3]],
-            Stream,
-        ),
+        lambda table: table.to_batches()[0],
+        lambda table: table.to_reader(),
+        lambda table: table.to_pandas(),
+        lambda table: pa.concat_tables([table.slice(0, 1), table]).to_pandas().iloc[[1, 2, 3]],
+        Stream,
         lambda table: pa.concat_tables([table.slice(0, 1), EMPTY, table.slice(1)]),
     ],
     ids=["batch", "reader", "pandas", "part of pandas", "stream", "chunks"],
@@ -165,34 +162,33 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
     assert data_of(all_tasks(fifo)) == [1, 2, 3]
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     ("type_name", "columns", "says"),
     [
         ("fifottl", {"pri": [-1, 1]}, "column pri='1 bad rows'"),
-        *without_spark(
-            ("fifottl", {"pri": [2**31, -(2**40)]}, "column pri='2 bad rows'"),
-            ("fifottl", {"pri": [1.0, 2.0]}, "column pri='double'"),
-            ("fifottl", {"pri": [True, False]}, "column pri='bool'"),
-            ("fifottl", {"ttl": [-1.0, None]}, "column ttl='1 bad rows'"),
-            ("fifottl", {"ttl": [float("inf"), 1.0]}, "column ttl='1 bad rows'"),
-            ("fifottl", {"ttl": ["1", "2"]}, "column ttl='string'"),
-            ("fifottl", {"ttr": [0.0, 1e-9]}, "column ttr='2 bad rows'"),
-            ("fifottl", {"delay": [float("nan"), 0.0]}, "column delay='1 bad rows'"),
-            ("fifottl", {"utube": ["a", "b"]}, "column='utube'"),
-            ("fifottl", {"priority": [1, 1]}, "column='priority'"),
-            ("utube", {"utube": [1.5, 1.0]}, "column utube='double'"),
-            ("utube", {"utube": [True, True]}, "column utube='bool'"),
-            ("fifo", {"pri": [1, 1]}, "column='pri'"),
-            ("fifo", {"data": [1, 2]}, "column data='int64'"),
-            ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
-            ("fifo", {"data": ["{", "1"]}, "column data='1 bad rows'"),
-            ("fifo", {"data": ["1], [2", "1"]}, "column data='1 bad rows'"),
-            ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
-            ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
-            ("fifo", {"data": ["NaN", "1"]}, "column data='1 bad rows'"),
-            ("fifo", {"data": ['"\\ud800"', "1"]}, "column data='1 bad rows'"),
-            ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
-        ),
+        ("fifottl", {"pri": [2**31, -(2**40)]}, "column pri='2 bad rows'"),
+        ("fifottl", {"pri": [1.0, 2.0]}, "column pri='double'"),
+        ("fifottl", {"pri": [True, False]}, "column pri='bool'"),
+        ("fifottl", {"ttl": [-1.0, None]}, "column ttl='1 bad rows'"),
+        ("fifottl", {"ttl": [float("inf"), 1.0]}, "column ttl='1 bad rows'"),
+        ("fifottl", {"ttl": ["1", "2"]}, "column ttl='string'"),
+        ("fifottl", {"ttr": [0.0, 1e-9]}, "column ttr='2 bad rows'"),
+        ("fifottl", {"delay": [float("nan"), 0.0]}, "column delay='1 bad rows'"),
+        ("fifottl", {"utube": ["a", "b"]}, "column='utube'"),
+        ("fifottl", {"priority": [1, 1]}, "column='priority'"),
+        ("utube", {"utube": [1.5, 1.0]}, "column utube='double'"),
+        ("utube", {"utube": [True, True]}, "column utube='bool'"),
+        ("fifo", {"pri": [1, 1]}, "column='pri'"),
+        ("fifo", {"data": [1, 2]}, "column data='int64'"),
+        ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ["{", "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ["1], [2", "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
+        ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
+        ("fifo", {"data": ["NaN", "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ['"\\ud800"', "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
     ],
     ids=str,
 )
@@ -248,7 +244,8 @@ def test_put_arrow_of_no_rows_adds_nothing_without_a_commit(
     assert versions() == before
 
 
-@pytest.mark.parametrize("type_name", ["fifo", *thorough("limfifottl")])
+@pytest.mark.without_spark
+@pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
 def test_put_arrow_with_a_key_that_was_used_adds_nothing(new_tube: NewTube, type_name: str) -> None:
     options = {"capacity": 5} if type_name == "limfifottl" else {}
     tube = new_tube(type_name, **options)
@@ -279,7 +276,8 @@ def test_put_arrow_into_a_tube_without_room_for_all_puts_none(new_tube: NewTube)
     assert data_of(all_tasks(tube)) == [3, 5, 6]
 
 
-@pytest.mark.parametrize("key", [None, *thorough("k")])
+@pytest.mark.without_spark
+@pytest.mark.parametrize("key", [None, "k"])
 def test_put_arrow_into_a_tube_that_was_dropped_says_so(
     new_tube: NewTube, other: Queue, key: str | None
 ) -> None:
@@ -351,16 +349,15 @@ def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) 
         assert batch.table["n"].to_pylist() == [None, 1]
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
         ({"n": pa.array([2**31], pa.int64())}, "column n='int64': .*; row 0: n must be INT "),
-        *without_spark(
-            ({"at": pa.array([0], pa.timestamp("us"))}, "column at='timestamp"),
-            ({"at": pa.array([1], pa.timestamp("ns", "UTC"))}, "column at='timestamp"),
-            ({"at": pa.array([2**60], pa.timestamp("us", "UTC"))}, "column at='1 bad rows'"),
-            ({"data": ["1"]}, "column='data'"),
-        ),
+        ({"at": pa.array([0], pa.timestamp("us"))}, "column at='timestamp"),
+        ({"at": pa.array([1], pa.timestamp("ns", "UTC"))}, "column at='timestamp"),
+        ({"at": pa.array([2**60], pa.timestamp("us", "UTC"))}, "column at='1 bad rows'"),
+        ({"data": ["1"]}, "column='data'"),
     ],
     ids=["wide", "local", "finer", "far", "unknown"],
 )
@@ -443,7 +440,7 @@ def ids(table: pa.Table) -> list[int]:
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     tube.put_arrow(texts(*map(str, range(8))))

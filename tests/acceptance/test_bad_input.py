@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pytest
 
 from tests.acceptance.support import take
+from tests.thorough import thorough
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
@@ -264,14 +265,16 @@ def test_put_many_of_what_is_no_iterable_is_refused(
     ("type_name", "row"),
     [
         ("fifottl", "'1' AS data, -1 AS pri"),
-        ("fifottl", "'1' AS data, 2147483648L AS pri"),
-        ("fifottl", "'1' AS data, -1.0D AS ttl"),
-        ("fifottl", "'1' AS data, 0.0D AS ttr"),
-        ("fifottl", "'1' AS data, double('NaN') AS delay"),
-        ("fifottl", "'1' AS data, double('Infinity') AS ttl"),
-        ("fifottl", "'1' AS data, 'a' AS utube"),
         ("fifottl", "'1' AS data, 1 AS priority"),
-        ("fifo", "'1' AS data, 1 AS pri"),
+        *thorough(
+            ("fifottl", "'1' AS data, 2147483648L AS pri"),
+            ("fifottl", "'1' AS data, -1.0D AS ttl"),
+            ("fifottl", "'1' AS data, 0.0D AS ttr"),
+            ("fifottl", "'1' AS data, double('NaN') AS delay"),
+            ("fifottl", "'1' AS data, double('Infinity') AS ttl"),
+            ("fifottl", "'1' AS data, 'a' AS utube"),
+            ("fifo", "'1' AS data, 1 AS pri"),
+        ),
         ("fifo", "1 AS pri"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.concurrency.s3_store import served
 from tests.programs import ROOT, environment
 from tubeq_spark.programs import how_to_install
 
@@ -62,15 +63,18 @@ PARTS = {
     "processes",
     "start",
     "peers",
+    "stores",
 }
 LIBRARIES = {"tubeq_spark", "python", "deltalake", "pyarrow"}
 SIZES = ("--quick", f"--n={ROUNDS}", "--batches=2,10000", "--commits=3", "--most-tasks=500")
 
 
-def run_benchmark(*options: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run_benchmark(
+    *options: str, python: tuple[str, ...] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *python, str(ROOT / "jobs" / "benchmark.py"), *options],
-        env=environment(),
+        env=environment() | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -235,6 +239,43 @@ def test_peers_without_a_server_yield_rows_of_all_that_is_here_and_say_what_is_s
     for word in (*LOADS, "tasks a commit", 'durability="commit": no commit is lost'):
         assert word in result.stdout
     assert list((tmp_path / "tables").rglob("*.sqlite*")) == []
+
+
+def test_stores_without_a_server_say_what_is_skipped(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    nothing = {"PATH": str(tmp_path)}
+
+    result = run_benchmark(
+        "--quick", "--engine=native", "--only=stores", f"--json={found}", **nothing
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "there is no versitygw on the PATH" in result.stdout
+    assert json.loads(found.read_text())["stores"]["calls"] == []
+
+
+@pytest.mark.thorough
+def test_stores_with_a_server_yield_rows_of_each_call_and_of_workers(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+
+    with served() as store:
+        address = {"TUBEQ_BENCH_S3": store.url, "TUBEQ_BENCH_BUCKET": "bucket"}
+        result = run_benchmark(
+            "--quick", "--engine=native", "--only=stores", f"--json={found}", **address
+        )
+
+    assert result.returncode == 0, result.stderr
+    stores = json.loads(found.read_text())["stores"]
+    calls = {one["call"]: one for one in stores["calls"]}
+    assert len(calls) == 3 + 1 + 3 + 3
+    assert all(0 < one["in_sequence"] <= one["requests"] for one in calls.values())
+    assert [(one["how"], one["processes"]) for one in stores["together"]] == [
+        ("take and ack", 1),
+        ("take and ack", 4),
+        ("exchange of 20", 1),
+        ("exchange of 20", 4),
+        ("64 threads, take and ack", 1),
+    ]
 
 
 def is_beside(target: str) -> bool:

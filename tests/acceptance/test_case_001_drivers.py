@@ -29,6 +29,7 @@ SAMPLE = Driver(
 )
 
 
+@pytest.mark.without_spark
 def test_registered_driver_is_there_and_cannot_be_overridden(
     queue: Queue, session: Session
 ) -> None:
@@ -79,6 +80,7 @@ def test_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_is(
     assert take(later[tube.name]).data == "a"
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "driver",
     [

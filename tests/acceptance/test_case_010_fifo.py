@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
 
 
+@pytest.mark.without_spark
 def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
     """Case 010-1."""
     assert fifo.type == "fifo"
@@ -41,6 +42,7 @@ def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, qu
     assert data_of(fifo.tasks_by_state("!")) == ["stat_2"]
 
 
+@pytest.mark.without_spark
 def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
     """Case 010-3."""
     assert fifo.put([123]) is not None
@@ -140,7 +142,7 @@ def test_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None
         queue.create_tube(fifo.name, "fifo")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue: Queue) -> None:
     """Case 010-10."""
     with session() as owner:
@@ -153,7 +155,7 @@ def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue
         queue.tube("passing")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
     """Case 010-11."""
     ids = ids_of(fifo.put_many([1, 2, 3]))
@@ -173,7 +175,7 @@ def test_if_not_exists_with_other_options_gives_the_existing_tube(fifo: Tube, qu
     assert again.options == fifo.options
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
     """Case 010-13."""
     fifo = new_tube("fifo")

@@ -22,6 +22,7 @@ from tests.acceptance.support import (
 )
 from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
+from tubeq_spark.storage.location import TAKEN_UTUBES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,26 @@ if TYPE_CHECKING:
 
 KINDS = (("utube", "default"), ("utubettl", "ready_buffer"))
 BOTH = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("utube")])
+
+
+@pytest.mark.without_spark
+@BOTH
+@pytest.mark.parametrize("verb", ["ack", "release", "bury", "delete"])
+def test_verb_when_it_ends_the_only_lease_of_a_subqueue_removes_its_lock(
+    shared_tube: SharedTube,
+    versions: Callable[[], dict[str, int]],
+    type_name: str,
+    verb: str,
+) -> None:
+    tube = shared_tube(type_name)
+    tube.put("x", utube=1)
+    task = take(tube)
+    before = versions()
+
+    getattr(tube, verb)(task.task_id)
+
+    changed = {table for table, version in versions().items() if version != before[table]}
+    assert changed == {tube.name, TAKEN_UTUBES}
 
 
 @pytest.mark.parametrize(("type_name", "mode"), [*without_spark(KINDS[0]), KINDS[1]])
@@ -81,7 +102,7 @@ def test_subqueue_with_a_taken_task_is_busy_until_its_ack(
     assert take(tube).data == 345
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_end_of_the_ttr_readies_the_task(shared_tube: SharedTube, clock: ManualClock) -> None:
     """Case 040-4."""
     tube = shared_tube("utubettl")
@@ -100,19 +121,17 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     ("end", "type_name", "then"),
     [
         ("ack", "utube", "second"),
         # Whoever waits looks again after each of them alike.
-        *without_spark(
-            ("release", "utubettl", "first"),
-            ("bury", "utube", "second"),
-            ("bury", "utubettl", "second"),
-            ("delayed_release", "utubettl", "second"),
-            ("delete", "utubettl", "second"),
-        ),
+        ("release", "utubettl", "first"),
+        ("bury", "utube", "second"),
+        ("bury", "utubettl", "second"),
+        ("delayed_release", "utubettl", "second"),
+        ("delete", "utubettl", "second"),
     ],
 )
 def test_waiting_take_gets_what_the_end_of_the_first_frees(
@@ -148,7 +167,7 @@ def test_option_of_timed_types_is_refused_by_a_utube(shared_tube: SharedTube) ->
         shared_tube("utube").put(1, ttr=60)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
     """Case 040-8."""
     tube = shared_tube("utubettl")
@@ -298,7 +317,7 @@ def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared_tube: Shar
     assert data_of(tube.exchange(ack=[first.task_id], take=1)) == ["b"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_kick_gives_back_the_oldest_of_each_subqueue_first(
     shared_tube: SharedTube, queue: Queue
 ) -> None:
@@ -325,7 +344,7 @@ def test_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
     assert (released.next_event - released.created).total_seconds() == 100
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_truncate_with_a_taken_task_leaves_its_subqueue_free(
     shared_tube: SharedTube, other: Queue
 ) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_by_five_waiting_consumers_gives_each_a_task_of_its_own(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:

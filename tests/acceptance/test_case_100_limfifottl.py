@@ -30,6 +30,7 @@ def three(engine: Engine, queue: Queue, limited: Tube) -> Tube:
     return limited
 
 
+@pytest.mark.without_spark
 def test_create_tube_gives_name_type_and_capacity(three: Tube, queue: Queue) -> None:
     """Case 100-1."""
     assert queue[three.name].type == "limfifottl"
@@ -96,7 +97,7 @@ def test_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
     assert calls(queue, tube)["put"] == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_taken_buried_and_delayed_tasks_occupy_capacity(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -116,6 +117,7 @@ def test_taken_buried_and_delayed_tasks_occupy_capacity(
     assert tube.put(7) is None
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, True])
 def test_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: object) -> None:
     """Case X-H3."""
@@ -173,7 +175,7 @@ def test_put_df_with_a_key_older_than_it_is_remembered_adds_its_rows_again(
     assert three.put_df(one, key="old").count == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_truncate_of_a_full_tube_makes_room_for_all_it_may_hold(three: Tube) -> None:
     three.put_many([1, 2, 3])
     three.truncate()
@@ -181,7 +183,7 @@ def test_truncate_of_a_full_tube_makes_room_for_all_it_may_hold(three: Tube) -> 
     assert three.put(7) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_on_a_limited_tube_that_another_session_dropped_is_refused(
     new_tube: NewTube, other: Queue
 ) -> None:

@@ -29,7 +29,7 @@ def test_drop_after_the_consumer_closed_is_not_refused(
     assert fifottl.name not in queue
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_close_while_its_own_take_waits_does_not_take_what_it_releases(
     engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize("session_uuid", ["just-for-fun", "", "1234"])
 def test_identify_with_a_malformed_uuid_is_refused(queue: Queue, session_uuid: str) -> None:
     """Case 180-1."""
@@ -42,7 +43,7 @@ def test_ack_by_another_member_of_a_shared_session_works(fifo: Tube, session: Se
     assert (done.task_id, done.state) == (task.task_id, "-")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_join_within_the_ttr_of_a_silent_session_allows_ack(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:

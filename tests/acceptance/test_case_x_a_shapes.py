@@ -36,7 +36,7 @@ def test_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ids_grow_and_are_never_used_again(tube: Tube) -> None:
     """Case X-A2."""
     first = tube.put("deleted")

@@ -145,7 +145,7 @@ def test_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
     assert swept.report["expired"] == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ttl_that_has_passed_before_a_truncate_is_counted(
     queue: Queue, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -231,7 +231,7 @@ def test_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
     assert fifo.on_task_change(None) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_statistics_have_all_keys_and_begin_anew_after_drop(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-C10."""
     tube = fresh_tube

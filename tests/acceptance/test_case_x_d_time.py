@@ -89,7 +89,7 @@ def test_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
         fifottl.put("x", delay=-1)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_taken_task_outlives_its_ttl_until_its_ttr(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -201,7 +201,7 @@ def test_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) ->
     assert fifo.peek(task.task_id).state == "t"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_buried_task_expires_and_a_kicked_one_forgets_its_delay(
     fifottl: Tube, clock: ManualClock
 ) -> None:
@@ -240,7 +240,7 @@ def test_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
     assert fifottl.ack(task.task_id).state == "-"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
     """Case X-D11."""
     for ttl in (15_768_000_000_000_000.0, 1e300, 10**400):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_foreign_session_may_bury_and_delete_but_nothing_else(fifottl: Tube, other: Queue) -> None:
     """Case X-G1."""
     ids = ids_of(fifottl.put_many(["buried", "deleted", "kept"]))
@@ -71,7 +71,7 @@ def test_verbs_after_close_are_refused(session: Session, fifo: Tube) -> None:
         closed.create_tube("late", "fifo")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_session_with_two_members_ends_with_the_last(fifo: Tube, session: Session) -> None:
     """Case X-G3."""
     first = session()
@@ -90,7 +90,7 @@ def test_session_with_two_members_ends_with_the_last(fifo: Tube, session: Sessio
         session().identify(shared)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_identify_with_another_uuid_leaves_the_old_session(fifo: Tube, session: Session) -> None:
     """Case X-G4."""
     mover, joined = session(), session()
@@ -131,7 +131,7 @@ def test_tasks_of_a_dead_session_are_ready_at_once_in_their_place_in_the_order(
         silent[fifottl.name].ack(first)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_dead_session_loses_its_tasks_for_good_and_starts_anew(
     new_tube: NewTube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:
@@ -154,7 +154,7 @@ def test_dead_session_loses_its_tasks_for_good_and_starts_anew(
     assert silent[fifo.name].ack(again.task_id).state == "-"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_that_finds_nothing_looks_for_dead_sessions(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:

@@ -1,4 +1,4 @@
-"""README and the pages of `docs` show what was run: each example, from the top of its page on, twice."""
+"""README and the pages of `docs` show what was run: each example, from the top of its page on."""
 
 from __future__ import annotations
 
@@ -34,17 +34,23 @@ RUN = [
     for name in PAGES
     if any(e.kind in ("python", "console") and e.reason is None for e in examples(name))
 ]
+#: Followed once more in the same place, as somebody does who has begun with them.
+AGAIN = {"README.md", "docs/start/install.md", "docs/start/status-table.md"}
+#: What an example needs a Spark session for: its name, or a program that starts one.
+_OF_SPARK = re.compile(r"\bspark\b|\bjobs/|tubeq (consume|enqueue)")
 
 
 class Reader:
     """Does what a page says, in one folder and with one set of names."""
 
     def __init__(
-        self, spark: SparkSession, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+        self, spark: SparkSession | None, capsys: Capture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.spark = spark
         self.capsys, self.monkeypatch = capsys, monkeypatch
-        self.names: dict[str, object] = {"spark": spark, "__name__": "page"}
+        self.names: dict[str, object] = {"__name__": "page"}
+        if spark is not None:
+            self.names["spark"] = spark
         self.before = self.tables()
 
     def follow(self, name: str, example: Example) -> None:
@@ -70,7 +76,7 @@ class Reader:
             self.monkeypatch.setenv(name, value)
             return ""
         if program == "tubeq":
-            outside = Outside(open_spark=lambda _remote: self.spark)
+            outside = Outside(open_spark=lambda _remote: self.require_spark())
             found = CliRunner().invoke(app, arguments, obj=outside, prog_name="tubeq")
             assert found.exit_code == 0, found.output
             return found.stdout
@@ -94,8 +100,15 @@ class Reader:
         )
         return done.stdout
 
+    def require_spark(self) -> SparkSession:
+        """The session; a page that is followed without one starts none."""
+        assert self.spark is not None, "a page that names no Spark needs it"
+        return self.spark
+
     def tables(self) -> set[tuple[str, str]]:
         """The tables and views that a session has without saying where."""
+        if self.spark is None:
+            return set()
         rows = self.spark.sql("SHOW TABLES").collect()
         return {("VIEW" if row.isTemporary else "TABLE", row.tableName) for row in rows}
 
@@ -105,6 +118,7 @@ class Reader:
             if isinstance(value, Queue):
                 value.close()
         for kind, name in self.tables() - self.before:
+            assert self.spark is not None
             self.spark.sql(f"DROP {kind} {name}")
 
 
@@ -117,15 +131,21 @@ def require(where: str, told: str, printed: str) -> None:
 
 @pytest.fixture
 def reader(
-    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    name: str,
     tmp_path: Path,
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Reader]:
-    """Somebody who follows a page, and has set nothing: also not the engine, as other tests have."""
+    """Somebody who follows a page, and has set nothing: also not the engine, as other tests have.
+
+    There is a Spark session for pages that need one; the others are for those who have none.
+    """
+    needs_spark = any(_OF_SPARK.search(each.text) for each in examples(name) if not each.reason)
+    spark = request.getfixturevalue("spark") if needs_spark else None
     names = ("TUBEQ_CONFIG", "TUBEQ_ENGINE", "TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_SESSION")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
+    for variable in names:
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     reader = Reader(spark, capsys, monkeypatch)
@@ -134,7 +154,8 @@ def reader(
 
 
 @pytest.mark.parametrize(
-    ("name", "times"), [("README.md", 1), *thorough(*((name, 2) for name in RUN))]
+    ("name", "times"),
+    [("README.md", 1), *thorough(*((name, 2 if name in AGAIN else 1) for name in RUN))],
 )
 def test_page_when_followed_from_top_to_bottom_again_and_again_prints_what_it_says(
     name: str, times: int, reader: Reader

@@ -533,6 +533,7 @@ def test_lease_when_a_backoff_was_altered_ends_by_the_new_one(
     assert tube.peek(task.task_id).state == "r"
 
 
+@pytest.mark.thorough
 def test_lease_when_it_ended_lets_the_tasks_behind_it_pass(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

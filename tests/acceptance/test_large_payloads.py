@@ -45,6 +45,7 @@ def is_refused(put: Callable[[], object], named: str, size: int) -> None:
         put()
 
 
+@pytest.mark.without_spark
 def test_payload_when_larger_than_allowed_is_refused_and_nothing_written(
     small: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -62,6 +63,7 @@ def test_payload_when_larger_than_allowed_is_refused_and_nothing_written(
     assert tube.put_arrow(pa.table({"data": [f'"{FITS}"']})).count == 1
 
 
+@pytest.mark.without_spark
 def test_typed_payload_when_larger_than_allowed_is_refused(small: Queue) -> None:
     tube = small.create_tube("large_typed", "fifo", if_not_exists=True, schema=SCHEMA)
     kind = {"headers": pa.map_(pa.string(), pa.int64()), "at": pa.struct([("n", pa.int32())])}
@@ -80,6 +82,7 @@ def test_typed_payload_when_larger_than_allowed_is_refused(small: Queue) -> None
     assert tube.put_arrow(table(TYPED)).count == 1
 
 
+@pytest.mark.without_spark
 def test_data_of_done_when_larger_than_allowed_is_refused(small: Queue) -> None:
     queue = Queue15(small)
     small.create_tube("large_done", "fifottl", if_not_exists=True)

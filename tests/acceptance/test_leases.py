@@ -25,7 +25,7 @@ def pass_time(clock: ManualClock, alive: Queue, seconds: float = 3 * TTR) -> Non
         alive._context.session.beat_if_needed()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_late_in_a_lease_renews_it(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -104,7 +104,7 @@ def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_b
     assert mine[tube.name].ack(task.task_id).data == "a"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_batch_whose_first_lease_has_ended_gives_the_others_back(
     queue: Queue, clock: ManualClock, new_tube: NewTube
 ) -> None:

@@ -28,6 +28,13 @@ TTR = 60.0
 LOCKS = "_tubeq_taken_utubes"
 
 
+def filled(new_tube: NewTube, letters: str, **options: Any) -> Tube:
+    """A new tube with tasks of one sub-queue."""
+    tube = new_tube("utubettl", **options)
+    tube.put_many(list(letters), utube="u")
+    return tube
+
+
 def locks(tube: Tube) -> int:
     """How many sub-queues are locked."""
     return len(tube._ctx.utube_locks.all())
@@ -59,8 +66,7 @@ def test_take_when_n_tasks_of_a_subqueue_are_taken_finds_none_of_it(
 
 
 def test_take_when_a_task_of_n_is_done_begins_the_next_in_order(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl", parallel=2)
-    tube.put_many(list("abcd"), utube="u")
+    tube = filled(new_tube, "abcd", parallel=2)
     first, second = one_by_one(tube, 2)
 
     tube.ack(second.task_id)
@@ -70,8 +76,7 @@ def test_take_when_a_task_of_n_is_done_begins_the_next_in_order(new_tube: NewTub
 
 
 def test_take_when_a_task_goes_back_begins_it_next(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl", parallel=2)
-    tube.put_many(list("abcd"), utube="u")
+    tube = filled(new_tube, "abcd", parallel=2)
     first, _ = one_by_one(tube, 2)
 
     tube.release(first.task_id)
@@ -93,8 +98,7 @@ def test_take_when_a_lease_of_n_ends_begins_its_task_next(
 
 @pytest.mark.parametrize("verb", ["take_many", "take_arrow"])
 def test_take_of_several_when_less_is_free_is_cut_to_it(new_tube: NewTube, verb: str) -> None:
-    tube = new_tube("utubettl", parallel=3)
-    tube.put_many(list("abcde"), utube="u")
+    tube = filled(new_tube, "abcde", parallel=3)
     tube.put_many(list("xyz"), utube="v")
     held = take(tube)
 
@@ -108,16 +112,14 @@ def test_take_of_several_when_less_is_free_is_cut_to_it(new_tube: NewTube, verb:
 
 
 def test_take_many_when_per_utube_is_one_gives_one_of_each(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl", parallel=3)
-    tube.put_many(list("abc"), utube="u")
+    tube = filled(new_tube, "abc", parallel=3)
     tube.put_many(list("xy"), utube="v")
 
     assert [data_of(tube.take_many(9)) for _ in range(4)] == [["a", "x"], ["b", "y"], ["c"], []]
 
 
 def test_exchange_in_a_tube_with_parallel_counts_what_it_acks_as_free(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl", parallel=2)
-    tube.put_many(list("abcde"), utube="u")
+    tube = filled(new_tube, "abcde", parallel=2)
     first, _ = one_by_one(tube, 2)
 
     taken = tube.exchange(ack=[first.task_id], take=2, per_utube=2)
@@ -128,8 +130,7 @@ def test_exchange_in_a_tube_with_parallel_counts_what_it_acks_as_free(new_tube: 
 
 
 def test_ack_of_a_batch_in_a_tube_with_parallel_makes_room(new_tube: NewTube) -> None:
-    tube = new_tube("utubettl", parallel=2)
-    tube.put_many(list("abcd"), utube="u")
+    tube = filled(new_tube, "abcd", parallel=2)
     batch = tube.take_arrow(2, per_utube=2)
 
     batch.ack()
@@ -140,8 +141,7 @@ def test_ack_of_a_batch_in_a_tube_with_parallel_makes_room(new_tube: NewTube) ->
 def test_take_in_a_tube_with_parallel_commits_thrice_and_its_ack_once(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:
-    tube = new_tube("utubettl", parallel=2)
-    tube.put_many(list("abcd"), utube="u")
+    tube = filled(new_tube, "abcd", parallel=2)
     one_by_one(tube, 1)
     before = versions()
 
@@ -157,30 +157,25 @@ def test_take_in_a_tube_with_parallel_commits_thrice_and_its_ack_once(
     assert locks(tube) == 0
 
 
-def test_takes_of_threads_in_a_tube_with_parallel_share_a_subqueue(
-    new_live_tube: NewTube, in_background: InBackground
+@pytest.mark.parametrize(
+    ("type_name", "options"),
+    [
+        ("utubettl", {"parallel": 3}),
+        ("utubettl", {"rate": Rate(3, 1_000), "parallel": 5}),
+        ("fifo", {"most_taken": 3}),
+    ],
+    ids=["parallel", "rate", "most_taken"],
+)
+def test_takes_of_threads_in_a_tube_with_a_limit_share_the_room(
+    new_live_tube: NewTube, in_background: InBackground, type_name: str, options: dict[str, Any]
 ) -> None:
-    tube = new_live_tube("utubettl", parallel=3)
-    tube.put_many(list("abcde"), utube="u")
+    tube = new_live_tube(type_name, **options)
+    tube.put_many(list("abcdef"), **({"utube": "u"} if "parallel" in options else {}))
 
     waiting = [in_background(tube.take, timeout=0) for _ in range(8)]
     found = [future.result(timeout=60) for future in waiting]
 
     assert sorted(task.data for task in found if task is not None) == ["a", "b", "c"]
-
-
-def test_sweep_of_a_tube_with_parallel_leaves_what_is_taken(
-    queue: Queue, new_tube: NewTube
-) -> None:
-    tube = new_tube("utubettl", parallel=2)
-    tube.put_many(list("abc"), utube="u")
-    taken = one_by_one(tube, 2)
-
-    queue.sweep()
-
-    assert taken_in_turn(tube, 1) == "."
-    tube.ack_many(ids_of(taken))
-    assert taken_in_turn(tube, 1) == "c"
 
 
 # -- alter(parallel=) -------------------------------------------------------------------------------
@@ -189,9 +184,8 @@ def test_sweep_of_a_tube_with_parallel_leaves_what_is_taken(
 def test_alter_when_parallel_grows_lets_more_begin_beside_what_is_taken(
     new_tube: NewTube, other: Queue
 ) -> None:
-    tube = new_tube("utubettl")
+    tube = filled(new_tube, "abcdef")
     theirs = seen_by(other, tube)
-    tube.put_many(list("abcdef"), utube="u")
     held = take(theirs)
 
     tube.alter(parallel=3)
@@ -206,9 +200,8 @@ def test_alter_when_parallel_grows_lets_more_begin_beside_what_is_taken(
 def test_ack_when_parallel_has_grown_since_the_take_frees_its_lock(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl")
+    tube = filled(new_tube, "abc")
     theirs = seen_by(other, tube)
-    tube.put_many(list("abc"), utube="u")
     held = take(theirs)
     tube.alter(parallel=2)
     clock.advance(SEEN)
@@ -223,8 +216,7 @@ def test_ack_when_parallel_has_grown_since_the_take_frees_its_lock(
 def test_take_when_parallel_has_grown_for_long_leaves_no_lock(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl")
-    tube.put_many(list("abcd"), utube="u")
+    tube = filled(new_tube, "abcd")
     tube.alter(parallel=2)
     held = take(tube)
     assert locks(tube) == 1
@@ -241,9 +233,8 @@ def test_take_when_parallel_has_grown_for_long_leaves_no_lock(
 def test_alter_when_parallel_shrinks_to_one_waits_for_all_that_is_taken(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", parallel=3)
+    tube = filled(new_tube, "abcdef", parallel=3)
     theirs = seen_by(other, tube)
-    tube.put_many(list("abcdef"), utube="u")
     held = one_by_one(tube, 2)
 
     tube.alter(parallel=1)
@@ -263,9 +254,8 @@ def test_alter_when_parallel_shrinks_to_one_waits_for_all_that_is_taken(
 def test_exchange_when_its_lock_was_replaced_by_a_take_that_has_seen_more_acks_and_takes(
     new_tube: NewTube, other: Queue
 ) -> None:
-    tube = new_tube("utubettl")
+    tube = filled(new_tube, "abcdef")
     theirs = seen_by(other, tube)
-    tube.put_many(list("abcdef"), utube="u")
     held = take(theirs)
     tube.alter(parallel=2)
     assert taken_in_turn(tube, 2) == "b."
@@ -290,9 +280,8 @@ def test_alter_when_parallel_grows_by_more_than_one_counts_from_then_on(new_tube
 def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
     new_tube: NewTube, other: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tube = new_tube("utubettl", parallel=2, max_attempts=1)
+    tube = filled(new_tube, "abc", parallel=2, max_attempts=1)
     theirs = seen_by(other, tube)
-    tube.put_many(list("abc"), utube="u")
     assert taken_in_turn(tube, 1) == "a"
     submit = theirs._together.group.submit
     slept: list[Any] = []
@@ -339,8 +328,7 @@ def test_take_when_a_rate_is_used_up_finds_none_until_its_oldest_lease_is_old_en
 def test_take_with_rate_and_parallel_one_also_waits_for_the_ack(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(2, 10))
-    tube.put_many(list("abc"), utube="u")
+    tube = filled(new_tube, "abc", rate=Rate(2, 10))
 
     held = take(tube)
     assert taken_in_turn(tube, 1) == "."
@@ -353,8 +341,7 @@ def test_take_with_rate_and_parallel_one_also_waits_for_the_ack(
 
 
 def test_take_with_rate_and_parallel_keeps_both(new_tube: NewTube, clock: ManualClock) -> None:
-    tube = new_tube("utubettl", rate=Rate(3, 10), parallel=2)
-    tube.put_many(list("abcdefg"), utube="u")
+    tube = filled(new_tube, "abcdefg", rate=Rate(3, 10), parallel=2)
 
     first = one_by_one(tube, 2)
     assert taken_in_turn(tube, 1) == "."
@@ -368,8 +355,7 @@ def test_take_with_rate_and_parallel_keeps_both(new_tube: NewTube, clock: Manual
 def test_take_of_several_when_less_is_left_of_the_rate_is_cut_to_it(
     new_tube: NewTube, clock: ManualClock, verb: str
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(3, 10))
-    tube.put_many(list("abcdef"), utube="u")
+    tube = filled(new_tube, "abcdef", rate=Rate(3, 10))
     tube.put_many(list("xy"), utube="v")
     tube.ack(take(tube).task_id)
     clock.advance(5)
@@ -385,8 +371,7 @@ def test_take_of_several_when_less_is_left_of_the_rate_is_cut_to_it(
 def test_exchange_in_a_tube_with_rate_waits_for_the_moment(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(1, 10))
-    tube.put_many(list("abc"), utube="u")
+    tube = filled(new_tube, "abc", rate=Rate(1, 10))
     held = take(tube)
 
     assert tube.exchange(ack=[held.task_id], take=1, timeout=0) == []
@@ -400,8 +385,7 @@ def test_exchange_in_a_tube_with_rate_waits_for_the_moment(
 def test_leases_with_rate_begin_at_the_moments_that_are_kept(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(2, 10))
-    tube.put_many(list("abc"), utube="u")
+    tube = filled(new_tube, "abc", rate=Rate(2, 10))
     begun = []
     for _ in range(3):
         task = take(tube)
@@ -434,8 +418,7 @@ def test_take_that_waits_when_a_rate_is_used_up_looks_at_the_moment_of_the_next_
 def test_take_in_a_tube_with_rate_commits_as_often_as_without(
     new_tube: NewTube, clock: ManualClock, versions: Callable[[], dict[str, int]]
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(2, 1))
-    tube.put_many(list("abcdef"), utube="u")
+    tube = filled(new_tube, "abcdef", rate=Rate(2, 1))
     tube.ack(take(tube).task_id)
     before = versions()
 
@@ -455,8 +438,7 @@ def test_take_in_a_tube_with_rate_commits_as_often_as_without(
 def test_rate_when_the_clock_of_another_host_is_ahead_counts_its_lease_as_now(
     new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(1, 10))
-    tube.put_many(list("abc"), utube="u")
+    tube = filled(new_tube, "abc", rate=Rate(1, 10))
     tube.ack(take(tube).task_id)
     begin_ahead(tube, 100)
 
@@ -480,8 +462,7 @@ def begin_ahead(tube: Tube, seconds: float) -> None:
 def test_sweep_when_a_moment_lies_far_ahead_counts_it_as_now(
     queue: Queue, new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(1, 10))
-    tube.put_many(list("abc"), utube="u")
+    tube = filled(new_tube, "abc", rate=Rate(1, 10))
     tube.ack(take(tube).task_id)
     begin_ahead(tube, 365 * 86_400)
 
@@ -499,8 +480,7 @@ def test_sweep_when_a_moment_lies_ahead_within_the_skew_leaves_it(
     session: Session, new_tube: NewTube
 ) -> None:
     sweeper = session(config=QueueConfig(clock_skew=30))
-    tube = new_tube("utubettl", rate=Rate(1, 10))
-    tube.put_many(list("ab"), utube="u")
+    tube = filled(new_tube, "ab", rate=Rate(1, 10))
     tube.ack(take(tube).task_id)
     begin_ahead(tube, 30)
     before = tube._ctx.utube_history.all()
@@ -513,8 +493,7 @@ def test_sweep_when_a_moment_lies_ahead_within_the_skew_leaves_it(
 def test_sweep_when_its_moment_lies_ahead_keeps_moments_that_count(
     queue: Queue, new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", rate=Rate(1, 3_600))
-    tube.put_many(list("ab"), utube="u")
+    tube = filled(new_tube, "ab", rate=Rate(1, 3_600))
     tube.ack(take(tube).task_id)
 
     queue.sweep(now=clock.now() + timedelta(hours=2))
@@ -547,9 +526,8 @@ def test_sweep_when_a_rate_is_not_used_any_more_forgets_its_moments(
 def test_take_when_it_does_not_know_of_a_greater_rate_keeps_the_moments_that_count(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", parallel=50, rate=Rate(1, 1))
+    tube = filled(new_tube, "abcdefghijkl", parallel=50, rate=Rate(1, 1))
     theirs = seen_by(other, tube)
-    tube.put_many(list("abcdefghijkl"), utube="u")
     tube.alter(rate=Rate(5, 3_600))
     assert len(tube.take_many(9, per_utube=9)) == 5
 
@@ -562,9 +540,8 @@ def test_take_when_it_does_not_know_of_a_greater_rate_keeps_the_moments_that_cou
 def test_alter_when_a_rate_changes_holds_for_the_next_lease(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:
-    tube = new_tube("utubettl", parallel=9)
+    tube = filled(new_tube, "abcdefghi", parallel=9)
     theirs = seen_by(other, tube)
-    tube.put_many(list("abcdefghi"), utube="u")
     tube.alter(rate=Rate(1, 10))
 
     assert taken_in_turn(tube, 2) == "a."
@@ -578,18 +555,6 @@ def test_alter_when_a_rate_changes_holds_for_the_next_lease(
     assert taken_in_turn(tube, 3) == "ef."
     tube.alter(rate=None)
     assert taken_in_turn(tube, 2) == "gh"
-
-
-def test_takes_of_threads_in_a_tube_with_rate_share_it(
-    new_live_tube: NewTube, in_background: InBackground
-) -> None:
-    tube = new_live_tube("utubettl", rate=Rate(3, 1_000), parallel=5)
-    tube.put_many(list("abcde"), utube="u")
-
-    waiting = [in_background(tube.take, timeout=0) for _ in range(8)]
-    found = [future.result(timeout=60) for future in waiting]
-
-    assert sorted(task.data for task in found if task is not None) == ["a", "b", "c"]
 
 
 # -- most_taken -----------------------------------------------------------------------------------
@@ -735,18 +700,6 @@ def test_take_that_waits_in_a_tube_with_most_taken_takes_after_an_ack(
     tube.ack(held.task_id)
 
     assert data_of([waiting.result(timeout=60)]) == ["b"]
-
-
-def test_takes_of_threads_in_a_tube_with_most_taken_share_the_room(
-    new_live_tube: NewTube, in_background: InBackground
-) -> None:
-    tube = new_live_tube("fifo", most_taken=3)
-    tube.put_many(list("abcdef"))
-
-    waiting = [in_background(tube.take, timeout=0) for _ in range(8)]
-    found = [future.result(timeout=60) for future in waiting]
-
-    assert sorted(task.data for task in found if task is not None) == ["a", "b", "c"]
 
 
 def test_alter_when_most_taken_changes_holds_for_the_next_take(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import FOR_EVER
+from tests.thorough import without_spark
 from tubeq_spark import QueueStateError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def infos(queue: Queue, session: uuid.UUID) -> list[SessionInfo]:
     return [info for info in queue.sessions() if info.uuid == session]
 
 
+@pytest.mark.thorough
 def test_session_when_it_holds_tasks_is_told_with_its_process_and_what_it_holds(
     queue: Queue, new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:
@@ -47,6 +49,7 @@ def test_session_when_it_holds_tasks_is_told_with_its_process_and_what_it_holds(
     assert infos(queue, worker.session_uuid) == []
 
 
+@pytest.mark.without_spark
 def test_session_when_it_is_shared_is_told_once_for_each_queue_object(
     queue: Queue, new_tube: NewTube, session: Session
 ) -> None:
@@ -64,6 +67,7 @@ def test_session_when_it_is_shared_is_told_once_for_each_queue_object(
     assert len(infos(queue, first.session_uuid)) == 1
 
 
+@pytest.mark.without_spark
 def test_session_when_its_process_has_died_is_told_until_its_tasks_are_given_back(
     queue: Queue, new_tube: NewTube, session: Session, clock: ManualClock
 ) -> None:
@@ -86,7 +90,10 @@ def test_session_when_its_process_has_died_is_told_until_its_tasks_are_given_bac
     assert infos(queue, worker.session_uuid) == []
 
 
-@pytest.mark.parametrize("member", ["8f0f7d0c-7f57-4e6e-8f3e-000000000000", "x 1 y z", ""])
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "member", ["8f0f7d0c-7f57-4e6e-8f3e-000000000000", *without_spark("x 1 y z", "")]
+)
 def test_session_when_an_earlier_version_wrote_it_is_told_without_its_process(
     member: str, queue: Queue, session: Session
 ) -> None:
@@ -104,6 +111,7 @@ def test_session_when_an_earlier_version_wrote_it_is_told_without_its_process(
     )
 
 
+@pytest.mark.without_spark
 def test_sessions_when_the_queue_is_closed_are_refused(
     engine: Engine, shared_location: str, clock: ManualClock
 ) -> None:

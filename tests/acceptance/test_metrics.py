@@ -132,7 +132,7 @@ def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
         queue.health(files=0)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     engine: Engine, shared_location: str, clock: ManualClock, queue: Queue
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from tests.acceptance.support import data_of, ids_of
 from tests.concurrency.support import rows_of
-from tests.thorough import without_spark
 from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.model.times import to_us
 
@@ -74,8 +73,8 @@ def refuse(tube: Tube, task_id: int) -> None:
         tube.ack(task_id)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("kind", "verb"), [*CASES[:2], *without_spark(*CASES[2:])])
+@pytest.mark.without_spark
+@pytest.mark.parametrize(("kind", "verb"), [*CASES[:2], *CASES[2:]])
 def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbour_alone(
     shared_tube: SharedTube, clock: ManualClock, kind: str, verb: str
 ) -> None:
@@ -89,7 +88,7 @@ def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbou
     assert states(tube) == after
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_after_a_touch_made_the_leases_differ_leaves_the_neighbour_alone(
     shared_tube: SharedTube, clock: ManualClock
 ) -> None:
@@ -145,7 +144,7 @@ def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
     assert states(tube) == "ar"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_batch_when_a_neighbours_ack_was_refused_settles_no_more_than_is_held(
     shared_tube: SharedTube, clock: ManualClock
 ) -> None:

@@ -100,7 +100,7 @@ def test_take_gives_the_higher_priority_first_then_what_was_put_first(old: Queue
     assert drained(old) == list("abcde")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue15) -> None:
     put(old, "highest", pri=255)
     old.urgent(JOBS, "u1", pri=0)
@@ -115,7 +115,7 @@ def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue
     assert drained(old) == ["u3", "u2", "u1", "highest"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     old: Queue15,
 ) -> None:
@@ -434,7 +434,7 @@ def stopping(engine: Engine, queue: Queue, clock: ManualClock) -> Iterator[tuple
         yield probe, old
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_requeue_in_a_subqueue_when_it_stops_between_its_commits_blocks_nobody(
     stopping: tuple[Probe, Queue15],
     foreign: Queue15,

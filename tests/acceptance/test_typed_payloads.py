@@ -15,7 +15,7 @@ from pyspark.sql import Row
 
 from tests.acceptance.support import Changes, take
 from tests.payload_table import COLUMNS, DAY, SCHEMA, VALUES, expected
-from tests.thorough import thorough, without_spark
+from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 #: Columns of which values are put on Spark, too: the tests of DataFrames have all of them there.
-ON_SPARK = ("at", "counts")
+ON_SPARK = ("counts",)
 MORE = [name for name in COLUMNS if name not in ON_SPARK]
 
 
@@ -77,7 +77,8 @@ def test_put_many_of_each_value_stores_what_the_table_says(
     assert [exactly(task.data) for task in again] == wanted
 
 
-@pytest.mark.parametrize("column", [*ON_SPARK, *without_spark(*MORE)])
+@pytest.mark.without_spark
+@pytest.mark.parametrize("column", [*ON_SPARK, *MORE])
 def test_put_of_each_other_value_is_refused_by_its_place_path_and_type(
     typed: Tube, versions: Callable[[], dict[str, int]], column: str
 ) -> None:
@@ -120,6 +121,7 @@ def test_put_arrow_of_each_value_does_what_put_does(typed: Tube, column: str) ->
     assert [exactly(task.data) for task in tasks if task.task_id > before] == wanted
 
 
+@pytest.mark.without_spark
 def test_put_arrow_of_a_value_that_is_refused_names_its_row_and_path(typed: Tube) -> None:
     given = pa.list_(pa.int64())
     with pytest.raises(
@@ -133,6 +135,7 @@ def test_put_arrow_of_a_value_that_is_refused_names_its_row_and_path(typed: Tube
 # -- what is handed out ----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_map_comes_back_as_a_dict_by_every_verb_and_may_be_put_again(
     engine: Engine, queue: Queue
 ) -> None:
@@ -161,7 +164,8 @@ def test_map_comes_back_as_a_dict_by_every_verb_and_may_be_put_again(
     assert [task.data for task in tube.tasks_by_state("r")] == [data] * 2
 
 
-@pytest.mark.parametrize("key", [*without_spark(pa.float64(), pa.string()), pa.float32()], ids=str)
+@pytest.mark.without_spark
+@pytest.mark.parametrize("key", [pa.float64(), pa.string(), pa.float32()], ids=str)
 def test_put_of_a_map_with_a_key_twice_is_refused(
     engine: Engine, queue: Queue, key: pa.DataType
 ) -> None:
@@ -185,9 +189,10 @@ def test_put_of_a_map_with_a_key_twice_is_refused(
             tube.put_arrow(rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "schema",
-    [*without_spark(None), *thorough("tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>")],
+    [None, *without_spark("tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>")],
 )
 def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
     engine: Engine, queue: Queue, schema: str | None
@@ -226,6 +231,7 @@ def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
     assert twice[1].data == tube.peek(twice[0].task_id).data == wanted
 
 
+@pytest.mark.thorough
 def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) -> None:
     local = pd.Timestamp("2026-01-02T03:04:05.000006")
     for column, value, stored in (
@@ -262,13 +268,19 @@ def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) ->
 # -- columns that no tube is made with -------------------------------------------------------------
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "column",
     [
         "task_id",
-        *without_spark(
-            "Pri", "UTUBE", "`ttl`", "ttr", "delay", "attempts", "created", "tubeq_place"
-        ),
+        "Pri",
+        "UTUBE",
+        "`ttl`",
+        "ttr",
+        "delay",
+        "attempts",
+        "created",
+        "tubeq_place",
     ],
 )
 def test_create_tube_with_a_column_of_a_batch_is_refused_before_anything_is_written(
@@ -282,12 +294,14 @@ def test_create_tube_with_a_column_of_a_batch_is_refused_before_anything_is_writ
     assert "refused" not in queue.tubes()
 
 
+@pytest.mark.without_spark
 def test_create_tube_with_maps_that_are_no_dicts_is_refused(queue: Queue) -> None:
     for kind in ("MAP<STRUCT<a: INT>, INT>", "ARRAY<STRUCT<m: MAP<ARRAY<INT>, INT>>>"):
         with pytest.raises(InvalidOptionError, match="maps have keys without parts, not 'm'"):
             queue.create_tube("refused", schema=f"m {kind}")
 
 
+@pytest.mark.thorough
 def test_create_tube_with_such_names_within_its_columns_makes_it(
     engine: Engine, queue: Queue
 ) -> None:

@@ -235,7 +235,7 @@ def test_put_many_when_a_key_is_for_all_items_adds_the_first(fifo: Tube) -> None
     assert data_of(all_tasks(fifo)) == ["a", "c"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_many_when_there_are_many_keys_adds_each_once(fifo: Tube) -> None:
     first = fifo.put_many([keyed(unique=str(n)) for n in range(0, MANY, 2)])
 
@@ -509,6 +509,7 @@ def test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_orde
     assert versions()[tube.name] == before + 1
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_its_own_key_was_put_before_adds_nothing(
     spark: SparkSession, new_tube: NewTube

@@ -287,6 +287,7 @@ def test_drop_when_keys_are_kept_frees_them(
     assert "done" not in counts(queue, again)
 
 
+@pytest.mark.thorough
 def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
     new_tube: NewTube, queue: Queue, clock: ManualClock, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -327,7 +328,7 @@ def test_sweep_when_kept_keys_are_in_many_segments_merges_them(
     assert_kept(tube, clock, "0", str(many - 1))
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_when_there_are_many_keys_keeps_each(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -357,6 +358,7 @@ def test_put_arrow_when_keys_are_kept_does_not_count_their_rows(
     assert tube.put_arrow(rows.slice(0, 3)).count == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_keys_are_kept_does_not_count_their_rows(
     spark: SparkSession, new_tube: NewTube, clock: ManualClock

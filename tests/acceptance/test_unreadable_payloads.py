@@ -93,7 +93,7 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
     assert calls(queue, tube) == {"put": 2, "take": 1, "bury": 1}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_deleted(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -113,7 +113,7 @@ def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_d
     assert take(tube).data == "good"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -130,7 +130,7 @@ def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     assert events == [("bury", "}"), ("bury", "}"), ("take", 0), ("take", 2), ("take", 4)]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -145,7 +145,7 @@ def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
     assert counts(queue, tube) == {"buried": 1, "taken": 1, "done": 1, "total": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next(
     engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -179,6 +179,7 @@ def refused(versions: Callable[[], dict[str, int]]) -> Refused:
     return check
 
 
+@pytest.mark.without_spark
 def test_put_of_a_payload_that_is_nested_too_deep_is_refused(fifo: Tube, refused: Refused) -> None:
     for data in (deep(DEPTH_MAX + 1), deep(950)):
         with refused(f"{DEPTH_MAX} deep"):
@@ -311,7 +312,7 @@ def test_put_df_of_the_first_and_last_moments_is_taken(spark: SparkSession, type
     assert task.data["local"].year == task.data["list"][0].year == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_payloads_are_json_decodes_each_once(
     new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def counts_of(tube: Tube, limit: int | None = None) -> list[tuple[Any, ...]]:
     return [(each.utube, each.ready, each.taken, each.delayed, each.buried) for each in found]
 
 
+@pytest.mark.thorough
 def test_utubes_when_tasks_are_in_all_states_counts_them_with_the_age_of_the_oldest(
     shared_tube: SharedTube, clock: ManualClock
 ) -> None:

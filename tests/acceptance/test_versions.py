@@ -330,6 +330,7 @@ def moved(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     return {name: after[name] - before[name] for name in after if after[name] != before[name]}
 
 
+@pytest.mark.thorough
 def test_upgrade_when_a_tube_has_the_format_before_adds_the_columns_once(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:

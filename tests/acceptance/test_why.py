@@ -200,6 +200,7 @@ def test_why_when_as_many_tasks_are_taken_as_may_be_says_so(
     assert why(limited, second) == "waits: 1 task of its tube is taken, as many as may be at a time"
 
 
+@pytest.mark.thorough
 def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(
     shared_tube: SharedTube,
 ) -> None:
@@ -220,6 +221,55 @@ def test_why_when_other_subqueues_have_earlier_tasks_says_how_many(
     assert ids_of(tube.take_many(9, utube=["one", None])) == [ids[0], ids[1]]
     assert why(tube, ids[2]) == NEXT
     assert why(tube, ids[4]) == first.format("'three'", "the first task of 1 other sub-queue comes")
+
+
+@pytest.mark.without_spark
+def test_why_when_a_subqueue_may_begin_more_tasks_counts_it_as_before(new_tube: NewTube) -> None:
+    tube = new_tube("utube", parallel=2)
+    items = [PutItem(n, utube=utube) for n, utube in enumerate("aaab")]
+    _, second, _, other = ids_of(tube.put_many(items))
+    take(tube)
+
+    assert why(tube, second) == NEXT
+    assert why(tube, other) == (
+        "waits: it is the first of its sub-queue 'b', "
+        "and the first task of 1 other sub-queue comes before it"
+    )
+    assert take(tube).task_id == second
+    assert why(tube, other) == NEXT
+    assert take(tube).task_id == other
+
+
+@pytest.mark.without_spark
+def test_why_when_an_earlier_subqueue_is_over_its_rate_says_that_it_is_next(
+    new_tube: NewTube,
+) -> None:
+    tube = new_tube("utube", rate=Rate(1, 10))
+    tube.put_many([PutItem(n, utube="a") for n in range(2)])
+    other = put(tube, utube="b")
+    tube.ack(take(tube).task_id)
+
+    assert why(tube, other) == NEXT
+    assert take(tube).task_id == other
+
+
+@pytest.mark.without_spark
+def test_why_in_a_fair_tube_goes_by_the_turn_of_its_subqueue(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utube", order="fair")
+    _, second = ids_of(tube.put_many(range(2), utube="a"))
+    clock.advance(1)
+    other = put(tube, utube="b")
+    clock.advance(1)
+    tube.ack(take(tube).task_id)
+
+    assert why(tube, other) == NEXT
+    assert why(tube, second) == (
+        "waits: it is the first of its sub-queue 'a', "
+        "and the first task of 1 other sub-queue comes before it"
+    )
+    assert [take(tube).task_id for _ in range(2)] == [other, second]
 
 
 @pytest.mark.without_spark

@@ -87,8 +87,25 @@ LONG = 2 * SESSION_TTR
             ],
             {1},
         ),
+        (
+            # Both were answered after the last look at the log before a power cut, and may be there.
+            [
+                PUT_ARROW,
+                called("take", 2, None, **TAKEN),
+                called("ack", 4, None, ids=[1]),
+            ],
+            set(),
+        ),
     ],
-    ids=["stopped holder", "stopped taker", "stopped look", "again", "killed", "killed again"],
+    ids=[
+        "stopped holder",
+        "stopped taker",
+        "stopped look",
+        "again",
+        "killed",
+        "killed again",
+        "ended unseen",
+    ],
 )
 def test_findings_of_what_may_be_are_none(ops: list[Op], left: set[int]) -> None:
     assert found(*ops, left=left) == []
@@ -145,12 +162,18 @@ def test_findings_of_what_may_be_are_none(ops: list[Op], left: set[int]) -> None
             "LOST: t was put",
         ),
         (
+            # A take alone ends no task.
+            [PUT_ARROW, called("take", 2, None, **TAKEN)],
+            set(),
+            "LOST: t was put",
+        ),
+        (
             [PUT_ARROW, called("take", 2, 3, its_tasks=[[7, "t", None, 0, 1]])],
             {7},
             "not in the order of rows",
         ),
     ],
-    ids=["task", "utube", "batch", "settled", "doubled", "lost", "rows"],
+    ids=["task", "utube", "batch", "settled", "doubled", "lost", "taken", "rows"],
 )
 def test_findings_of_what_must_not_be_say_so(ops: list[Op], left: set[int], says: str) -> None:
     assert [text for text in found(*ops, left=left) if says in text]

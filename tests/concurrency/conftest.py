@@ -16,6 +16,7 @@ from tests.both_engines import (
     pytest_collection_modifyitems,
     pytest_generate_tests,
 )
+from tests.concurrency.both_at_once import both
 from tests.concurrency.support import (
     FOR_EVER,
     FRAME_VERBS,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
 
-__all__ = ["engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
+__all__ = ["both", "engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
 
 
 @pytest.fixture(scope="module")

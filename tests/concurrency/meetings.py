@@ -22,7 +22,7 @@ from tubeq_spark.testing import ManualClock
 from tubeq_spark.verbs.take import take_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pytest
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: What each side has taken before, at once; `ghi` are ready, `j` is buried, `k` was delayed until now.
 MINE, RIVALS = "abc", "def"
+#: The keys of the first task of each side, where there are any.
+KEYS = {"a": "mine", "d": "theirs"}
 _DELAY = 5.0
 
 
@@ -62,6 +64,23 @@ class Side:
         return [self.ids[letter] for letter in letters]
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What tube both sides meet at.
+
+    Attributes:
+        type: Its type.
+        held: What each side has taken before.
+        options: Of the tube, beside its type.
+        has_keys: Whether the first task of each side has a key (`KEYS`).
+    """
+
+    type: str = "fifottl"
+    held: tuple[str, str] = (MINE, RIVALS)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    has_keys: bool = False
+
+
 @dataclass
 class Table:
     """Both sides at a tube."""
@@ -69,17 +88,16 @@ class Table:
     clock: ManualClock
     mine: Side
     rival: Side
-
-    @property
-    def held(self) -> tuple[str, str]:
-        """What each side has taken before."""
-        return self.mine.held, self.rival.held
+    kind: Kind
 
     def lay(self, put: Side) -> None:
         """Empty the tube and begin anew; `put` is who puts the tasks."""
         put.tube.truncate()
-        held = self.mine.held + self.rival.held
-        items = [*map(PutItem, held), *map(PutItem, "ghij"), PutItem("k", delay=_DELAY)]
+        held, keys = self.mine.held + self.rival.held, KEYS if self.kind.has_keys else {}
+        # With aging `g` comes last of these, and before what is put later.
+        pris = {"g": 2, "i": 1} if "aging" in self.kind.options else {}
+        items = [PutItem(n, pri=pris.get(n, 0), unique=keys.get(n)) for n in held + "ghij"]
+        items.append(PutItem("k", delay=_DELAY))
         ids = dict(zip(held + "ghijk", ids_of(put.tube.put_many(items)), strict=True))
         self.mine.ids = self.rival.ids = ids
         for side in (self.mine, self.rival):
@@ -94,8 +112,8 @@ class Table:
         items = [PutItem(n, utube=u) for n, u in zip(held + "ghij", utubes, strict=True)]
         ids = dict(zip(held + "ghij", ids_of(put.tube.put_many(items)), strict=True))
         self.mine.ids = self.rival.ids = ids
-        for side in (self.mine, self.rival):
-            assert names(side.tube.take_many(1)) == side.held[0]
+        for side, utube in ((self.mine, "1"), (self.rival, "2")):
+            assert names(side.tube.take_many(1, utube=utube)) == side.held[0]
         # What two hosts put at one moment has no order.
         self.clock.advance(_DELAY)
 
@@ -139,6 +157,18 @@ VERBS: dict[str, Callable[[Side], object]] = {
     "release_all": lambda s: s.tube.release_all(),
     "truncate": lambda s: s.tube.truncate(),
     "sweep": _swept,
+}
+#: In a tube whose tasks have keys.
+OF_KEYS: dict[str, Callable[[Side], object]] = VERBS | {
+    # With a key that is free, and with those of both sides; each datum is a letter.
+    "put_keys": lambda s: names(
+        s.tube.put_many(
+            [
+                PutItem(s.new, unique="free"),
+                *(PutItem(s.new.upper(), unique=key) for key in KEYS.values()),
+            ]
+        )
+    ),
 }
 #: In a tube where nothing is taken.
 DROP: dict[str, Callable[[Side], object]] = {
@@ -208,8 +238,7 @@ def assert_serial(
     case: tuple[object, ...],
     verbs: tuple[Callable[[Side], object], Callable[[Side], object]],
     lay: Callable[[Table], object],
-    type_name: str = "fifottl",
-    held: tuple[str, str] = (MINE, RIVALS),
+    kind: Kind = Kind(),
 ) -> None:
     """Check what became of two verbs: what they returned, and what they left.
 
@@ -218,7 +247,7 @@ def assert_serial(
     played = []
     for most in (9, 3, 2, 1):
         for first in (0, 1):
-            played.append(_in_order(first, most, verbs, lay, type_name, held))
+            played.append(_in_order(first, most, verbs, lay, kind))
             if found == played[-1]:
                 return
     raise AssertionError((case, found, played))
@@ -229,8 +258,7 @@ def _in_order(
     most: int,
     verbs: tuple[Callable[[Side], object], Callable[[Side], object]],
     lay: Callable[[Table], object],
-    type_name: str,
-    held: tuple[str, str],
+    kind: Kind,
 ) -> tuple[object, ...]:
     """What two verbs return and leave in memory, the first of them as numbered."""
     clock = ManualClock()
@@ -238,8 +266,8 @@ def _in_order(
     beside = OracleQueue(clock, beside=queue)
     for each in (queue, beside):
         each.cfg(ttr=FOR_EVER)
-    tube = queue.create_tube("met", type_name)
-    table = seated(clock, (queue, tube), (beside, beside["met"]), held)
+    tube = queue.create_tube("met", kind.type, **kind.options)
+    table = seated(clock, (queue, tube), (beside, beside["met"]), kind)
     lay(table)
     table.mine.most = most
     results: list[object] = [None, None]
@@ -256,13 +284,15 @@ def seated(
     clock: ManualClock,
     mine: tuple[Any, Any],
     rival: tuple[Any, Any],
-    held: tuple[str, str] = (MINE, RIVALS),
+    kind: Kind,
 ) -> Table:
     """Both sides, each a queue object and its tube."""
+    held = kind.held
     return Table(
         clock,
         Side(*mine, held=held[0], new="x", others=held[1]),
         Side(*rival, held=held[1], new="y", others=held[0]),
+        kind,
     )
 
 
@@ -305,8 +335,7 @@ def meet(
         (mine[0], rival[0], point),
         (mine[1], rival[1]),
         (lambda t: t.lay_subqueues(t.rival)) if has_utubes else (lambda t: t.lay(t.rival)),
-        table.mine.tube.type,
-        table.held,
+        table.kind,
     )
     return True
 

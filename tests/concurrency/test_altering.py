@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import TTR, ids_of, names
+from tests.thorough import thorough
 from tubeq_spark import Backoff, StoreError, TubeNotFoundError
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.verbs import take
@@ -48,7 +49,9 @@ def taken(world: World, letters: str) -> list[int]:
     return ids_of(world.tube.take_many(len(letters)))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb", ["put", "take", "ack", *thorough("ack of one", "release", "bury", "exchange")]
+)
 def test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once(
     fresh: World, verb: str
 ) -> None:
@@ -185,6 +188,23 @@ def test_exchange_when_the_take_after_its_ack_fails_has_acked(
 
     assert fresh.tube.exchange(ack=ids, take=1) == []
     assert fresh.stored() == ""
+
+
+@pytest.mark.without_spark
+def test_exchange_when_the_look_after_its_commit_fails_has_acked(fresh: World) -> None:
+    ids = taken(fresh, "a")
+    fresh.rival.put("b")
+
+    with ExitStack() as stack:
+
+        def slow() -> None:
+            stack.enter_context(failing(StoreError("the registry is damaged")))
+            fresh.clock.advance(5)
+
+        stack.enter_context(fresh.probe.interrupted("committed", "exchange", slow))
+        assert fresh.tube.exchange(ack=ids, take=1) == []
+
+    assert fresh.stored() == "br"
 
 
 @pytest.mark.without_spark

@@ -163,6 +163,7 @@ def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> 
     assert world.stored() == ""
 
 
+@pytest.mark.thorough
 def test_done_when_an_earlier_version_has_counted_begins_with_what_that_showed(
     world: World,
 ) -> None:

@@ -62,7 +62,7 @@ def place(engine: OnSpark, tmp_path: Path, clock: ManualClock) -> Place:
     return Place(engine, str(tmp_path / "queue"), clock)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_sessions_have_ended_forgets_them_and_keeps_their_counts(place: Place) -> None:
     for tasks in (1, 2):
         place.visit(tasks)

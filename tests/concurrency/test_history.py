@@ -89,7 +89,7 @@ def test_commits_of_puts_and_takes_are_as_their_docstrings_say(world: World) -> 
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
     meter, tube = Meter(world), world.tube
     tube.put_many(list("abcdefghij"))
@@ -235,7 +235,7 @@ def test_looking_makes_no_commit_to_any_table(world: World) -> None:
     assert [world.version(table) for table in TABLES] == before
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_without_due_work_makes_no_commit_to_any_table(world: World) -> None:
     world.tube.put_many([PutItem("a"), PutItem("b", delay=TTR), PutItem("c", ttl=TTR)])
     world.tube.take(0)
@@ -263,7 +263,7 @@ def test_sweep_with_due_work_makes_one_commit_and_one_that_adds_up_notes_of_spar
     assert world.version() == before + (1 if engine_of(request.node) == "native" else 2)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_create_and_drop_make_the_commits_to_the_registry_that_their_docstrings_say(
     world: World,
 ) -> None:
@@ -312,7 +312,7 @@ def test_put_only_adds_files_and_take_copies_only_what_it_does_not_take(world: W
     assert int(metrics["numTargetRowsCopied"]) == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_history_of_a_tube_under_puts_and_takes_shows_no_attempt_that_was_repeated(
     world: World,
 ) -> None:

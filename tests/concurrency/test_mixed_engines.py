@@ -7,28 +7,25 @@ so they share the locks of local files; the last tests take these away.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from tests.concurrency.both_at_once import ENGINES, NAMES, native_side, opened, other
 from tests.concurrency.meetings import (
     DROP,
     OF_SUBQUEUES,
     VERBS,
+    Kind,
     Line,
     assert_serial,
     left,
     meet,
     outcome,
-    seated,
 )
 from tests.concurrency.support import (
-    FOR_EVER,
     TTR,
-    Probe,
-    end_heartbeat,
     ids_of,
     names,
     on_another_host,
@@ -44,71 +41,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.concurrency.meetings import Table
+    from tests.concurrency.both_at_once import Both
     from tubeq_spark import Tube
-    from tubeq_spark.testing import ManualClock
-
-ENGINES = ("spark", "native")
-_names = (f"mixed_{number}" for number in itertools.count())
-
-
-@dataclass
-class Both:
-    """A queue of either engine at one location, each observed.
-
-    Attributes:
-        place: The location.
-        clock: Of both.
-        queues: By their engines.
-        probes: Theirs.
-    """
-
-    place: str
-    clock: ManualClock
-    queues: dict[str, Queue]
-    probes: dict[str, Probe]
-
-    def table(self, mine: str, type_name: str, held: tuple[str, str]) -> Table:
-        """A new tube, as a session of one engine and a rival of the other see it."""
-        queue, rivals = self.queues[mine], self.queues[other(mine)]
-        name = self.queues["native"].create_tube(next(_names), type_name).name
-        return seated(self.clock, (queue, queue[name]), (rivals, rivals[name]), held)
-
-
-def other(engine: str) -> str:
-    return ENGINES[1 - ENGINES.index(engine)]
-
-
-def opened(spark: Any, place: str, clock: ManualClock, engine: str, **options: Any) -> Queue:
-    config = QueueConfig(backoff_first=0, backoff_most=0, vacuum_hours=0, **options)
-    session = None if engine == "native" else spark
-    queue = Queue(session, place, clock=clock, engine=engine, config=config)
-    queue.cfg(ttr=FOR_EVER)
-    end_heartbeat(queue)
-    return queue
-
-
-@pytest.fixture(scope="module")
-def both(spark: SparkSession, place: str, clock: ManualClock) -> Both:
-    """Both engines at the module's location; each has its lease and its numbers."""
-    probes = {engine: Probe() for engine in ENGINES}
-    queues = {
-        engine: opened(
-            spark, place, clock, engine, observer=probes[engine], number_horizon=FOR_EVER
-        )
-        for engine in ENGINES
-    }
-    queues["spark"].create_tube("first").put_many([1, 2])
-    for queue in queues.values():
-        assert queue["first"].take(0) is not None
-        queue["first"].put(3)
-    return Both(place, clock, queues, probes)
-
-
-def native_side(table: Table) -> Any:
-    """The side that puts the tasks: it is the faster one."""
-    sides = (table.mine, table.rival)
-    return next(side for side in sides if side.queue.engine == "native")
 
 
 #: Verbs that would change the same rows.
@@ -117,8 +51,6 @@ MEETINGS = {
     "take": "take",
     "ack_lease_segment": "bury_held_by_other",
     "release_some": "bury_held_by_other",
-    "release_with_errors": "bury_with_an_error",
-    "bury_with_an_error": "release_with_errors",
     "exchange": "take",
     "sweep": "take",
 }
@@ -131,7 +63,7 @@ MEETINGS = {
 def test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other(
     both: Both, engine_of_mine: str, verb: str
 ) -> None:
-    table = both.table(engine_of_mine, "fifottl", ("abc", "def"))
+    table = both.table(engine_of_mine, Kind())
     rival = MEETINGS[verb]
     for point in range(3):
         table.lay(native_side(table))
@@ -145,8 +77,6 @@ MEETINGS_OF_SUBQUEUES = {
     "take_all": "take",
     "exchange": "take",
     "ack": "bury_held_by_other",
-    "take_named": "take_all",
-    "exchange_named": "take_named",
 }
 
 
@@ -159,7 +89,7 @@ def test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_
     rival = MEETINGS_OF_SUBQUEUES[verb]
     mine, theirs = (verb, OF_SUBQUEUES[verb]), (rival, OF_SUBQUEUES[rival])
     for point in itertools.count():
-        table = both.table(engine_of_mine, "utube", ("ab", "cd"))
+        table = both.table(engine_of_mine, Kind("utube", ("ab", "cd")))
         table.lay_subqueues(native_side(table))
         if not meet(table, both.probes[engine_of_mine], point, mine, theirs):
             break
@@ -177,7 +107,7 @@ def test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_aft
 ) -> None:
     mine, theirs = ((verb, DROP[verb]) for verb in verbs)
     for point in itertools.count():
-        table = both.table(engine_of_mine, "fifottl", ("", ""))
+        table = both.table(engine_of_mine, Kind(held=("", "")))
         table.lay(native_side(table))
         if not meet(table, both.probes[engine_of_mine], point, mine, theirs):
             break
@@ -189,7 +119,7 @@ def test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_aft
 def test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_as_one_after_the_other(
     both: Both, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    table, line = both.table("native", "fifottl", ("abc", "def")), Line(monkeypatch)
+    table, line = both.table("native", Kind()), Line(monkeypatch)
     rival, results = VERBS[MEETINGS[verb]], list[object]()
     table.lay(table.mine)
 
@@ -200,12 +130,13 @@ def test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_a
     assert_serial(found, (verb,), (VERBS[verb], rival), lambda t: t.lay(t.mine))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine_of_late", ENGINES)
 def test_take_when_the_other_engine_has_fenced_its_take_id_and_taken_over_takes_nothing(
     both: Both, spark: SparkSession, engine_of_late: str
 ) -> None:
     hasty = opened(spark, both.place, both.clock, other(engine_of_late), claim_grace=0)
-    tube = both.queues[engine_of_late].create_tube(next(_names), "utubettl")
+    tube = both.queues[engine_of_late].create_tube(next(NAMES), "utubettl")
     both.queues["native"][tube.name].put_many(list("ab"), utube="u")
     taken: list[str] = []
 
@@ -244,7 +175,7 @@ def worked(tube: Tube) -> None:
 
 
 def test_tables_when_either_engine_makes_and_writes_them_are_the_same(both: Both) -> None:
-    name = {engine: next(_names) for engine in ENGINES}
+    name = {engine: next(NAMES) for engine in ENGINES}
     for engine, queue in both.queues.items():
         queue.create_tube(name[engine], "utubettl")
     first = {engine: made(both.place, name[engine]) for engine in ENGINES}
@@ -256,8 +187,9 @@ def test_tables_when_either_engine_makes_and_writes_them_are_the_same(both: Both
     assert {engine: made(both.place, name[engine]) for engine in ENGINES} == first
 
 
+@pytest.mark.thorough
 def test_history_when_both_engines_have_committed_tells_both_alike(both: Both) -> None:
-    tube = both.queues["spark"].create_tube(next(_names))
+    tube = both.queues["spark"].create_tube(next(NAMES))
     told: dict[str, list[tuple[Any, ...]]] = {}
     for engine, queue in both.queues.items():
         since = tube.history(1).collect()[0]["version"]
@@ -272,10 +204,11 @@ def test_history_when_both_engines_have_committed_tells_both_alike(both: Both) -
     )
 
 
+@pytest.mark.thorough
 def test_keyed_put_when_the_other_engine_has_done_it_puts_nothing(
     both: Both, spark: SparkSession
 ) -> None:
-    tube = both.queues["spark"].create_tube(next(_names))
+    tube = both.queues["spark"].create_tube(next(NAMES))
     native = both.queues["native"][tube.name]
     frame = spark.sql("SELECT '\"a\"' AS data")
     table = pa.table({"data": ['"a"']})
@@ -290,12 +223,13 @@ def test_keyed_put_when_the_other_engine_has_done_it_puts_nothing(
 # -- changes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_changes_when_a_native_queue_has_a_session_are_those_that_spark_notes(
     both: Both, spark: SparkSession, tmp_path: Path
 ) -> None:
     config = QueueConfig(vacuum_hours=0)
     with Queue(spark, both.place, clock=both.clock, engine="native", config=config) as queue:
-        tube = queue.create_tube(next(_names), change_feed=True)
+        tube = queue.create_tube(next(NAMES), change_feed=True)
         tube.put_many(list("ab"))
         a, b = ids_of(tube.take_many(2))
         tube.ack(a)
@@ -315,10 +249,11 @@ def test_changes_when_a_native_queue_has_a_session_are_those_that_spark_notes(
     ]
 
 
+@pytest.mark.thorough
 def test_row_verbs_of_a_tube_with_a_change_feed_when_there_is_no_session_are_refused(
     both: Both,
 ) -> None:
-    native, name = both.queues["native"], next(_names)
+    native, name = both.queues["native"], next(NAMES)
     both.queues["spark"].create_tube(name, change_feed=True).put("a")
     tube = native[name]
     verbs = (
@@ -326,7 +261,7 @@ def test_row_verbs_of_a_tube_with_a_change_feed_when_there_is_no_session_are_ref
         lambda: tube.take(0),
         tube.truncate,
         tube.drop,
-        lambda: native.create_tube(next(_names), change_feed=True),
+        lambda: native.create_tube(next(NAMES), change_feed=True),
     )
 
     for verb in verbs:
@@ -355,7 +290,7 @@ def test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge(
     gate = Gate(spark, tmp_path)
     mine = on_another_host(opened(gate, both.place, both.clock, "spark"))
     rivals = on_another_host(opened(spark, both.place, both.clock, "native"))
-    name = rivals.create_tube(next(_names), "fifottl", ttr=TTR).name
+    name = rivals.create_tube(next(NAMES), "fifottl", ttr=TTR).name
     rival = rivals[name]
     rival.put_many(list("ab"))
     acts = {"put": lambda: rival.put("c"), "take": lambda: rival.take_many(1)}

@@ -13,6 +13,7 @@ from tests.concurrency.meetings import (
     OF_SUBQUEUES,
     RIVALS,
     VERBS,
+    Kind,
     Line,
     Side,
     Table,
@@ -79,7 +80,8 @@ def table_of(
 ) -> Table:
     _, mine, rivals = pair
     tube = mine.create_tube(next(_names), type_name)
-    return seated(clock, (mine, tube), (rivals, rivals[tube.name]), held)
+    kind = Kind(type_name, held)
+    return seated(clock, (mine, tube), (rivals, rivals[tube.name]), kind)
 
 
 def lay(table: Table) -> None:

@@ -91,7 +91,7 @@ def test_notes_of_system_tables_tell_the_operation(world: World) -> None:
     assert all("tubeq operation=" in said for said in known.values()), known
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_notes_and_metrics_after_a_conflict_count_it(world: World) -> None:
     world.rival.put_many(list("abc"))
     before = world.mine.metrics().tubes["shared"].conflicts

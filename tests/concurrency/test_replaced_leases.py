@@ -68,7 +68,7 @@ def place(
     return Place(engine, str(tmp_path / "queue"), clock)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_leases_were_replaced_keeps_the_highest_bound(place: Place) -> None:
     for _ in range(3):
         place.visit()

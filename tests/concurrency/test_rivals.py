@@ -466,7 +466,7 @@ def test_batch_ack_of_some_when_a_rival_takes_one_out_meanwhile_acks_the_named(
 # -- the whole tube -------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_kick_when_a_rival_kicks_the_same_tasks_kicks_the_next(world: World) -> None:
     world.rival.bury_many(put(world, "abc"))
 
@@ -546,7 +546,7 @@ def test_take_when_a_compaction_moves_its_candidates_takes_what_is_left_in_place
     assert world.stored() == " ".join(x + ("t" if x in mine else "r") for x in "abcdefg")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_compaction_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
     for letter in "abcdefg":
         world.rival.put(letter)
@@ -578,7 +578,7 @@ def lives_on(world: World, queue: Queue) -> None:
     assert queue["shared"].ack(task.task_id).task_id == task.task_id
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_mark_dead_when_the_session_renews_its_lease_first_leaves_it_its_tasks(
     world: World,
 ) -> None:
@@ -595,7 +595,7 @@ def test_mark_dead_when_the_session_renews_its_lease_first_leaves_it_its_tasks(
     assert queue["shared"].ack_many(ids_of(queue["shared"].tasks_by_state("t")))
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_renewal_when_a_rival_marks_the_session_dead_first_begins_anew(world: World) -> None:
     probe = Probe()
     queue = holder(world, probe, "a")
@@ -714,7 +714,7 @@ def rivals_for_one_slot(
     return tube, latter, put, lease
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -745,6 +745,7 @@ def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
     assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_slot(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -763,6 +764,7 @@ def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_sl
     assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -896,7 +898,7 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
     mine.drop()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_drop_when_a_sweep_finds_it_busy_and_undoes_it_first_is_refused_and_the_tube_lives(
     world: World,
 ) -> None:

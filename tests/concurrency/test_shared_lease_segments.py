@@ -12,6 +12,7 @@ import pytest
 
 from tests.concurrency.meetings import taken_together
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of, stored
+from tests.thorough import without_spark
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, StoreError
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.task import TaskState
@@ -130,7 +131,7 @@ def test_acks_of_one_commit_when_they_name_all_of_a_segment_remove_its_partition
     assert world.stored() == ""
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_acks_of_shared_takes_one_by_one_leave_the_others_held(world: World) -> None:
     (a, *_), (b, c), (d,) = ids(together(world))
 
@@ -182,7 +183,7 @@ def test_undo_of_one_call_when_a_rival_has_ended_it_changes_nothing_of_the_other
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("whose", [0, 1, 2])
+@pytest.mark.parametrize("whose", [1, *without_spark(0, 2)])
 def test_undo_of_one_call_when_a_rival_takes_a_task_out_of_the_segment_is_decided_anew(
     world: World, whose: int
 ) -> None:
@@ -196,7 +197,7 @@ def test_undo_of_one_call_when_a_rival_takes_a_task_out_of_the_segment_is_decide
     assert world.stored() == wanted[whose]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_undo_of_one_call_when_it_stops_loses_nothing_of_any(world: World) -> None:
     for commits in range(MOST_STOPS):
         empty(world)
@@ -211,7 +212,7 @@ def test_undo_of_one_call_when_it_stops_loses_nothing_of_any(world: World) -> No
     assert commits == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_and_bury_of_shared_takes_leave_the_others_held(world: World) -> None:
     (a,), (b, c), (d,) = ids(together(world))
 
@@ -222,7 +223,7 @@ def test_release_and_bury_of_shared_takes_leave_the_others_held(world: World) ->
     ack_the_others(world, [a, c], "br d!")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["touch", "renew", "give_back"])
 def test_other_verbs_on_one_call_leave_the_others_held(world: World, verb: str) -> None:
     (a,), (b, c), (d,) = ids(together(world))
@@ -255,6 +256,7 @@ def test_lease_of_one_call_when_it_ends_leaves_the_others_held(world: World) -> 
     ack_the_others(world, [b], "ar")
 
 
+@pytest.mark.thorough
 def test_exchange_of_one_call_acks_it_and_takes_in_one_commit(world: World) -> None:
     (a,), (b, c), (d,) = ids(together(world, "abcdef"))
 
@@ -265,7 +267,7 @@ def test_exchange_of_one_call_acks_it_and_takes_in_one_commit(world: World) -> N
     ack_the_others(world, [d, e, a], "fr")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_of_a_part_of_one_call_and_all_of_another_leaves_the_rest_held(
     world: World,
 ) -> None:
@@ -279,7 +281,7 @@ def test_exchange_of_a_part_of_one_call_and_all_of_another_leaves_the_rest_held(
     ack_the_others(world, [*ids_of(tasks), b, d], "")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["delete", "take"])
 def test_exchange_of_one_call_when_a_rival_comes_first_is_decided_anew(
     world: World, verb: str
@@ -301,7 +303,7 @@ def test_exchange_of_one_call_when_a_rival_comes_first_is_decided_anew(
     assert world.stored() == ("fr" if verb == "delete" else "at et")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_takes_that_share_a_commit_when_it_is_slow_are_renewed_by_one_more(world: World) -> None:
     put(world, "abcd")
     calls: list[TakenRows] = []
@@ -389,7 +391,7 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
     world.tube._ctx.headroom.took(0)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_takes_that_share_a_commit_when_a_sweep_moves_the_first_task_are_in_order(
     world: World,
 ) -> None:
@@ -405,7 +407,7 @@ def test_takes_that_share_a_commit_when_a_sweep_moves_the_first_task_are_in_orde
     assert {row["data"].strip('"'): row["attempts"] for row in rows} == {"a": 1, "b": 1, "c": 0}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_takes_that_share_a_commit_when_it_stops_leave_leases_that_end(world: World) -> None:
     for commits in range(MOST_STOPS):
         empty(world)
@@ -480,7 +482,7 @@ def test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once(
     assert changes(world, lambda: tube.ack(d)) == (1, 0)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_shared_takes_of_a_session_that_died_are_all_back(world: World) -> None:
     queue = world.open_queue(ttr=5.0)
     tube = queue[world.tube.name]

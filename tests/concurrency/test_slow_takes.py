@@ -23,6 +23,7 @@ from tests.concurrency.support import (
     stored,
     two_hosts,
 )
+from tests.thorough import without_spark
 from tubeq_spark import PutItem
 
 if TYPE_CHECKING:
@@ -135,7 +136,10 @@ two_forms = of_types(("utubettl", "many"), ("fifottl", "df"))
 
 
 @pytest.mark.thorough
-@of_types(("fifottl", "many"), ("utubettl", "many"), ("fifottl", "df"), ("fifottl", "exchange"))
+@of_types(
+    ("fifottl", "df"),
+    *without_spark(("fifottl", "many"), ("utubettl", "many"), ("fifottl", "exchange")),
+)
 def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
     sides: Sides, form: str
 ) -> None:
@@ -155,7 +159,7 @@ def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
         assert stored(sides.rival) == "bt"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @plain
 @pytest.mark.parametrize(
     ("seconds", "commits"), [(0.25 * TTR, ["take"]), (0.25 * TTR + 1, ["take", "renew"])]

@@ -394,15 +394,11 @@ ON_SPARK = {
     "ack_whole_lease_segment",
     "exchange_of_a_part",
 }
-#: More of them: a statement of its own, and a verb of many steps.
+#: More of them: what only Spark has, and a verb of many steps.
 MORE_ON_SPARK = {
     "put_df_with_a_key",
     "close",
-    "take_where_leases_have_ended",
     "put_df",
-    "kick",
-    "exchange_in_one_commit",
-    "sweep_that_compacts",
 }
 
 
@@ -443,7 +439,7 @@ def test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_d
     assert world.stored() == case.after_sweep()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_close_when_it_stops_before_the_release_leaves_the_tasks_to_the_end_of_the_session(
     world: World,
 ) -> None:
@@ -458,7 +454,7 @@ def test_close_when_it_stops_before_the_release_leaves_the_tasks_to_the_end_of_t
     assert world.stored() == "ar br"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_hand_over_when_it_stops_before_or_after_its_commit_leaves_the_tasks_to_the_lease_there_is(
     world: World,
 ) -> None:
@@ -499,7 +495,7 @@ def test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice(
     assert stored(tube) == " ".join(sorted(stored(tube).split()))
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_it_stops_while_it_begins_its_lease_takes_nothing_and_the_next_one_does(
     world: World,
 ) -> None:
@@ -527,7 +523,7 @@ def registry(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 # What sweeps comes first: each tube that is left makes every later sweep longer.
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_the_holders_end(
     registry: tuple[Probe, Queue, Queue], open_queue: OpenQueue, clock: ManualClock
 ) -> None:
@@ -576,6 +572,7 @@ def test_drop_when_it_stops_between_any_two_commits_is_finished_by_a_sweep_or_wa
     assert probe.events[-1] == ("committed", "drop")
 
 
+@pytest.mark.thorough
 def test_create_tube_when_it_stops_before_or_after_its_commit_leaves_a_name_that_works(
     registry: tuple[Probe, Queue, Queue],
 ) -> None:

@@ -169,7 +169,7 @@ def test_take_when_it_stops_after_it_locked_one_of_two_subqueues_blocks_neither(
 # A take of all that is ready, while nobody holds a sub-queue, does not tell rows apart by theirs.
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_of_all_when_its_lock_was_taken_over_while_it_paused_takes_nothing(
     hosts: Subqueues,
 ) -> None:
@@ -432,6 +432,7 @@ def test_orphan_when_each_sweep_sees_it_for_the_first_time_is_freed_in_the_end(
     assert locks == [1, 0]
 
 
+@pytest.mark.thorough
 def test_bury_of_a_task_that_another_holds_frees_its_subqueue(hosts: Subqueues) -> None:
     hosts.put("ab")
     held = hosts.tube.take_many(1)[0]
@@ -478,7 +479,7 @@ def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subque
     assert commits > 3
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_nobody(
     hosts: Subqueues,
 ) -> None:
@@ -498,7 +499,7 @@ def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_n
     assert commits > 2
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_leases_have_ended_frees_their_subqueues_and_fences_no_take_id(
     hosts: Subqueues,
 ) -> None:
@@ -578,7 +579,7 @@ def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Subqueu
     assert names(hosts.rival.take_many(1)) == "b"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(
     hosts: Subqueues,
 ) -> None:
@@ -641,6 +642,7 @@ def test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks
 # A take that names its sub-queues locks these only.
 
 
+@pytest.mark.thorough
 def test_take_of_named_subqueues_locks_these_only_by_one_commit_each_way(hosts: Subqueues) -> None:
     hosts.put("ab", "one")
     hosts.put("x", "two")

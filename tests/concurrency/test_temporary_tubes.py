@@ -29,7 +29,7 @@ def new_name() -> str:
     return f"brief_{next(_numbers)}"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_the_creator_of_a_temporary_tube_is_dead_drops_it(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:

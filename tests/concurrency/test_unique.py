@@ -49,6 +49,7 @@ def keyed(tube: Tube, data: str, key: str = KEY) -> Task:
     return task
 
 
+@pytest.mark.thorough
 def test_put_when_a_rival_puts_the_key_first_returns_its_task(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:
@@ -127,6 +128,7 @@ def test_put_when_a_rival_acks_and_another_puts_the_key_between_read_and_commit_
     assert stored(tube) == "br"
 
 
+@pytest.mark.without_spark
 def test_put_when_a_rival_drops_the_tube_first_finds_no_tube(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import Probe, ids_of, names, on_another_host, stored
+from tests.thorough import on_spark
 from tubeq_spark import NotTakenError, PutItem, Queue, TaskState
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.name)
+@pytest.mark.parametrize("end", on_spark(ENDS, set(), {"batch", "sweep"}), ids=lambda end: end.name)
 def test_verb_when_it_stops_has_ended_the_tasks_and_kept_the_keys_or_neither(
     kept: Kept, end: End
 ) -> None:

@@ -16,6 +16,7 @@ from tubeq_spark import (
     PutItem,
     Queue,
     QueueNotFoundError,
+    Rate,
     StoreError,
     TubeBusyError,
 )
@@ -99,6 +100,24 @@ def test_copy_when_made_has_all_that_the_queue_has(source: Queue, tmp_path: Path
         for kind in TYPES:
             assert copy[kind].put_arrow(KEY, key="once").count == 0
             assert copy[kind].put_arrow(KEY, key="other").count == 2
+
+
+def test_copy_when_a_rate_is_used_up_begins_no_task_before_its_time(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with Queue(None, tmp_path / "source", engine="native", clock=clock) as source:
+        tube = source.create_tube("rated", "utube", rate=Rate(1, 100))
+        tube.put_many(["a", "b"], utube="u")
+        task = tube.take(0)
+        assert task is not None
+        tube.ack(task.task_id)
+        source.copy_to(tmp_path / "copy")
+
+    with opened(tmp_path / "copy", clock) as copy:
+        clock.advance(99)
+        assert copy["rated"].take(0) is None
+        clock.advance(1)
+        assert copy["rated"].take(0) is not None
+        assert copy.check().sound
 
 
 def test_copy_when_its_clock_is_behind_gives_ids_above_all_copied_ones(

@@ -32,6 +32,7 @@ class StoredTube:
         rows: Its tasks by their ids.
         last_id: The id of the task that was put last.
         takes: How many takes there were: its number is the take id of what it took.
+        begun: By sub-queue: the number of its last turn, and when its leases began.
         dropped: Whether it is gone; who still has it is refused.
     """
 
@@ -42,6 +43,7 @@ class StoredTube:
     rows: dict[int, StoredTask] = field(default_factory=dict)
     last_id: int = -1
     takes: int = 0
+    begun: dict[str | None, tuple[int, list[int]]] = field(default_factory=dict)
     dropped: bool = False
 
 

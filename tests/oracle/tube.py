@@ -118,6 +118,10 @@ class OracleTube:
     def kick(self, count: int = 1) -> int:
         return self._do(lambda: self.verbs.kick(count))
 
+    def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
+        ids = arguments.task_ids(task_ids)
+        return self._do(lambda: self.verbs.kick_named(ids))
+
     # -- the whole tube -----------------------------------------------------------------------
 
     def peek(self, task_id: int) -> Task:

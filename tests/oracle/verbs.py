@@ -6,16 +6,19 @@ what time has done is written down, counted and reported to the callback when a 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Share, Take, Touch, released
+from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.reports import TubeSweep
 from tubeq_spark.model.stored_task import new_row
-from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.model.times import US
+from tubeq_spark.model.tube_types import AGED, OrderPosition, rank_of
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import PutRequest, TakeRequest
     from tubeq_spark.model.changes import Change, Release
     from tubeq_spark.model.failures import Backoff, ErrorTexts
+    from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -49,6 +53,16 @@ class Verbs:
     def max_attempts(self) -> int | None:
         """After so many takes a task is buried instead of readied."""
         return self.tube.options.max_attempts
+
+    @property
+    def backoff(self) -> Backoff | None:
+        """The delays of its failed tasks."""
+        return self.tube.options.backoff
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """What tasks are taken by."""
+        return self.driver.order if self.tube.options.aging is None else AGED
 
     @property
     def capacity(self) -> int | None:
@@ -78,7 +92,7 @@ class Verbs:
 
     def _place(self, row: StoredTask) -> tuple[int, ...]:
         """What the tube's order goes by."""
-        return tuple(getattr(row, column) for column in self.driver.order)
+        return tuple(getattr(row, column) for column in self.order)
 
     def _over(self) -> set[str]:
         """Owners whose sessions are over: what they hold is ready."""
@@ -90,13 +104,15 @@ class Verbs:
         """A row as it is by now; `None`: its life is over."""
         if row.state is TaskState.TAKEN and row.owner in over:
             row = replace(row, next_event=now_us)
-        return row.seen_at(now_us, self.max_attempts, None)
+        return row.seen_at(now_us, self.max_attempts, self.backoff)
 
     def _taken(self) -> list[StoredTask]:
         """What is held in leases that last, by sessions that are over, too; in the tube's order."""
         now_us = self.queue.now_us()
         taken = [row for row in self.tube.rows.values() if row.state is TaskState.TAKEN]
-        lasting = [row for row in taken if row.seen_at(now_us, self.max_attempts, None) is row]
+        lasting = [
+            row for row in taken if row.seen_at(now_us, self.max_attempts, self.backoff) is row
+        ]
         return sorted(lasting, key=self._place)
 
     def in_state(self, state: TaskState) -> list[StoredTask]:
@@ -114,20 +130,32 @@ class Verbs:
     # -- put and take -------------------------------------------------------------------------
 
     def put(self, request: PutRequest) -> list[Task]:
-        """Add tasks; none where there is no room for all."""
-        rows = self._added(request)
-        return self.events.record_event("put", rows) if rows else []
+        """Add tasks, and find those that have the keys already; none where there is no room for all."""
+        holders = {row.unique: row for row in self.seen() if row.unique is not None}
+        news = [self._new(new, data) for new, data in zip(request.news, request.data, strict=True)]
+        firsts = {row.unique: row for row in reversed(news) if row.unique is not None}
+        added = [
+            row
+            for row in news
+            if row.unique is None or (firsts[row.unique] is row and row.unique not in holders)
+        ]
+        if self.capacity is not None and len(self.seen()) + len(added) > self.capacity:
+            return []
+        stored = dict(zip(map(id, added), self._added(added), strict=True))
+        holders |= {row.unique: row for row in stored.values() if row.unique is not None}
+        self.events.record_event("put", stored.values())
+        return [(stored.get(id(row)) or holders[row.unique]).task() for row in news]
 
-    def _added(self, request: PutRequest) -> list[StoredTask]:
-        news = request.news
-        full = self.capacity is not None and len(self.seen()) + len(news) > self.capacity
-        if full or not news:
+    def _new(self, new: NewTask, data: str) -> StoredTask:
+        aging_us = self.tube.options.aging_us
+        rank = None if aging_us is None else rank_of(new.created, new.pri, aging_us)
+        return replace(new_row((0, 0), new, data), rank=rank)
+
+    def _added(self, news: Sequence[StoredTask]) -> list[StoredTask]:
+        if not news:
             return []
         ids = self.queue.session.task_ids(len(news), self.tube.last_id)
-        rows = [
-            new_row((0, ids.task_id(place)), new, data)
-            for place, (new, data) in enumerate(zip(news, request.data, strict=True))
-        ]
+        rows = [replace(row, task_id=ids.task_id(place)) for place, row in enumerate(news)]
         self._store(rows)
         self.tube.last_id = rows[-1].task_id
         return rows
@@ -150,17 +178,60 @@ class Verbs:
         return rows
 
     def _next(self, request: TakeRequest) -> list[StoredTask]:
-        """The first ready tasks; of sub-queues, of those that nobody holds, by their heads."""
-        ready = self.in_state(TaskState.READY)
-        if self.driver.subqueues:
-            busy = {row.utube for row in self.in_state(TaskState.TAKEN)}
-            free: dict[str | None, list[StoredTask]] = {}
-            for row in ready:
-                is_named = request.utubes is None or row.utube in request.utubes
-                if is_named and row.utube not in busy:
-                    free.setdefault(row.utube, []).append(row)
-            ready = [row for rows in free.values() for row in rows[: request.per_utube]]
-        return ready[: request.count]
+        """The first ready tasks within the tube's limits."""
+        ready, room, most = (
+            self.in_state(TaskState.READY),
+            request.count,
+            self.tube.options.most_taken,
+        )
+        if most is not None:
+            room = min(room, max(0, most - len(self.in_state(TaskState.TAKEN))))
+        if not self.driver.subqueues:
+            return ready[:room]
+        named = [row for row in ready if request.utubes is None or row.utube in request.utubes]
+        return self._of_subqueues(named, request.per_utube, room)
+
+    def _of_subqueues(
+        self, ready: Sequence[StoredTask], per_utube: int, room: int
+    ) -> list[StoredTask]:
+        """The first tasks of sub-queues that may begin some, in the order of their heads, or in turn."""
+        taken = Counter(row.utube for row in self.in_state(TaskState.TAKEN))
+        by_utube: dict[str | None, list[StoredTask]] = {}
+        for row in ready:
+            by_utube.setdefault(row.utube, []).append(row)
+        queues = list(by_utube.values())
+        if self.tube.options.order == "fair":
+            queues.sort(key=lambda rows: self._turn(rows[0]))
+        chosen: list[StoredTask] = []
+        for rows in queues:
+            utube = rows[0].utube
+            free = self._may_begin(utube, taken[utube])
+            begun = rows[: min(per_utube, free, room - len(chosen))]
+            if begun:
+                self._note_begun(utube, len(begun))
+            chosen += begun
+        return sorted(chosen, key=self._place)
+
+    def _may_begin(self, utube: str | None, taken: int) -> int:
+        """How many tasks of a sub-queue may begin by `parallel` and `rate`."""
+        parallel, rate = self.tube.options.parallel, self.tube.options.rate
+        free = parallel - taken if parallel > 1 else sys.maxsize * (taken == 0)
+        if rate is not None:
+            moments = self.tube.begun.get(utube, (0, []))[1]
+            since_us = self.queue.now_us() - round(rate.seconds * US)
+            free = min(free, rate.tasks - sum(moment > since_us for moment in moments))
+        return max(0, free)
+
+    def _turn(self, head: StoredTask) -> tuple[int, ...]:
+        """The place of a sub-queue: by the priority of its head, and then by how long it waits."""
+        turn, moments = self.tube.begun.get(head.utube, (0, []))
+        waits_since = max([head.created, *moments])
+        return head.pri, min(waits_since, self.queue.now_us()), turn, head.task_id
+
+    def _note_begun(self, utube: str | None, count: int) -> None:
+        last = max((turn for turn, _ in self.tube.begun.values()), default=0)
+        moments = self.tube.begun.get(utube, (0, []))[1]
+        self.tube.begun[utube] = (last + 1, [*moments, *[self.queue.now_us()] * count])
 
     # -- settling -----------------------------------------------------------------------------
 
@@ -172,7 +243,7 @@ class Verbs:
 
     def release(self, ids: Sequence[int], how: Release) -> list[Task]:
         """Give held tasks back: ready (or buried when its attempts are used up), or delayed."""
-        return self._release(failed(self._held(ids), how.error), how.delay_us)
+        return self._release(failed(self._held(ids), how.error), how.delay(self.backoff))
 
     def touch(self, task_id: int, increment_us: int) -> Task:
         """Give a held task more time: its lease, its life, and the ttr of later takes."""
@@ -217,15 +288,22 @@ class Verbs:
 
     # -- the whole tube -----------------------------------------------------------------------
 
-    def release_taken(self, owner: str | None) -> int:
-        """Give back what an owner (or anybody: `None`) holds; returns the number of tasks."""
+    def release_taken(self, owner: str | None, error: str | None = None) -> int:
+        """Give back what an owner (or anybody: `None`) holds; returns the number of tasks.
+
+        With an error they have failed, in a tube with a backoff.
+        """
         held = [row for row in self._taken() if owner in (None, row.owner)]
-        return len(self._release(held, 0))
+        if error is None or self.backoff is None:
+            return len(self._release(held, 0))
+        return len(self._release(failed(held, error), self.backoff))
 
     def release_dead(self, dead: DeadSessionJudge) -> int:
         """Give back what dead sessions hold; returns the number of tasks."""
         owners = {row.owner for row in self._taken() if row.owner is not None}
-        return sum(self.release_taken(owner) for owner in owners if dead.is_dead(owner))
+        return sum(
+            self.release_taken(owner, SESSION_ENDED) for owner in owners if dead.is_dead(owner)
+        )
 
     def truncate(self) -> None:
         """Remove every task; counters stay. What time had ended by then counts as expired."""
@@ -253,6 +331,11 @@ class Verbs:
                 # The last one says what became of it; one that was buried had been released, too.
                 done["ttr" if "bury" in events else events[-1]] += 1
         released = self.release_dead(dead)
+        stored = {row.utube for row in self.tube.rows.values()}
+        for utube in self.tube.begun.keys() - stored:
+            rate = self.tube.options.rate
+            if rate is None or self._may_begin(utube, 0) >= rate.tasks:
+                del self.tube.begun[utube]
         return TubeSweep(done["delay"], done["ttl"], done["ttr"] + released)
 
     # -- parts --------------------------------------------------------------------------------
@@ -295,9 +378,9 @@ class Verbs:
         return seen
 
     def _write_down(self, row: StoredTask, now_us: int) -> list[str]:
-        events = self.events.written_down(row, now_us, self.max_attempts, None)
+        events = self.events.written_down(row, now_us, self.max_attempts, self.backoff)
         if events:
-            after = row.seen_at(now_us, self.max_attempts, None)
+            after = row.seen_at(now_us, self.max_attempts, self.backoff)
             if after is None:
                 del self.tube.rows[row.task_id]
             else:
@@ -313,7 +396,7 @@ class Verbs:
 
     def _after(self, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
         """The rows that a change leaves."""
-        table = TubeTable(self.tube.name, self.tube.id, self.driver.order)
+        table = TubeTable(self.tube.name, self.tube.id, self.order)
         return rows_after([clause_of(table, Every(), change)], rows)
 
     def _store(self, rows: Iterable[StoredTask]) -> None:

@@ -88,7 +88,7 @@ class Model:
         """
         self._clock = clock
         self._ids: list[int] = []
-        self._max_attempts = options.get("max_attempts")
+        self._max_attempts, self._backoff = options.get("max_attempts"), options.get("backoff")
         #: What happened, in order: (session or TIME, event, task id).
         self.events: list[tuple[str, str, int]] = []
         #: What time had done to tasks that were truncated: written down before, or never.
@@ -171,11 +171,16 @@ class Model:
     def pending(self) -> list[tuple[str, int]]:
         """What time has done that need not be written down: (event, task id)."""
         now_us = to_us(self.now)
-        return self._truncated + [
+        pending = self._truncated + [
             (event, row.task_id)
             for row in self.rows.values()
-            for event, _ in time_events(row, now_us, self._max_attempts, None)
+            for event, _ in time_events(row, now_us, self._max_attempts, self._backoff)
         ]
+        if self._backoff is None:
+            return pending
+        # The delay after a lease is an event of its own where somebody has written its beginning down.
+        ended = [*self.events, *((TIME, *each) for each in pending)]
+        return pending + [("delay", task_id) for _, event, task_id in ended if event == "ttr"]
 
     def _noting(self, who: str) -> Callable[[Task, str], None]:
         def note(task: Task, event: str) -> None:

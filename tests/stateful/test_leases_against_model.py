@@ -412,7 +412,7 @@ def run(engine: OnSpark, place: str, type_name: str, max_attempts: int | None) -
     return LeasesAgainstModel.place.steps
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize(("type_name", "max_attempts"), [("fifottl", None), ("utubettl", 2)])

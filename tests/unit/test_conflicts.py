@@ -40,9 +40,14 @@ class Thrown:
     _target_id = "o72"
 
     def __init__(
-        self, name: str, condition: str | None = None, cause: Thrown | None = None
+        self,
+        name: str,
+        condition: str | None = None,
+        cause: Thrown | None = None,
+        state: str = "",
     ) -> None:
         self._name, self._condition, self._cause = name, condition, cause
+        self._state = state
 
     def getClass(self) -> Thrown:  # noqa: N802
         return self
@@ -58,6 +63,9 @@ class Thrown:
             raise AttributeError("no SparkThrowable")
         return self._condition
 
+    def getSqlState(self) -> str:  # noqa: N802
+        return self._state
+
 
 class Gone(Thrown):
     """An exception of a Java that has ended since."""
@@ -68,7 +76,7 @@ class Gone(Thrown):
     def getClass(self) -> Thrown:  # noqa: N802
         raise Py4JNetworkError("Error while sending or receiving")
 
-    getCause = getCondition = getClass  # noqa: N815
+    getCause = getCondition = getSqlState = getClass  # noqa: N815
 
 
 def classic(thrown: Thrown) -> Exception:
@@ -119,6 +127,9 @@ ARRIVALS: dict[str, Callable[[str, str], Exception]] = {
         Thrown(f"{PACKAGE}.{name}", condition)
     ),
     "classic, without a condition": lambda name, _: classic(Thrown(f"{PACKAGE}.{name}")),
+    "classic, a condition of a later version": lambda name, _: classic(
+        Thrown(f"com.databricks.{name}", "DELTA_SOMETHING_NEW", state="2D521")
+    ),
     "classic, Databricks": lambda name, _: classic(
         Thrown(f"com.databricks.sql.transaction.tahoe.{name}")
     ),

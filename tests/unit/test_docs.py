@@ -26,7 +26,19 @@ from tubeq_spark.model import states
 from tubeq_spark.observe.prometheus import QueueScrape
 from tubeq_spark.testing import InMemoryQueue
 
-KINDS = {"console", "ini", "mermaid", "properties", "pycon", "python", "sh", "sql", "text", "yaml"}
+KINDS = {
+    "console",
+    "ini",
+    "mermaid",
+    "properties",
+    "pycon",
+    "python",
+    "sh",
+    "sql",
+    "text",
+    "toml",
+    "yaml",
+}
 #: Not built by mkdocs, which looks after the links of its own pages.
 TOP = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
 

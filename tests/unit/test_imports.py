@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PUBLIC = (
     "tubeq_spark",
     "tubeq_spark.errors",
+    "tubeq_spark.otel",
     "tubeq_spark.programs",
     "tubeq_spark.prometheus",
     "tubeq_spark.tables",

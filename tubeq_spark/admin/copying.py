@@ -1,10 +1,11 @@
 """Copies a queue to a new place: tubes with their tasks, ids, keys of puts, counts and moments.
 
 Steps, after a sweep of the source: refuse if tasks are taken or somebody may take some; write a mark; copy
-the tables of the tubes file by file; make the table of sessions with all number slots above the ids of the
-source; compare the copy with the source; make the registry in one commit; remove the mark. Before the
-registry is there the place is no queue, and nobody can open it. If the copy is interrupted, the next call
-goes on: by the mark it knows that the files there are its own. Nothing is written to the source.
+the tables of the tubes file by file, and that of the utube locks; make the table of sessions with all number
+slots above the ids of the source; compare the copy with the source; make the registry in one commit; remove
+the mark. Before the registry is there the place is no queue, and nobody can open it. If the copy is
+interrupted, the next call goes on: by the mark it knows that the files there are its own. Nothing is written
+to the source.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tubeq_spark.observe.sessions import sessions_of
 from tubeq_spark.observe.statistics import written_calls
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location, refuse_mounts
 from tubeq_spark.storage.opened_location import WRITERS, OpenedLocation, allows_one_engine_only
 from tubeq_spark.storage.query import Select, count, greatest, least, named
 from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
@@ -165,7 +166,11 @@ class _Copy:
     def run(self, tubes: Sequence[TubeContext]) -> None:
         """Copy all tubes but temporary ones, which end with their session."""
         kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
-        versions = {ctx.record.name: self._copy_table(ctx) for ctx in kept}
+        versions = {ctx.record.name: self._copy_table(ctx, ctx.record.name) for ctx in kept}
+        with_subqueues = [ctx for ctx in kept if ctx.driver.subqueues]
+        if with_subqueues:
+            # It has the moments of leases, by which rates and turns go.
+            self._copy_table(with_subqueues[0], TAKEN_UTUBES)
         self._make_sessions(kept)
         for ctx in kept:
             self._compare(ctx)
@@ -181,10 +186,10 @@ class _Copy:
         kept = [ctx for ctx in tubes if ctx.record.name not in temporary]
         return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in kept}, temporary)
 
-    def _copy_table(self, ctx: TubeContext) -> int:
+    def _copy_table(self, ctx: TubeContext, name: str) -> int:
+        """Copy a table of a tube; returns its version."""
         from tubeq_spark.storage.native.file_copy import copy_table  # noqa: PLC0415  it is optional
 
-        name = ctx.record.name
         try:
             version = copy_table(self._source, self._target, name)
         except FileNotFoundError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.model.error_text import missing
 from tubeq_spark.model.membership import SessionName
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tubeq_spark.admin.engines import Engines
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
+    from tubeq_spark.runtime.traces import Traces
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import Registry
 
@@ -92,9 +94,18 @@ def make_context(
         random=source,
         drivers=dict(BUILT_IN),
         readers=readers,
+        traces=_traces(clock) if config.traces else None,
     )
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
     return queue
+
+
+def _traces(clock: Clock) -> Traces:
+    try:
+        from tubeq_spark.runtime.traces import Traces  # noqa: PLC0415  it is optional
+    except ModuleNotFoundError as error:
+        raise missing(error, "otel") from None
+    return Traces(clock)
 
 
 def _look_after(queue: QueueContext) -> None:

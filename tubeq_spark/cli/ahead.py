@@ -15,7 +15,6 @@ from tubeq_spark.storage.tables.registry import Registry
 
 if TYPE_CHECKING:
     import uuid
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -67,7 +66,7 @@ class QueueOfOneCall(Queue):
         super().__init__(spark, location, **settings)
 
     def _open(
-        self, location: str | Path, clock: Clock, other: uuid.UUID | None, *, create: bool
+        self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
         if self._written and self._engines.spark is not None:
             read_ahead(self._engines.spark.own, location, *self._written)
@@ -91,7 +90,7 @@ class QueueOfOneCall(Queue):
             read_ahead(spark.own, self.location, name).join(_SENT)
 
 
-def read_ahead(spark: SparkSession, location: str | Path, *names: str) -> threading.Thread:
+def read_ahead(spark: SparkSession, location: object, *names: str) -> threading.Thread:
     """Read the logs of some of a queue's tables, and do not wait for it.
 
     A statement that reads a table first rebuilds the state of its newest version, which is half of

@@ -32,6 +32,12 @@ _STATES = (
     TaskState.BURIED,
     TaskState.DONE,
 )
+_METRICS = {
+    "tube": "left", "type": "left", "ready": "right", "taken": "right", "delayed": "right",
+    "buried": "right", "oldest": "right", "ending": "right", "unswept": "right", "since": "right",
+    "commits": "right", "log": "right", "files": "right", "bytes": "right",
+    "paused": "left",
+}  # fmt: skip
 
 
 def health(
@@ -96,14 +102,6 @@ def metrics(
                 call.show({"tube": name, **_plain(asdict(tube))}, "")
         else:
             _print([*_METRICS], [_row_of_metrics(name, tube) for name, tube in found.items()])
-
-
-_METRICS = {
-    "tube": "left", "type": "left", "ready": "right", "taken": "right", "delayed": "right",
-    "buried": "right", "oldest": "right", "ending": "right", "unswept": "right", "since": "right",
-    "commits": "right", "log": "right", "files": "right", "bytes": "right",
-    "paused": "left",
-}  # fmt: skip
 
 
 def _row_of_metrics(name: str, tube: TubeMetrics) -> list[Any]:

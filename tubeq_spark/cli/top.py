@@ -45,6 +45,31 @@ _FIRST_LEFT_OUT = ("type", "commits/s", "done", "delayed", "holders", "take/s", 
 _QUIT = "q"
 #: What tables say of a tube.
 PAUSED = {True: "paused", False: ""}
+#: What the table may be sorted by, and the key that does it.
+_KEYS = {
+    "n": "tube",
+    "r": "ready",
+    "t": "taken",
+    "w": "delayed",
+    "b": "buried",
+    "o": "oldest",
+    "h": "holders",
+    "p": "put/s",
+    "k": "take/s",
+    "d": "done/s",
+    "c": "commits/s",
+}
+_COUNTED = ("ready", "taken", "delayed", "buried", "done", "total")
+#: The calls that have columns, whether there were any or not; `tubeq show` has them all.
+_CALLS = ("put", "take", "ack", "release", "bury", "kick", "delete")
+#: Columns of a table that goes to a file or a pipe: nothing is cut there.
+_WIDE = 200
+#: Columns of its longest line, which a payload may be in.
+_LONGEST = 1_000_000
+#: Columns that are left of a text on a narrow terminal.
+_LEAST = 12
+_HIGH = 50
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +90,6 @@ class _Line:
         if column == "oldest":
             return self.look.oldest_ready_age
         return self.look.holders if column == "holders" else self.look.tasks[column]
-
-
-#: What the table may be sorted by, and the key that does it.
-_KEYS = {
-    "n": "tube",
-    "r": "ready",
-    "t": "taken",
-    "w": "delayed",
-    "b": "buried",
-    "o": "oldest",
-    "h": "holders",
-    "p": "put/s",
-    "k": "take/s",
-    "d": "done/s",
-    "c": "commits/s",
-}
 
 
 def top(
@@ -226,19 +235,6 @@ def _with_keys(table: Table, keys: Keys) -> RenderableType:
     told = "  ".join(f"{key} {column}" for key, column in _KEYS.items())
     line = Text(f"sort by: {told}   {_QUIT} quit", style="dim")
     return Group(table, line) if keys.are_read else table
-
-
-_COUNTED = ("ready", "taken", "delayed", "buried", "done", "total")
-#: The calls that have columns, whether there were any or not; `tubeq show` has them all.
-_CALLS = ("put", "take", "ack", "release", "bury", "kick", "delete")
-#: Columns of a table that goes to a file or a pipe: nothing is cut there.
-_WIDE = 200
-#: Columns of its longest line, which a payload may be in.
-_LONGEST = 1_000_000
-#: Columns that are left of a text on a narrow terminal.
-_LEAST = 12
-_HIGH = 50
-_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def console() -> Console:

@@ -67,6 +67,23 @@ _STORE_HELP = (
     ),
     (r"\b(?:429|503)\b", "the store is busy: try again later, with fewer requests at once"),
 )
+#: Hints for errors that the operating system reports for a file.
+_HELP = {
+    errno.EACCES: "this process may not: give its user the right to read and write there",
+    errno.EPERM: "this process may not: give its user the right to read and write there",
+    errno.EROFS: "it is mounted for reading only",
+    errno.ENOSPC: "the disk is full: make room",
+    errno.EDQUOT: "the quota of its user is used up: make room",
+    errno.EMFILE: "this process has too many files open: close queues, or raise its limit (ulimit -n)",
+    errno.ENFILE: "the system has too many files open",
+}
+#: py4j writes this before a Java exception; it has no information.
+_PY4J = "An error occurred while calling "
+_CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
+#: The error number of the operating system in messages of Python and Arrow.
+_ERRNO = re.compile(r"\[[Ee]rrno -?\d+\] ")
+_PACKAGE = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+(?=[A-Z])")
+_NAME = "tubeq-spark"
 
 
 def chained(text: str) -> str | None:
@@ -95,24 +112,6 @@ def _said(part: str) -> str:
     before = " ".join(part[: part.index("<")].split())
     said = [before, code[1].strip(), "" if message is None else " ".join(message[1].split())]
     return ": ".join(text for text in said if text)
-
-
-#: Hints for errors that the operating system reports for a file.
-_HELP = {
-    errno.EACCES: "this process may not: give its user the right to read and write there",
-    errno.EPERM: "this process may not: give its user the right to read and write there",
-    errno.EROFS: "it is mounted for reading only",
-    errno.ENOSPC: "the disk is full: make room",
-    errno.EDQUOT: "the quota of its user is used up: make room",
-    errno.EMFILE: "this process has too many files open: close queues, or raise its limit (ulimit -n)",
-    errno.ENFILE: "the system has too many files open",
-}
-#: py4j writes this before a Java exception; it has no information.
-_PY4J = "An error occurred while calling "
-_CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
-#: The error number of the operating system in messages of Python and Arrow.
-_ERRNO = re.compile(r"\[[Ee]rrno -?\d+\] ")
-_PACKAGE = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+(?=[A-Z])")
 
 
 def reason_of(error: BaseException) -> str:
@@ -156,9 +155,6 @@ def _trace(error: BaseException) -> str:
     if trace is None and hasattr(error, "java_exception"):
         trace = _text(error)
     return trace if isinstance(trace, str) else ""
-
-
-_NAME = "tubeq-spark"
 
 
 def how_to_install(*extras: str, origin: str | None = None) -> str:

@@ -33,6 +33,15 @@ _ALLOWED = (
     f"at most {DEPTH_MAX} deep"
 )
 _CONTAINERS = (dict, list, tuple)
+#: Parts of texts that need a look: escapes of surrogates, numbers that are or may be infinite, and the
+#: one character by which a parser in C may take a text for ended.
+_SUSPICIOUS = r"\x00|\\u[dD][89a-fA-F]|(?:^|[:,\[\s])-?(?:NaN|Inf|[0-9.]+[eE]\+?[0-9]{3})"
+#: Of so many digits a number may be infinite with an exponent of two, or have more than Python reads.
+_DIGITS = 200
+#: Bytes of texts that are parsed in one go, about.
+_PART = 32 << 20
+#: What the parser cuts its input into; no text may be longer.
+_BLOCK = 1 << 20
 
 
 class UnreadableError(ValueError):
@@ -149,17 +158,6 @@ def _with_stack(work: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     return results[0]
-
-
-#: Parts of texts that need a look: escapes of surrogates, numbers that are or may be infinite, and the
-#: one character by which a parser in C may take a text for ended.
-_SUSPICIOUS = r"\x00|\\u[dD][89a-fA-F]|(?:^|[:,\[\s])-?(?:NaN|Inf|[0-9.]+[eE]\+?[0-9]{3})"
-#: Of so many digits a number may be infinite with an exponent of two, or have more than Python reads.
-_DIGITS = 200
-#: Bytes of texts that are parsed in one go, about.
-_PART = 32 << 20
-#: What the parser cuts its input into; no text may be longer.
-_BLOCK = 1 << 20
 
 
 def bad_texts(column: pa.ChunkedArray) -> int:

@@ -14,6 +14,50 @@ from tubeq_spark.model.limits import Rate
 from tubeq_spark.model.times import FOREVER_S, US, plus, us_from_seconds
 from tubeq_spark.task import PutItem, TaskState
 
+#: Options that have values of their own.
+_PARTS = {"backoff": Backoff, "rate": Rate}
+#: Options that only the second format of tubes knows.
+_SECOND_FORMAT = ("backoff", "parallel", "rate", "order", "most_taken", "aging", "unique_for")
+#: Options that `alter` changes.
+ALTERABLE = frozenset(
+    {
+        "pri",
+        "ttl",
+        "ttr",
+        "delay",
+        "capacity",
+        "max_attempts",
+        "backoff",
+        "parallel",
+        "rate",
+        "order",
+        "most_taken",
+        "aging",
+    }
+)
+#: The check of each option of a tube.
+_CHECKS = {
+    "pri": validation.pri,
+    "ttl": validation.seconds,
+    "ttr": validation.lease,
+    "delay": validation.seconds,
+    "capacity": lambda name, value: validation.count(name, value, least=1),
+    "max_attempts": validation.attempts,
+    "change_feed": validation.boolean,
+    "temporary": validation.boolean,
+    "backoff": lambda name, value: validation.instance(name, value, Backoff),
+    "parallel": lambda name, value: validation.count(name, value, least=1),
+    "rate": lambda name, value: validation.instance(name, value, Rate),
+    "order": lambda name, value: validation.one_of(name, value, ("fifo", "fair")),
+    "most_taken": lambda name, value: validation.count(name, value, least=1),
+    "aging": validation.lease,
+    "unique_for": validation.seconds,
+}
+#: The checks of options of a put that are names.
+_NAME_CHECKS = {"utube": validation.utube, "unique": validation.unique}
+#: Default values that count as not given, so that every type allows them.
+_PLAIN = {"storage_mode": "default", "parallel": 1, "order": "fifo"}
+
 
 @dataclass(frozen=True, slots=True)
 class TubeOptions(Mapping[str, Any]):
@@ -114,50 +158,6 @@ class TubeOptions(Mapping[str, Any]):
 
 _NAMES = tuple(f.name for f in fields(TubeOptions))
 _DEFAULTS = {f.name: f.default for f in fields(TubeOptions)}
-#: Options that have values of their own.
-_PARTS = {"backoff": Backoff, "rate": Rate}
-#: Options that only the second format of tubes knows.
-_SECOND_FORMAT = ("backoff", "parallel", "rate", "order", "most_taken", "aging", "unique_for")
-#: Options that `alter` changes.
-ALTERABLE = frozenset(
-    {
-        "pri",
-        "ttl",
-        "ttr",
-        "delay",
-        "capacity",
-        "max_attempts",
-        "backoff",
-        "parallel",
-        "rate",
-        "order",
-        "most_taken",
-        "aging",
-    }
-)
-
-#: The check of each option of a tube.
-_CHECKS = {
-    "pri": validation.pri,
-    "ttl": validation.seconds,
-    "ttr": validation.lease,
-    "delay": validation.seconds,
-    "capacity": lambda name, value: validation.count(name, value, least=1),
-    "max_attempts": validation.attempts,
-    "change_feed": validation.boolean,
-    "temporary": validation.boolean,
-    "backoff": lambda name, value: validation.instance(name, value, Backoff),
-    "parallel": lambda name, value: validation.count(name, value, least=1),
-    "rate": lambda name, value: validation.instance(name, value, Rate),
-    "order": lambda name, value: validation.one_of(name, value, ("fifo", "fair")),
-    "most_taken": lambda name, value: validation.count(name, value, least=1),
-    "aging": validation.lease,
-    "unique_for": validation.seconds,
-}
-#: The checks of options of a put that are names.
-_NAME_CHECKS = {"utube": validation.utube, "unique": validation.unique}
-#: Default values that count as not given, so that every type allows them.
-_PLAIN = {"storage_mode": "default", "parallel": 1, "order": "fifo"}
 
 
 def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> TubeOptions:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 #: Characters of an error that a sentence has.
 _SHOWN = 200
+_NEXT = "is next: the next take gets it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,6 @@ def sentence(facts: Facts) -> str:
     """Why a task is not being handed out, or that it is next."""
     said = next((said for reason in _REASONS if (said := reason(facts)) is not None), _NEXT)
     return f"Task {facts.task_id} {said}."
-
-
-_NEXT = "is next: the next take gets it"
 
 
 def _life(facts: Facts) -> str | None:

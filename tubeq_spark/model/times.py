@@ -17,6 +17,8 @@ FOREVER_US = int(FOREVER_S) * US
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Moments beyond the year 9000 are "never": Python and Spark both end with the year 9999.
 LAST_US = int((dt.datetime(9000, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) * US
+#: Most seconds between a store's clock and this host's; a store tells its time in whole ones.
+_MOST = 1.0
 
 
 def to_us(moment: dt.datetime) -> int:
@@ -53,10 +55,6 @@ def plus(moment_us: int | None, duration_us: int | None) -> int | None:
         return None
     total = moment_us + duration_us
     return None if total > LAST_US else total
-
-
-#: Seconds; a store tells its time in whole ones.
-_MOST = 1.0
 
 
 def told_drift(seconds: float | None) -> str | None:

@@ -38,6 +38,13 @@ def _integer(argument: str, value: Any, allowed: str) -> int:
         refuse(argument, value, allowed)
 
 
+def _between(argument: str, value: Any, least: int, most: int, allowed: str) -> int:
+    number = _integer(argument, value, allowed)
+    if not least <= number <= most:
+        refuse(argument, value, allowed)
+    return number
+
+
 def seconds(argument: str, value: Any) -> float:
     """A duration: a finite number of seconds, >= 0."""
     allowed = "a finite number of seconds, >= 0"
@@ -65,19 +72,13 @@ def lease(argument: str, value: Any) -> float:
 def pri(argument: str, value: Any) -> int:
     """A priority."""
     allowed = f"a whole number from 0 (the highest) to {PRI_MAX}"
-    number = _integer(argument, value, allowed)
-    if not 0 <= number <= PRI_MAX:
-        refuse(argument, value, allowed)
-    return number
+    return _between(argument, value, 0, PRI_MAX, allowed)
 
 
 def old_pri(argument: str, value: Any) -> int:
     """A priority of the 1.5 dialect."""
     allowed = "a whole number from 0 to 255 (the highest)"
-    number = _integer(argument, value, allowed)
-    if not 0 <= number <= 255:
-        refuse(argument, value, allowed)
-    return number
+    return _between(argument, value, 0, 255, allowed)
 
 
 def count(argument: str, value: Any, least: int = 0) -> int:
@@ -91,10 +92,7 @@ def count(argument: str, value: Any, least: int = 0) -> int:
 def attempts(argument: str, value: Any) -> int:
     """Check `max_attempts`, which is compared with a column of type INT."""
     allowed = f"a whole number from 1 to {_INT_MAX}"
-    number = _integer(argument, value, allowed)
-    if not 1 <= number <= _INT_MAX:
-        refuse(argument, value, allowed)
-    return number
+    return _between(argument, value, 1, _INT_MAX, allowed)
 
 
 def one_of(argument: str, value: Any, allowed: tuple[str, ...]) -> str:

@@ -42,6 +42,8 @@ _DECIMALS = {"dec", "decimal", "numeric"}
 #: Their lengths are kept by Spark alone.
 _TEXTS = {"char", "character", "varchar"}
 _MOST_DIGITS = 38
+#: Types that only Spark makes as it reads them: by features of the table, or by what it notes itself.
+_OF_SPARK = frozenset({"char", "character", "timestamp_ntz", "varchar", "variant"})
 
 
 class DdlError(ValueError):
@@ -181,10 +183,6 @@ class _Ddl:
     def _taken(self) -> str:
         self._place += 1
         return self._tokens[self._place - 1]
-
-
-#: Types that only Spark makes as it reads them: by features of the table, or by what it notes itself.
-_OF_SPARK = frozenset({"char", "character", "timestamp_ntz", "varchar", "variant"})
 
 
 def payload_ddl(ddl: str) -> str:

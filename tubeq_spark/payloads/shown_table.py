@@ -27,6 +27,9 @@ _AFTER = {
     "attempts": pa.int32(),
     "created": pa.timestamp("us", "UTC"),
 }
+_ALLOWED_REASONS = "texts or exceptions by task_id, or rows with the columns task_id and error"
+_ALLOWED = "rows with a column task_id of whole numbers, or ids of tasks"
+_ERRORS = "a column error of strings, for all tasks or for none"
 
 
 def shown_table(stored: pa.Table, order: Sequence[str], *, typed: bool) -> pa.Table:
@@ -59,10 +62,6 @@ def _payload(data: pa.ChunkedArray, *, typed: bool) -> list[tuple[str, pa.Chunke
 
 #: A `pyarrow.Table` or what becomes one, with a column `task_id`; or any iterable of ids.
 Ids: TypeAlias = Any
-
-_ALLOWED_REASONS = "texts or exceptions by task_id, or rows with the columns task_id and error"
-_ALLOWED = "rows with a column task_id of whole numbers, or ids of tasks"
-_ERRORS = "a column error of strings, for all tasks or for none"
 
 
 def named_tasks(given: Any) -> tuple[set[int], dict[int, str] | None]:

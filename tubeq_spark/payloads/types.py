@@ -50,6 +50,10 @@ _VALUES = {
     pa.binary(): "bytes",
     pa.date32(): "a date without a time",
 }
+#: A comment or a name in quotes, in DDL.
+QUOTED = r"'(?:[^']|'')*'|`(?:[^`]|``)*`"
+#: A comment or a quoted name, or a constraint.
+_NOT_NULL = re.compile(rf"({QUOTED})|\s*\bNOT\s+NULL\b", re.IGNORECASE)
 
 
 def arrow_struct(fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
@@ -127,12 +131,6 @@ def _others(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"a dict or Row of the columns {', '.join(part.name for part in kind)}"
     return _VALUES.get(kind, "a value of this type")
-
-
-#: A comment or a name in quotes, in DDL.
-QUOTED = r"'(?:[^']|'')*'|`(?:[^`]|``)*`"
-#: Either of them, or what is looked for.
-_NOT_NULL = re.compile(rf"({QUOTED})|\s*\bNOT\s+NULL\b", re.IGNORECASE)
 
 
 def without_not_null(ddl: str) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.held_tasks import HeldTasks
     from tubeq_spark.runtime.session import Session
     from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+    from tubeq_spark.runtime.traces import Traces
     from tubeq_spark.runtime.unknown_takes import UnknownTakes
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.engine import Engine
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task
 
-__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
+__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform", "traced"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -101,6 +102,8 @@ class QueueContext:
     life: QueueLife = field(default_factory=QueueLife)
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)
+    #: Makes spans of verbs and handlers, where the program wants them.
+    traces: Traces | None = None
 
     def now_us(self) -> int:
         """The time of an operation."""
@@ -334,7 +337,14 @@ class TubeContext:
             raise dropped(self)
 
 
-def perform(ctx: TubeContext, verb: Callable[[], T], *, on_spark: bool = False) -> T:
+def perform(
+    ctx: TubeContext,
+    verb: Callable[[], T],
+    *,
+    name: str | None = None,
+    acked: int | None = None,
+    on_spark: bool = False,
+) -> T:
     """Run a verb of a tube: refuse it if it is not allowed, then call the callback.
 
     An interrupt leaves nothing of it half done (`uninterrupted`).
@@ -342,6 +352,8 @@ def perform(ctx: TubeContext, verb: Callable[[], T], *, on_spark: bool = False) 
     Args:
         ctx: The tube.
         verb: The verb.
+        name: Of its span, if the program wants one.
+        acked: How many tasks it acks besides.
         on_spark: Whether it uses Spark, whatever runs the row verbs.
 
     Raises:
@@ -350,7 +362,20 @@ def perform(ctx: TubeContext, verb: Callable[[], T], *, on_spark: bool = False) 
         StoreError: Spark cannot be reached; what the verb would have committed was not sent.
     """
     tell = ctx.events.notify
-    return ctx.queue.uninterrupted(lambda: _performed(ctx, verb), on_spark=on_spark, then=tell)
+    run = traced(ctx, lambda: _performed(ctx, verb), name, acked)
+    return ctx.queue.uninterrupted(run, on_spark=on_spark, then=tell)
+
+
+def traced(
+    ctx: TubeContext, verb: Callable[[], T], name: str | None, acked: int | None = None
+) -> Callable[[], T]:
+    """A verb that leaves a span, if the program wants one.
+
+    The span is made before the verb has ended: from then on an interrupt must find nothing to lose.
+    """
+    if (traces := ctx.queue.traces) is None or name is None:
+        return verb
+    return traces.of_verb(name, ctx.record.name, ctx.driver.name, verb, acked)
 
 
 def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 #: `callback(task, event)`.
 Callback = Callable[[Task, str], None]
 log = logging.getLogger(__name__)
+#: The names of the counts of a tube's tasks.
+TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
+_STATES = {
+    TaskState.TAKEN: "taken",
+    TaskState.BURIED: "buried",
+    TaskState.READY: "ready",
+    TaskState.DELAYED: "delayed",
+}
+#: What versions that kept no total counted beside the events: tasks that came to their end.
+_DONE = "done"
+#: Verbs of the 1.5 dialect that are no events, counted beside the events that they are made of.
+_OLD_VERBS = ("urgent", "requeue", "done")
 
 
 class TubeEvents:
@@ -94,20 +106,6 @@ class TubeEvents:
             except Exception:
                 # The change is committed; a callback's failure is the program's to read about.
                 log.exception("on_task_change of tube %s failed", self._name)
-
-
-#: The names of the counts of a tube's tasks.
-TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
-_STATES = {
-    TaskState.TAKEN: "taken",
-    TaskState.BURIED: "buried",
-    TaskState.READY: "ready",
-    TaskState.DELAYED: "delayed",
-}
-#: What versions that kept no total counted beside the events: tasks that came to their end.
-_DONE = "done"
-#: Verbs of the 1.5 dialect that are no events, counted beside the events that they are made of.
-_OLD_VERBS = ("urgent", "requeue", "done")
 
 
 class Counters:

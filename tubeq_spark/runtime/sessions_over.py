@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tubeq_spark.model.membership import SessionTable, SessionView
     from tubeq_spark.runtime.session import Session
 
+#: For so long a session that has just begun may not be known, where a look for new ones is cheap.
+_YOUNG_US = 1_000_000
+
 
 class _Judge(Protocol):
     """The parts of a queue object that it needs."""
@@ -79,10 +82,6 @@ class DeadSessionJudge:
             if view.alive(self._now_us, skew, epoch):
                 return False
         return queue.sessions.mark_dead(name, epoch, self._now_us, skew)
-
-
-#: For so long a session that has just begun may not be known, where a look for new ones is cheap.
-_YOUNG_US = 1_000_000
 
 
 class ExpiredSessionCache:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -52,6 +53,23 @@ class Plan(Generic[T]):
 
     statement: Statement | Append | None
     finish: Callable[[Affected], T]
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """What a call of a program has met so far.
+
+    Attributes:
+        commits: Commits that its own thread has made, to any table.
+        conflicts: Attempts that lost a conflict.
+    """
+
+    commits: int = 0
+    conflicts: int = 0
+
+
+#: The call that runs, where calls are traced.
+call_counts: ContextVar[CallCounts | None] = ContextVar("tubeq_call", default=None)
 
 
 class LoopStats:
@@ -179,6 +197,8 @@ class CommitLoop:
                 note = replace(note, conflicts=note.conflicts + 1)
                 self.conflicts += 1
                 self.tally.conflicted(table_lock)
+                if self._config.traces and (counts := call_counts.get()) is not None:
+                    counts.conflicts += 1
                 self._observer("conflicted", operation)
                 began = self._wall.monotonic() if began is None else began
                 wait = None if gives_up() else next(waits, None)
@@ -220,6 +240,8 @@ class CommitLoop:
         ):
             noted = replace(note, tasks=plan.statement.tasks)
             affected = self._commit(noted, plan.statement, has_ended)
+            if self._config.traces and (counts := call_counts.get()) is not None:
+                counts.commits += 1
             self._settle(operation, table_lock, plan.statement)
         try:
             return plan.finish(affected)

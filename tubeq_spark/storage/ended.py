@@ -34,6 +34,21 @@ TOTALS = "tubeq.done"
 #: In place of the moment of a total, in milliseconds: 9999-12-31. Delta forgets what was written under an
 #: id when `delta.setTransactionRetentionDuration` has passed since then, and a total must stay.
 FOR_EVER_MS = 253_402_214_400_000
+#: In the log the total of notes is multiplied by this. The difference makes room for writing the same total
+#: once more with a greater number, and a later moment: one that Spark has written is forgotten in the end.
+RENEWALS = 1 << 10
+_ENDED = re.compile(
+    PATTERN
+    + r" ended=(?P<tube>\d+):"
+    + r"(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted(?:\+in:(?P<kept>-?\d+))?)"
+)
+_READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
+#: The rows that a commit of Spark has deleted, as its metrics call them.
+_DELETED = ("numTargetRowsDeleted", "numDeletedRows")
+#: What no other commit says, or few: the others are not parsed.
+_ENDED_LOCALLY, _READ_LOCALLY, _TOTAL = b" ended=", b" read=", b'{"txn"'
+#: How often a log is read again that was shortened meanwhile.
+_TRIES = 5
 
 
 def total(tube: int) -> str:
@@ -93,19 +108,6 @@ class Ended:
         if not affected.total:
             return 0
         return affected.deleted + affected.kept if self.count is None else self.count
-
-
-#: In the log the total of notes is multiplied by this. The difference makes room for writing the same total
-#: once more with a greater number, and a later moment: one that Spark has written is forgotten in the end.
-RENEWALS = 1 << 10
-_ENDED = re.compile(
-    PATTERN
-    + r" ended=(?P<tube>\d+):"
-    + r"(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted(?:\+in:(?P<kept>-?\d+))?)"
-)
-_READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
-#: The rows that a commit of Spark has deleted, as its metrics call them.
-_DELETED = ("numTargetRowsDeleted", "numDeletedRows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +200,6 @@ def _note(version: int, found: re.Match[str], metrics: Mapping[str, Any]) -> End
 def _text(commit: Mapping[str, Any]) -> str:
     """Find the note in a commit of Spark."""
     return str((commit.get("operationParameters") or {}).get("predicate") or "")
-
-
-#: What no other commit says, or few: the others are not parsed.
-_ENDED_LOCALLY, _READ_LOCALLY, _TOTAL = b" ended=", b" read=", b'{"txn"'
-
-#: How often a log is read again that was shortened meanwhile.
-_TRIES = 5
 
 
 def read_log(log: Path, tube: int) -> EndedLog:

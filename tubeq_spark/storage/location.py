@@ -8,7 +8,7 @@ import re
 import threading
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tubeq_spark.errors import StoreError
@@ -29,6 +29,11 @@ def path_of(table: str) -> str | None:
     """The path in a name of `path_table`; `None` for a name in a catalog."""
     prefix = "delta.`"
     return table[len(prefix) : -1].replace("``", "`") if table.startswith(prefix) else None
+
+
+def name_of(table: str) -> str:
+    """The last part of a table's SQL name: the queue's own name for it."""
+    return re.split(r"[/.`]", table.strip("`"))[-1]
 
 
 TUBES = "_tubeq_tubes"
@@ -52,18 +57,22 @@ class Location:
     Attributes:
         text: As given, a relative path made absolute.
         parts: Catalog and schema; empty for a path.
+        storage: The path or URI at which the tables of a catalog are; `None`: where the catalog puts them.
     """
 
     text: str
     parts: tuple[str, ...] = ()
+    storage: str | None = None
 
     @classmethod
     def parse(cls, text: object) -> Location:
-        """Parse the location argument of `Queue`.
+        """Parse the location argument of `Queue`; a parsed one stays as it is.
 
         Raises:
             InvalidOptionError: Not a path, a URI or `catalog.schema`.
         """
+        if isinstance(text, Location):
+            return text
         allowed = "a path, a URI such as hdfs://host/q, or catalog.schema"
         if isinstance(text, Path):
             text = str(text.absolute())
@@ -80,6 +89,24 @@ class Location:
     def in_catalog(self) -> bool:
         """Whether the tables have names in a catalog rather than paths."""
         return bool(self.parts)
+
+    def with_storage(self, storage: object) -> Location:
+        """A schema of a catalog whose tables are at a path or URI.
+
+        Raises:
+            InvalidOptionError: It is no path or URI, or the location is no schema of a catalog.
+        """
+        place = Location.parse(storage)
+        if place.in_catalog:
+            refuse("storage", storage, "a path, or a URI such as abfss://container@account/queue")
+        if not self.in_catalog:
+            refuse("storage", storage, f"None: {self.text} is a path, not catalog.schema")
+        return replace(self, storage=place.text)
+
+    @property
+    def root(self) -> str | None:
+        """The path or URI at which the queue's tables are; `None`: only the catalog knows it."""
+        return self.storage if self.parts else self.text
 
     def needs_a_session(self) -> str:
         """The error text if a catalog is given without a Spark session."""

@@ -56,8 +56,9 @@ class OpenedLocation:
 
         After a power cut the first that asks makes the table usable again, unless it wants it as it is.
         """
-        # Catalogs name directories in lower case.
-        directory = name.lower() if self.location.in_catalog else name
+        # Catalogs name directories of their own in lower case.
+        is_named_by_catalog = self.location.in_catalog and self.location.storage is None
+        directory = name.lower() if is_named_by_catalog else name
         return table_lock_of(
             self.uri, name, self.locks, self.durability, directory, as_it_is=as_it_is
         )

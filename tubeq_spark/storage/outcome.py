@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Affected
 
+#: A note in the history.
+PATTERN = r"tubeq operation=(\w+) session=([\w-]*) conflicts=(\d+)(?: tasks=(\d+))?"
+#: How many of the newest commits are looked through for one that is a write.
+NEWEST = 10
+#: Commits that write no rows, as either engine calls them: they switch VACUUM's retention and remove files.
+_CLEANING = frozenset(
+    {"SET TBLPROPERTIES", "SET TABLE PROPERTIES", "VACUUM START", "VACUUM END", "METADATA CLEANUP"}
+)
+
 
 class Outcome(Enum):
     """The outcome of a statement that raised."""
@@ -75,17 +84,6 @@ def out_of_reach(error: Exception) -> StoreError:
 def _spark() -> Any:
     """The module for errors of Spark; `None` in a process that has not loaded it."""
     return sys.modules.get("tubeq_spark.storage.spark.conflicts")
-
-
-#: A note in the history.
-PATTERN = r"tubeq operation=(\w+) session=([\w-]*) conflicts=(\d+)(?: tasks=(\d+))?"
-
-#: How many of the newest commits are looked through for one that is a write.
-NEWEST = 10
-#: Commits that write no rows, as either engine calls them: they switch VACUUM's retention and remove files.
-_CLEANING = frozenset(
-    {"SET TBLPROPERTIES", "SET TABLE PROPERTIES", "VACUUM START", "VACUUM END", "METADATA CLEANUP"}
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _SUMS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub}
+_STATE = list(_COLUMNS).index("state")
 
 
 def rows_after(
@@ -116,9 +117,6 @@ def _change(
         letter = values[_STATE]
         values[_STATE] = lambda row: _STATES[letter(row)]
     return lambda row: StoredTask(*[value(row) for value in values])
-
-
-_STATE = list(_COLUMNS).index("state")
 
 
 def row_value(expression: Expression, source: Mapping[str, Value]) -> Value:  # noqa: C901, PLR0911, PLR0912  (one of each)

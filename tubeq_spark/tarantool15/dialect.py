@@ -111,7 +111,7 @@ class Queue15:
 
         def verb(to: Tube) -> Task15 | None:
             ctx = context_of(to)
-            put = perform(ctx, lambda: verbs.urgent(ctx, list(data), options))
+            put = perform(ctx, lambda: verbs.urgent(ctx, list(data), options), name="urgent")
             return self._new(to, put)
 
         return self._index.in_tube(tube, verb)
@@ -181,7 +181,9 @@ class Queue15:
             if not life:
                 return tube.release(number, delay=wait)
             ctx, wait_us, life_us = context_of(tube), us_from_seconds(wait), us_from_seconds(life)
-            return perform(ctx, lambda: verbs.release(ctx, number, wait_us, life_us))
+            return perform(
+                ctx, lambda: verbs.release(ctx, number, wait_us, life_us), name="release"
+            )
 
         return self._held(task_id, verb)
 
@@ -198,7 +200,7 @@ class Queue15:
 
         def verb(tube: Tube, number: int) -> Task:
             ctx = context_of(tube)
-            return perform(ctx, lambda: verbs.requeue(ctx, number))
+            return perform(ctx, lambda: verbs.requeue(ctx, number), name="requeue")
 
         return self._held(task_id, verb)
 
@@ -217,7 +219,7 @@ class Queue15:
 
         def verb(tube: Tube, number: int) -> Task:
             ctx = context_of(tube)
-            return perform(ctx, lambda: verbs.done(ctx, number, list(data)))
+            return perform(ctx, lambda: verbs.done(ctx, number, list(data)), name="done")
 
         return self._held(task_id, verb)
 
@@ -244,7 +246,7 @@ class Queue15:
 
         def verb(tube: Tube, number: int) -> Task:
             ctx = context_of(tube)
-            return perform(ctx, lambda: verbs.dig(ctx, number))
+            return perform(ctx, lambda: verbs.dig(ctx, number), name="kick")
 
         return self._there(task_id, verb)
 

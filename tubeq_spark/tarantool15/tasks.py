@@ -36,6 +36,9 @@ USUAL_FIRST, USUAL_LAST = 0, _PRIORITIES - 1
 #: All ranks fit into the INT of the column.
 _LAST_RANK = PRI_MAX // _PRIORITIES
 _FIRST_RANK = -_LAST_RANK - 1
+_OPEN = ("ready", "delayed", "taken", "buried")
+#: Counters with the same name as those of `Queue.statistics`; `dig` is `kick` there.
+_CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
 
 
 def stored_pri(priority: int, rank: int = 0) -> int:
@@ -130,11 +133,6 @@ def meta(tube: Tube, row: StoredTask, now_us: int) -> dict[str, Any]:
         "ctaken": row.attempts,
         "now": from_us(now_us),
     }
-
-
-_OPEN = ("ready", "delayed", "taken", "buried")
-#: Counters with the same name as those of `Queue.statistics`; `dig` is `kick` there.
-_CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
 
 
 def statistics15(tubes: Sequence[Tube]) -> dict[str, Any]:

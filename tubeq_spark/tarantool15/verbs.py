@@ -146,9 +146,7 @@ def _held(
             lambda _: tell(row),
         )
 
-    tasks = settle.run(ctx, name, attempt)
-    ctx.table_lock.wake_takes()
-    return tasks[0]
+    return settle.run(ctx, name, attempt)[0]
 
 
 def dig(ctx: TubeContext, task_id: int) -> Task:

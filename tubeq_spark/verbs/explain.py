@@ -11,6 +11,7 @@ from tubeq_spark.model.stored_task import session_of
 from tubeq_spark.model.times import from_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.subqueue_limits import SubqueueLimits
 from tubeq_spark.verbs.subqueue_locks import lock_states
 
 if TYPE_CHECKING:
@@ -63,38 +64,39 @@ def _in_subqueue(
     ctx: TubeContext, row: StoredTask, known: Facts, now_us: int, over: Collection[str]
 ) -> Facts:
     """The facts of a ready task in a tube with sub-queues."""
-    most = ctx.max_attempts
-    taken = (
-        None
-        if ctx.record.options.parallel > 1
-        else ctx.reader.first_taken(row.utube, now_us, most, over)
-    )
-    if taken is not None:
-        return replace(known, busy_with=taken.task_id, busy_until=from_us(taken.next_event))
-    limit = _at_limit(ctx, row, known, now_us)
-    if limit is not None:
-        return limit
+    most, options = ctx.max_attempts, ctx.record.options
+    taken = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, most, over)
+    waiting = _waiting_for_rate(ctx, now_us)
+    if taken.get(row.utube, 0) >= options.parallel:
+        if options.parallel > 1:
+            return replace(known, beside=taken[row.utube])
+        first = ctx.reader.first_taken(row.utube, now_us, most, over)
+        if first is not None:
+            return replace(known, busy_with=first.task_id, busy_until=from_us(first.next_event))
+    if row.utube in waiting:
+        return replace(known, rate_until=from_us(waiting[row.utube]))
     locked = {lock.utube for lock in lock_states(ctx, now_us).fresh}
     place = position_of(row, ctx.table.order)
     ahead = ctx.reader.ready_before(place, now_us, most, over, [row.utube])
     known = replace(known, is_locked=row.utube in locked, ahead=ahead)
     if ahead or known.is_locked:
         return known
-    busy = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, most, over)
-    others = ctx.subqueue_reader.heads_up_to(place, now_us, most, over, busy | locked | {row.utube})
+    full = {utube for utube, count in taken.items() if count >= options.parallel}
+    busy = full.union(locked, waiting)
+    if options.order == "fair":
+        others = SubqueueLimits(ctx, now_us).turns_before(row.utube, busy)
+    else:
+        others = ctx.subqueue_reader.heads_up_to(place, now_us, most, over, busy | {row.utube})
     return replace(known, subqueues_ahead=others)
 
 
-def _at_limit(ctx: TubeContext, row: StoredTask, known: Facts, now_us: int) -> Facts | None:
-    """The facts of a task whose sub-queue has begun as many tasks as it may; `None`: it has not."""
-    options = ctx.record.options
-    if options.parallel > 1:
-        taken = ctx.subqueue_reader.taken(now_us).get(row.utube)
-        if taken is not None and taken.count - taken.ended >= options.parallel:
-            return replace(known, beside=taken.count - taken.ended)
-    if options.rate is not None:
-        begun = {each.utube: each.moments for each in ctx.utube_history.all()}
-        moments = begun.get(row.utube, ())
-        if not options.rate.room(moments, now_us):
-            return replace(known, rate_until=from_us(options.rate.next_us(moments, now_us)))
-    return None
+def _waiting_for_rate(ctx: TubeContext, now_us: int) -> dict[str | None, int]:
+    """The sub-queues that have begun as many tasks as they may, and when each may begin the next one."""
+    rate = ctx.record.options.rate
+    if rate is None:
+        return {}
+    return {
+        each.utube: rate.next_us(each.moments, now_us)
+        for each in ctx.utube_history.all()
+        if not rate.room(each.moments, now_us)
+    }

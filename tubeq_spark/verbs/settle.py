@@ -56,10 +56,30 @@ R = TypeVar("R")
 _MOST_KICKED = 10_000
 
 
-def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
-    """Run a verb on remembered tasks first; if they were wrong, it reads and tries again."""
+def run(
+    ctx: TubeContext,
+    name: str,
+    attempt: Callable[[Memory], Plan[list[Task]]],
+    *,
+    wakes: bool = True,
+    compacts: bool = False,
+) -> list[Task]:
+    """Run a verb on remembered tasks first; if they were wrong, it reads and tries again.
+
+    Args:
+        ctx: The tube.
+        name: The verb, for the observer and for messages.
+        attempt: One attempt.
+        wakes: Whether takes that wait may find something afterwards.
+        compacts: Whether it makes a segment, so that it may be time to compact.
+    """
     memory = Memory()
-    return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
+    tasks = ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
+    if wakes:
+        ctx.table_lock.wake_takes()
+    if compacts:
+        compact_at_times(ctx)
+    return tasks
 
 
 def _require_removed(ctx: TubeContext, found: NamedTasks, affected: Affected) -> None:
@@ -116,9 +136,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
             ctx, found, None, lambda: ctx.record_event("ack", found.rows, TaskState.DONE)
         )
 
-    tasks = run(ctx, "ack", attempt)
-    ctx.table_lock.wake_takes()
-    return tasks
+    return run(ctx, "ack", attempt)
 
 
 def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[Task] | Exception]:
@@ -171,10 +189,7 @@ def release(ctx: TubeContext, ids: Sequence[int], how: Release) -> list[Task]:
             lambda settled: ctx.events.released(settled.after(found.rows)),
         )
 
-    tasks = run(ctx, "release", attempt)
-    ctx.table_lock.wake_takes()
-    compact_at_times(ctx)
-    return tasks
+    return run(ctx, "release", attempt, compacts=True)
 
 
 def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
@@ -192,7 +207,7 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
 
         return Plan(settled.statement, finish)
 
-    return run(ctx, "touch", attempt)[0]
+    return run(ctx, "touch", attempt, wakes=False)[0]
 
 
 def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
@@ -211,7 +226,7 @@ def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
         return Plan(settled.statement, finish)
 
-    return run(ctx, "renew", attempt)
+    return run(ctx, "renew", attempt, wakes=False)
 
 
 def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
@@ -226,9 +241,7 @@ def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
             lambda settled: ctx.record_event("release", settled.after(found.rows)),
         )
 
-    tasks = run(ctx, "give_back", attempt)
-    ctx.table_lock.wake_takes()
-    return tasks
+    return run(ctx, "give_back", attempt)
 
 
 def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) -> list[Task]:
@@ -244,10 +257,7 @@ def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) ->
             lambda settled: ctx.record_event("bury", settled.after(found.rows)),
         )
 
-    tasks = run(ctx, "bury", attempt)
-    ctx.table_lock.wake_takes()
-    compact_at_times(ctx)
-    return tasks
+    return run(ctx, "bury", attempt, compacts=True)
 
 
 def still_held(ctx: TubeContext, ids: Sequence[int]) -> set[int]:
@@ -270,9 +280,7 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
         return _removed(ctx, found, event, finish)
 
-    tasks = run(ctx, "delete", attempt)
-    ctx.table_lock.wake_takes()
-    return tasks
+    return run(ctx, "delete", attempt)
 
 
 def _refuse_done(rows: Sequence[StoredTask]) -> None:
@@ -291,10 +299,7 @@ def bury(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None = None) 
         _refuse_done(seen)
         return _burial(ctx, found, seen, now_us, error)
 
-    tasks = run(ctx, "bury", attempt)
-    ctx.table_lock.wake_takes()
-    compact_at_times(ctx)
-    return tasks
+    return run(ctx, "bury", attempt, compacts=True)
 
 
 def _burial(
@@ -340,9 +345,7 @@ def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         kick = lambda dest, _: GiveBack(dest, TaskState.READY, attempts=0, event=event)  # noqa: E731
         return changed(ctx, found, kick, finish)
 
-    tasks = run(ctx, "kick", attempt)
-    ctx.table_lock.wake_takes()
-    return tasks
+    return run(ctx, "kick", attempt)
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:

@@ -22,7 +22,7 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
@@ -126,6 +126,16 @@ class SubqueueLimits:
             if (room := self._room(head.utube)) > 0
         ]
         return sorted(left, key=self._turn) if self.by_turn else left
+
+    def turns_before(self, utube: str | None, busy: Collection[str | None]) -> int:
+        """How many sub-queues of a fair tube that are not busy have their turn before one of them. No commit."""
+        self.look()
+        ctx = self._ctx
+        heads = ctx.subqueue_reader.heads(
+            self._now_us, ctx.max_attempts, busy, _ALL, with_created=True
+        )
+        turns = [head.utube for head in sorted(heads, key=self._turn)]
+        return turns.index(utube) if utube in turns else 0
 
     def _turn(self, head: SubqueueHead) -> tuple[int, int, int, int]:
         """The place of a sub-queue among all: it waits since its last lease, or since its first task came."""

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tubeq_spark.verbs.choose import ChosenTasks
     from tubeq_spark.verbs.locate import NamedTasks
 
+H = TypeVar("H")
+
 
 @dataclass(frozen=True, slots=True)
 class _InTheWay:
@@ -231,9 +233,6 @@ class Acquisition:
         if empty:
             take_ids = {take_id_of[utube] for utube in empty}
             subqueue_locks.free_locks(ctx, take_ids, empty, whole=False)
-
-
-H = TypeVar("H")
 
 
 class TakeSubqueues:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from tubeq_spark.model.failures import Bury, FailedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractContextManager
     from typing import TypeAlias
 
     from tubeq_spark.model.failures import Reason
@@ -87,6 +89,10 @@ def took_too_long(time_limit: float | None) -> TimeoutError:
     return TimeoutError(f"it took longer than {time_limit:g} s")
 
 
+def _no_span(_: Sequence[Task]) -> AbstractContextManager[object]:
+    return contextlib.nullcontext()
+
+
 class Calls:
     """Calls a handler with one task, or with several."""
 
@@ -97,6 +103,8 @@ class Calls:
         self._time_limit = time_limit
         #: Whether a task is held still; another consumer may have one whose lease has ended.
         self.is_held: Callable[[Task], bool] = lambda _: True
+        #: What a call runs in: its span, if the program wants one.
+        self.span: Callable[[Sequence[Task]], AbstractContextManager[object]] = _no_span
 
     def call(self, tasks: Sequence[Task]) -> Outcome:
         """Call the handler; of tasks that it fails at as a whole, find those that it fails at."""
@@ -104,7 +112,8 @@ class Calls:
         if not held:
             return found
         try:
-            result = self._handler(self._argument(held))
+            with self.span(held):
+                result = self._handler(self._argument(held))
         except BaseException as error:  # noqa: BLE001  (a handler that exits must not end its thread)
             found.add(self._parts(error, held) or self._each(held))
         else:
@@ -118,8 +127,9 @@ class Calls:
             return found
         limit = asyncio.timeout(self._time_limit)
         try:
-            async with limit:
-                result = await self._handler(self._argument(held))
+            with self.span(held):
+                async with limit:
+                    result = await self._handler(self._argument(held))
         except asyncio.CancelledError:
             raise
         except BaseException as raised:  # noqa: BLE001  (a handler that exits must not end the event loop)

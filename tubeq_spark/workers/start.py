@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import arguments, validation
@@ -55,6 +56,8 @@ def work(  # noqa: PLR0913  (the contract)
     arguments.take_request("batch", limits.batch, per_utube, ctx.driver, utube)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
+    if ctx.queue.traces is not None:
+        calls.span = partial(ctx.queue.traces.of_handler, ctx.record.name, ctx.driver.name)
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     retries = Retries(tube, buries=on_error == "bury")
     ends = Stop(stop, pool.woken)

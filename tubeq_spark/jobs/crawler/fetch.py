@@ -27,27 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from urllib.robotparser import RobotFileParser
 
-
-class Outcome(StrEnum):
-    """What became of a fetch."""
-
-    FETCHED = "fetched"
-    """The page is here, or the redirect."""
-
-    REFUSED = "refused"
-    """The server, or its robots.txt, said no, and would say so again."""
-
-    FAILED = "failed"
-    """It may go better another time."""
-
-
 #: Answers that ask for another try; every 5xx is one too.
 _TRY_AGAIN = frozenset({408, 425, 429})
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _ROBOTS_BYTES = 500_000
 #: Pages are handed on in batches of so many, so that few links are in memory at a time.
 _PAGES_A_BATCH = 64
-
 PAGE_SCHEMA = pa.schema(
     [
         ("task_id", pa.int64()),
@@ -66,6 +51,19 @@ PAGE_SCHEMA = pa.schema(
         ("ended_at", pa.timestamp("us", tz="UTC")),
     ]
 )
+
+
+class Outcome(StrEnum):
+    """What became of a fetch."""
+
+    FETCHED = "fetched"
+    """The page is here, or the redirect."""
+
+    REFUSED = "refused"
+    """The server, or its robots.txt, said no, and would say so again."""
+
+    FAILED = "failed"
+    """It may go better another time."""
 
 
 @dataclass(frozen=True)

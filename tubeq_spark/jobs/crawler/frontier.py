@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark import TaskState
-from tubeq_spark.jobs.crawler.parts import MAX_ATTEMPTS, TUBE, Look
+from tubeq_spark.jobs.crawler.parts import Look, tube_of
 
 if TYPE_CHECKING:
     import threading
@@ -38,10 +38,8 @@ class Frontier:
         Raises:
             TubeExistsError: There is a tube of that name and another type.
         """
-        self._tube = queue.create_tube(
-            TUBE, "utubettl", if_not_exists=True, max_attempts=MAX_ATTEMPTS
-        )
-        self._queue, self._pages, self._adding = queue, pages, adding
+        self._tube = tube_of(queue)
+        self._pages, self._adding = pages, adding
 
     def look(self) -> Look:
         """See what there is to do, in one query."""
@@ -66,8 +64,7 @@ class Frontier:
 
     def kick(self) -> int:
         """Give everything that was buried another `MAX_ATTEMPTS` tries; return how many."""
-        buried = self._queue.statistics(TUBE)["tasks"]["buried"]
-        return self._tube.kick(buried)
+        return self._tube.kick(None)
 
     def add(self, urls: DataFrame, key: str | None = None) -> int:
         """Queue those of some URLs that were never seen, each once; return how many.
@@ -88,7 +85,7 @@ class Frontier:
         with self._adding:
             # Written down first: a put that read the tube would lose to each take meanwhile.
             unseen = urls.join(self.seen(), "url", "left_anti").localCheckpoint()
-            return self._tube.put_df(unseen.select(data, host_of_url("url")), key=key).count
+            return self._tube.put_df(unseen.select(data, host_of_url()), key=key).count
 
     def seen(self) -> DataFrame:
         """Every URL that was ever queued and not deleted."""
@@ -109,6 +106,6 @@ def urls_of(tasks: DataFrame, *more: Column | str) -> DataFrame:
     return tasks.select(*more, payload["url"].alias("url"), payload["depth"].alias("depth"))
 
 
-def host_of_url(url: str) -> Column:
-    """`urls.host_of` of a column of normalised URLs, as the column `utube`."""
-    return F.regexp_extract(url, "^https?://([^/?]+)", 1).alias("utube")
+def host_of_url() -> Column:
+    """`urls.host_of` of the normalised URLs in the column `url`, as the column `utube`."""
+    return F.regexp_extract("url", "^https?://([^/?]+)", 1).alias("utube")

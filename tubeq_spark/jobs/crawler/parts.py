@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from tubeq_spark import Queue
+    from tubeq_spark import Queue, Tube
     from tubeq_spark.jobs.crawler.urls import Scope
 
 #: Of the tube; its sub-queues are the hosts. A sub-queue is held by one take at a time. So whoever
@@ -118,6 +118,15 @@ class InHand(Protocol):
     def ack(self) -> None:
         """Step 5."""
         ...
+
+
+def tube_of(queue: Queue) -> Tube:
+    """The tube of the crawl; it is made where it is not there yet.
+
+    Raises:
+        TubeExistsError: There is a tube of that name and another type.
+    """
+    return queue.create_tube(TUBE, "utubettl", if_not_exists=True, max_attempts=MAX_ATTEMPTS)
 
 
 class Frontier(Protocol):

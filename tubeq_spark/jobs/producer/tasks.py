@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OPTIONS = ("pri", "ttl", "ttr", "delay", "utube")
+_KEEP_NULLS = "map('ignoreNullFields', 'false')"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +92,6 @@ class Tasks:
 
     def _fields_of_object(self, rows: DataFrame) -> list[str]:
         return list(self.select) or [_quoted(name) for name in rows.columns]
-
-
-_KEEP_NULLS = "map('ignoreNullFields', 'false')"
 
 
 def _quoted(name: str) -> str:

@@ -14,6 +14,11 @@ from tubeq_spark.storage.rows import with_leaves
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+#: The values of the partition columns, in their order.
+Partition = tuple[int, ...]
+#: Stands between the values of columns that are compared together.
+_BETWEEN = "/"
+
 
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast rows to the column types of a schema with the same names.
@@ -77,12 +82,6 @@ def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-#: The values of the partition columns, in their order.
-Partition = tuple[int, ...]
-#: Stands between the values of columns that are compared together.
-_BETWEEN = "/"
 
 
 def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:

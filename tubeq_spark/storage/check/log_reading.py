@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What of a checkpoint says what the table is.
 _ACTIONS = ("metaData", "protocol", "add")
+#: Bytes of a checksum file: its head, each of its numbers, and what of the file a number is about.
+_HEAD, _NUMBER, _CHUNK = 8, 4, 512
 
 
 @dataclass(slots=True)
@@ -179,10 +181,6 @@ def _joined(version: int, parts: Iterable[CommitFile]) -> CommitFile:
         whole.metadata = part.metadata or whole.metadata
         whole.protocol = part.protocol or whole.protocol
     return whole
-
-
-#: How long its head is, and each of its numbers, and how many bytes of the file one is about.
-_HEAD, _NUMBER, _CHUNK = 8, 4, 512
 
 
 def is_stale(file: Path) -> bool:

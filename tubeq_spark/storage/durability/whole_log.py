@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Commits of a process between two looks.
 EVERY = 50
+#: How the directories begin, in a log, that files are moved to.
+ASIDE = "_lost-"
 
 
 def fault_in(log: Path) -> tuple[str, str] | None:
@@ -60,10 +62,6 @@ def fault_in(log: Path) -> tuple[str, str] | None:
         if not os.stat(file).st_size:  # noqa: PTH116  (many files)
             return file, "is empty"
     return None
-
-
-#: How the directories begin, in a log, that files are moved to.
-ASIDE = "_lost-"
 
 
 def move_aside(log: Path, names: Iterable[str], *, newest_first: bool = True) -> Path:

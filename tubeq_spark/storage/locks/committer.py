@@ -32,6 +32,11 @@ log = logging.getLogger(__name__)
 NOTE_SUFFIX = ".committing"
 #: Seconds between two looks whether another process's JVM is gone, and how long it is waited for.
 _LOOK, _PATIENCE = 0.05, 30.0
+_PROC = Path("/proc")
+#: Places in /proc/<pid>/stat behind the name, which may hold anything.
+_STATE, _THREADS, _STARTED = 0, 17, 19
+_DEAD = frozenset("ZXx")
+_PS_SECONDS = 10.0
 
 
 def wait_for_other_jvm(
@@ -82,13 +87,6 @@ def is_answered(error: Exception) -> bool:
     if isinstance(error, TubeqError):
         return not isinstance(error, CommitUnknownError)
     return outcome_of(error) is not Outcome.LOST
-
-
-_PROC = Path("/proc")
-#: Places in /proc/<pid>/stat behind the name, which may hold anything.
-_STATE, _THREADS, _STARTED = 0, 17, 19
-_DEAD = frozenset("ZXx")
-_PS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ _CONFLICTS = frozenset(
         "ProtocolChangedException",
     }
 )
+#: The class of the SQL standard that Delta and Databricks give to them; sub-conditions differ by version.
+_CONFLICT_STATE = "2D521"
 _CONFLICT_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 #: Where these classes are in Java: open Delta's from 4.0 on, its internal ones, and Databricks'.
 _PACKAGES = frozenset(
@@ -86,7 +88,7 @@ def _is_conflict(error: BaseException) -> bool:
         return True
     condition = _condition(error)
     if condition:
-        return condition.startswith(_CONFLICT_CONDITIONS)
+        return condition.startswith(_CONFLICT_CONDITIONS) or _state(error) == _CONFLICT_STATE
     package, _, name = _thrown(error).rpartition(".")
     return name in _CONFLICTS and package in _PACKAGES
 
@@ -176,11 +178,15 @@ def is_refused(error: BaseException) -> bool:
     """Whether the platform lacks a requested feature."""
     if not is_from_engine(error):
         return False
+    return _state(error).startswith(_FEATURE_NOT_SUPPORTED) or _condition(error) in _REFUSED
+
+
+def _state(error: BaseException) -> str:
+    """The engine's class of the error in the SQL standard; "" if it has none."""
     thrown: Any = getattr(error, "java_exception", error)
-    state = ""
     with contextlib.suppress(Exception):
-        state = thrown.getSqlState() or ""
-    return state.startswith(_FEATURE_NOT_SUPPORTED) or _condition(error) in _REFUSED
+        return thrown.getSqlState() or ""
+    return ""
 
 
 def _condition(error: BaseException) -> str:

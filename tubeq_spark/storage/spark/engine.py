@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.select import innermost
+from tubeq_spark.storage.location import name_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
@@ -130,7 +131,7 @@ class SparkEngine:
             return
         self._names.is_named = True
         try:
-            tube = "" if table is None else f" {re.split(r'[/.`]', table.strip('`'))[-1]}"
+            tube = "" if table is None else f" {name_of(table)}"
             with described(self.spark, f"tubeq {operation}{tube}"):
                 yield
         finally:

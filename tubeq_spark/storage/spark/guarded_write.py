@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.committer import Committer, Processes
 
 __all__ = ["ProcessLock", "guarded_write", "process_lock"]
+#: Retries after a conflict with another commit to the table.
+_RETRY_WAITS = RetryWaits(attempts=20, seconds=60.0, first=0.1, most=3.0)
 
 
 class ProcessLock:
@@ -171,9 +173,6 @@ def process_lock(directory: Path, name: str) -> ProcessLock:
 
 
 T = TypeVar("T")
-
-#: Retries after a conflict with another commit to the table.
-_RETRY_WAITS = RetryWaits(attempts=20, seconds=60.0, first=0.1, most=3.0)
 
 
 def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:

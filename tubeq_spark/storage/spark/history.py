@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
+_TXN = "txn STRUCT<appId: STRING, version: BIGINT, lastUpdated: BIGINT>"
+_TEXTS = "MAP<STRING, STRING>"
+_SAID = f"userMetadata: STRING, operationParameters: {_TEXTS}, operationMetrics: {_TEXTS}"
+_COLUMNS = ("version", "userMetadata", "operationParameters", "operationMetrics")
+
 
 def read_history(history: DataFrame) -> DataFrame:
     """The commits of a table's history with their notes.
@@ -119,12 +124,6 @@ def _key(rows: DataFrame, image: Column) -> Column:
     return F.when(F.col("segment").isin(*OWN_SEGMENTS), tombstone).otherwise(
         F.col("task_id").cast("string")
     )
-
-
-_TXN = "txn STRUCT<appId: STRING, version: BIGINT, lastUpdated: BIGINT>"
-_TEXTS = "MAP<STRING, STRING>"
-_SAID = f"userMetadata: STRING, operationParameters: {_TEXTS}, operationMetrics: {_TEXTS}"
-_COLUMNS = ("version", "userMetadata", "operationParameters", "operationMetrics")
 
 
 class _Engine(Protocol):

@@ -199,21 +199,27 @@ T = TypeVar("T")
 def described(spark: SparkSession, text: str) -> Iterator[None]:
     """Name the jobs of a block in Spark's UI, and restore the name that the thread's jobs had.
 
-    A client of Spark Connect cannot name jobs. The server shows its statements.
+    A client of Spark Connect cannot name jobs: it tags its statements, which the server's UI shows with
+    their tags.
     """
-    context, before = None, None
+    context, before, tagged = None, None, False
     # Where Spark cannot be reached, the block says so.
     with contextlib.suppress(Exception):
         if is_classic(spark):
             context = _scala_context(spark)
             before = context.getLocalProperty(_DESCRIPTION)
             context.setLocalProperty(_DESCRIPTION, text)
+        elif text not in spark.getTags():
+            spark.addTag(text)
+            tagged = True
     try:
         yield
     finally:
-        if context is not None:
-            with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
+            if context is not None:
                 context.setLocalProperty(_DESCRIPTION, before)
+            elif tagged:
+                spark.removeTag(text)
 
 
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:

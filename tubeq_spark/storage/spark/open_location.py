@@ -6,7 +6,8 @@ import contextlib
 import logging
 import threading
 import warnings
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
@@ -40,7 +41,7 @@ from tubeq_spark.storage.spark.spark_settings import (
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -76,6 +77,8 @@ def open_location(
     directory = local_directory(uri)
     seen = directory is not None and _is_seen(directory)
     locks = directory.parent / LOCKS if directory is not None and seen else None
+    if engine.tables.external is not None:
+        location = replace(location, storage=engine.tables.external)
     durability = Durability(config.durability)
     opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
     if is_new:
@@ -100,10 +103,11 @@ def _ensure(
     Returns:
         Where the registry is, and whether it was made.
     """
-    table = location.table(TUBES)
+    table, tables = location.table(TUBES), engine.tables
     detail = f"DESCRIBE DETAIL {table}"
     is_new = False
     directory = local_place(engine.spark, location)
+    tables.external = location.storage
     if directory is not None and _is_seen(directory / TUBES):
         durability = Durability(config.durability)
         recover_system_tables(
@@ -120,20 +124,55 @@ def _ensure(
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):
             for new in new_system_tables(location, config, local=directory is not None):
-                engine.tables.create(new)
+                tables.create(new)
         found = engine.sql_rows(detail)
-    return str(found[0]["location"]), is_new
+    (registry,) = found
+    if location.in_catalog:
+        tables.external = _external(engine, location, registry)
+    return str(registry["location"]), is_new
+
+
+#: Property of a registry with a name in a catalog: where the queue's tables are made.
+_STORAGE = "tubeq.storage"
+
+
+def _external(engine: SparkEngine, location: Location, registry: Mapping[str, Any]) -> str | None:
+    """Where the tables of a queue in a catalog are made, and note it; `None`: where the catalog says.
+
+    Commits: 1 to the registry when it does not say so yet.
+
+    Raises:
+        StoreError: The queue is elsewhere.
+    """
+    noted: str | None = registry["properties"].get(_STORAGE)
+    if location.storage is None or location.storage == noted:
+        return noted
+    there, asked_for = (
+        _without_scheme(text) for text in (registry["location"], f"{location.storage}/{TUBES}")
+    )
+    if there != asked_for:
+        msg = f"the queue in {location.text} is at {registry['location']}: storage={location.storage!r} is not its place"
+        raise StoreError(msg)
+    engine.tables.set_property(location.table(TUBES), _STORAGE, location.storage)
+    return location.storage
+
+
+def _without_scheme(place: str) -> str:
+    """A place as all name it: local files have a scheme or none, S3 has several."""
+    scheme, _, rest = place.partition(":")
+    return f"/{(rest or scheme).lstrip('/')}"
 
 
 def local_place(spark: SparkSession, place: Location) -> Path | None:
     """The local directory of a location that does not exist yet; `None` on other storage.
 
-    Not of a schema: what its catalog makes in there is where the catalog says.
+    Not of a schema without a storage of its own: its tables are where the catalog says.
     """
     default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
-    if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
+    root = place.root
+    if root is None or (":" not in root and not default.startswith("file:")):
         return None
-    return local_directory(place.text)
+    return local_directory(root)
 
 
 @contextlib.contextmanager
@@ -148,7 +187,7 @@ def _creating(engine: SparkEngine, location: Location) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         # A directory that cannot be here is perhaps a Connect server's, on another host.
         with contextlib.suppress(FileError):
-            table_lock = table_lock_of(location.text, TUBES, locks)
+            table_lock = table_lock_of(location.root or location.text, TUBES, locks)
             stack.enter_context(table_lock.changing(engine.committer))
         yield
     if not _is_seen(directory / TUBES):

@@ -390,14 +390,23 @@ def columns_of(columns: Mapping[str, tuple[str, str]]) -> str:
     )
 
 
-def creation_of(table: NewTable) -> str:
-    """The statement that creates a table if it does not exist."""
+def creation_of(table: NewTable, directory: str | None = None) -> str:
+    """The statement that creates a table if it does not exist, at a path or where its catalog puts it."""
     by = f"PARTITIONED BY ({', '.join(table.partitions)}) " if table.partitions else ""
     properties = (f"{string(key)} = {string(value)}" for key, value in table.properties.items())
     return (
         f"CREATE TABLE IF NOT EXISTS {table.name} ({columns_of(table.columns)}) USING delta {by}"
-        f"TBLPROPERTIES ({', '.join(properties)})"
+        f"TBLPROPERTIES ({', '.join(properties)}){_at(directory)}"
     )
+
+
+def registration_of(name: str, directory: str) -> str:
+    """The statement that gives the table at a path a name in a catalog, unless it has it."""
+    return f"CREATE TABLE IF NOT EXISTS {name} USING delta{_at(directory)}"
+
+
+def _at(directory: str | None) -> str:
+    return "" if directory is None else f" LOCATION {string(directory)}"
 
 
 def text_of(expression: Expression) -> str:

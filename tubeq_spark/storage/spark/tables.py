@@ -15,14 +15,14 @@ from tubeq_spark.storage import ended
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent
-from tubeq_spark.storage.location import identifier, local_directory, path_of
+from tubeq_spark.storage.location import identifier, local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.native.commit_notes import told_by
 from tubeq_spark.storage.native.delta_log.actions import hours_of
 from tubeq_spark.storage.outcome import NEWEST, Commit, Outcome, newest_write, read_commit
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, limited, string
-from tubeq_spark.storage.spark.render import columns_of, creation_of
+from tubeq_spark.storage.spark.render import columns_of, creation_of, registration_of
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -82,6 +82,8 @@ class SparkTables:
     def __init__(self, engine: _Engine) -> None:
         """Work through an engine."""
         self._engine = engine
+        #: The path or URI at which tables with names in a catalog are made, if not where the catalog says.
+        self.external: str | None = None
 
     # -- making and changing -----------------------------------------------------------------
 
@@ -95,10 +97,14 @@ class SparkTables:
         Raises:
             StoreError: There is something else in its place.
         """
-        wall = SystemClock()
+        wall, directory = SystemClock(), self._directory(table.name)
         for wait in _CREATION_WAITS:
             try:
-                self._engine.run(creation_of(table))
+                # Programs without the catalog make tables there, too, perhaps with other properties.
+                if directory is not None and self.is_table(path_table(directory)):
+                    self._engine.run(registration_of(table.name, directory))
+                else:
+                    self._engine.run(creation_of(table, directory))
                 if self.is_table(table.name):
                     return
             except Exception as error:
@@ -113,6 +119,12 @@ class SparkTables:
         except Exception as error:
             if classify(error) is not Outcome.CONFLICT:
                 raise
+
+    def _directory(self, table: str) -> str | None:
+        """The path or URI at which a table with a name in a catalog is made; `None`: the catalog chooses."""
+        if self.external is None or path_of(table) is not None:
+            return None
+        return f"{self.external}/{name_of(table)}"
 
     def _has_log(self, table: str) -> bool:
         """Whether the directory of a log exists, for a table with a path."""

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
+_TAKEN = string(TaskState.TAKEN.value)
+#: The state after an event, where the event alone tells it.
+_AFTER = {
+    event: move.after[0] for event, move in TRANSITIONS.items() if event not in ("put", "release")
+}
+
 
 class TaskFrames:
     """One tube's rows, as lazy DataFrames."""
@@ -111,13 +117,6 @@ class TaskFrames:
 def _alone(text: str) -> str:
     """An expression as a part of another one."""
     return text if text.isidentifier() else f"({text})"
-
-
-_TAKEN = string(TaskState.TAKEN.value)
-#: The state after an event, where the event alone tells it.
-_AFTER = {
-    event: move.after[0] for event, move in TRANSITIONS.items() if event not in ("put", "release")
-}
 
 
 def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:

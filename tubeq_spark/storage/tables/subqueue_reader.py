@@ -248,14 +248,14 @@ class SubqueueReader:
 
     def in_state(
         self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
-    ) -> set[str | None]:
-        """The sub-queues with tasks in an effective state."""
+    ) -> dict[str | None, int]:
+        """The sub-queues with tasks in an effective state, and how many each has."""
         where = self._table.mine() & predicates.is_effectively(
             state, now_us, max_attempts, over, self._table.backoff
         )
-        columns = named("utube")
-        found = self._engine.rows(Select(self._table.name, columns, where, by=[*columns], skips=()))
-        return {each["utube"] for each in found}
+        columns = {**named("utube"), "n": count()}
+        select = Select(self._table.name, columns, where, by=["utube"], skips=())
+        return {each["utube"]: each["n"] for each in self._engine.rows(select)}
 
     def stored_under(
         self, take_ids: Collection[int], now_us: int

@@ -13,7 +13,7 @@ from tubeq_spark import TaskState
 from tubeq_spark.jobs.crawler.fetch import Outcome
 from tubeq_spark.jobs.crawler.native.fetching import fetch_all
 from tubeq_spark.jobs.crawler.native.known import origin_of
-from tubeq_spark.jobs.crawler.parts import MAX_ATTEMPTS, TUBE, Look
+from tubeq_spark.jobs.crawler.parts import TUBE, Look, tube_of
 from tubeq_spark.jobs.crawler.urls import host_of
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ class NativeFrontier:
         Raises:
             TubeExistsError: There is a tube of that name and another type.
         """
-        self._tube = queue.create_tube(
-            TUBE, "utubettl", if_not_exists=True, max_attempts=MAX_ATTEMPTS
-        )
+        self._tube = tube_of(queue)
         self._queue, self._pages, self._known = queue, pages, known
         self._adding, self._limits = adding, limits
         self._consumer = str(queue.session_uuid)
@@ -74,7 +72,7 @@ class NativeFrontier:
 
     def kick(self) -> int:
         """As of `parts.Frontier`."""
-        return self._tube.kick(self._queue.statistics(TUBE)["tasks"]["buried"])
+        return self._tube.kick(None)
 
     def add_seeds(self, urls: Sequence[str]) -> int:
         """As of `parts.Frontier`. Commits: 1 to the tube, or none."""

@@ -1,0 +1,381 @@
+"""`QueueConfig(traces=True)`: spans of verbs and handlers, and traces that payloads carry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from tubeq_spark import FailedTasks, InvalidOptionError, NotTakenError, Queue, QueueConfig
+from tubeq_spark.otel import context_of, with_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from tests.acceptance.support import Engine, NewTube, Session
+    from tubeq_spark import Task, Tube
+
+pytestmark = pytest.mark.without_spark
+
+TRACED = QueueConfig(traces=True)
+
+
+@pytest.fixture(scope="module")
+def exporter() -> InMemorySpanExporter:
+    """Keeps the spans of the process, which can have one provider only."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+class Spans:
+    """The spans that have ended since they were asked for last."""
+
+    def __init__(self, exporter: InMemorySpanExporter) -> None:
+        self._exporter = exporter
+        exporter.clear()
+
+    def take(self) -> list[ReadableSpan]:
+        """All of them, in the order of their ends."""
+        found = list(self._exporter.get_finished_spans())
+        self._exporter.clear()
+        return found
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        """Those of a verb or of a handler."""
+        return [span for span in self.take() if span.name.partition(" ")[0] == name]
+
+
+@pytest.fixture
+def spans(exporter: InMemorySpanExporter) -> Spans:
+    return Spans(exporter)
+
+
+@pytest.fixture
+def traced(session: Session) -> Queue:
+    """A session whose verbs and handlers are traced."""
+    return session(config=TRACED)
+
+
+@pytest.fixture
+def tube(new_tube: NewTube, traced: Queue, spans: Spans) -> Iterator[Tube]:
+    """A new tube, as that session uses it."""
+    yield traced[new_tube("fifottl").name]
+    spans.take()
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    """What a span says beside what all of a tube's say."""
+    found = dict(span.attributes or {})
+    assert found.pop("messaging.system") == "tubeq"
+    assert span.name == f"{found['messaging.operation.name']} {found['messaging.destination.name']}"
+    left = ("messaging.operation.name", "messaging.destination.name")
+    return {name: value for name, value in found.items() if name not in left}
+
+
+def ids(span: ReadableSpan) -> tuple[int, int]:
+    """The trace of a span, and its number."""
+    assert span.context is not None
+    return span.context.trace_id, span.context.span_id
+
+
+def linked(span: ReadableSpan) -> set[tuple[int, int]]:
+    return {(link.context.trace_id, link.context.span_id) for link in span.links}
+
+
+def in_a_span(tube: Tube, name: str, *data: dict[str, Any]) -> tuple[int, int]:
+    """Put tasks within a span of the program; returns its trace and number."""
+    with trace.get_tracer("program").start_as_current_span(name) as span:
+        tube.put_many([with_trace(each) for each in data])
+        context = span.get_span_context()
+        return context.trace_id, context.span_id
+
+
+# -- verbs --------------------------------------------------------------------------------------------
+
+
+def test_verbs_when_traced_leave_a_span_each_with_counts_commits_and_conflicts(
+    tube: Tube, spans: Spans
+) -> None:
+    # The first verbs of a session make commits for the session, too.
+    tube.put("first")
+    tube.take(0)
+    tube.truncate()
+    spans.take()
+
+    tube.put_many(["a", "b"])
+    taken = tube.take_many(5)
+    tube.ack(taken[0].task_id)
+    tube.release(taken[1].task_id)
+
+    put, take, ack, release = spans.take()
+    of_all = {"tubeq.tube.type": "fifottl", "tubeq.commits": 1, "tubeq.conflicts": 0}
+    assert [span.kind for span in (put, take, ack, release)] == [SpanKind.CLIENT] * 4
+    assert attributes(put) == of_all | {
+        "messaging.operation.type": "send",
+        "messaging.batch.message_count": 2,
+    }
+    assert attributes(take) == of_all | {
+        "messaging.operation.type": "receive",
+        "messaging.batch.message_count": 2,
+    }
+    assert attributes(ack) == of_all | {
+        "messaging.operation.type": "settle",
+        "messaging.message.id": str(taken[0].task_id),
+    }
+    assert release.name == f"release {tube.name}"
+    assert attributes(release)["messaging.message.id"] == str(taken[1].task_id)
+
+
+def test_verb_when_another_commits_first_counts_the_conflict(
+    session: Session, other: Queue, new_tube: NewTube, spans: Spans
+) -> None:
+    name = new_tube("fifottl").name
+    rivals: list[int] = []
+
+    def observe(step: str, operation: str) -> None:
+        if (step, operation) == ("decided", "release") and rivals:
+            other[name].delete(rivals.pop())
+
+    tube = session(config=QueueConfig(traces=True, observer=observe))[name]
+    tube.put_many(["a", "b", "c"])
+    first, second, _ = tube.take_many(3)
+    rivals.append(second.task_id)
+    tube.release(first.task_id)
+
+    (span,) = spans.named("release")
+    assert attributes(span)["tubeq.commits"] == 1
+    assert attributes(span)["tubeq.conflicts"] == 1
+
+
+def test_exchange_when_traced_counts_what_it_acks_and_what_it_takes(
+    tube: Tube, spans: Spans
+) -> None:
+    tube.put_many(["a", "b", "c"])
+    first = tube.take_many(2)
+    tube.exchange(ack=[task.task_id for task in first], take=5)
+
+    (span,) = spans.named("exchange")
+    assert attributes(span)["tubeq.acked"] == 2
+    assert "messaging.message.id" in attributes(span)
+
+
+def test_take_when_it_finds_nothing_leaves_no_span(tube: Tube, spans: Spans) -> None:
+    assert tube.take(timeout=0) is None
+    assert not tube.take_arrow(5).count
+    assert spans.take() == []
+
+
+def test_verb_when_it_is_called_in_a_span_is_its_child_in_each_thread(
+    tube: Tube, spans: Spans
+) -> None:
+    def put() -> None:
+        with trace.get_tracer("program").start_as_current_span("request"):
+            tube.put("a")
+
+    for call in (put, lambda: ThreadPoolExecutor(1).submit(put).result()):
+        call()
+        verb, request = spans.take()
+        assert verb.parent is not None
+        assert (verb.parent.trace_id, verb.parent.span_id) == ids(request)
+
+
+def test_verb_when_it_is_refused_leaves_a_span_with_the_error(tube: Tube, spans: Spans) -> None:
+    tube.put("a")
+    task = tube.take(0)
+    assert task is not None
+    tube.ack(task.task_id)
+    spans.take()
+
+    with pytest.raises(NotTakenError):
+        tube.ack(task.task_id)
+
+    (span,) = spans.take()
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes(span)["error.type"] == "NotTakenError"
+    assert "messaging.message.id" not in attributes(span)
+    assert [event.name for event in span.events] == ["exception"]
+
+
+def test_verb_when_a_provider_fails_does_what_it_does(
+    tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no span")
+
+    assert tube._ctx.queue.traces is not None
+    monkeypatch.setattr(tube._ctx.queue.traces._tracer, "start_span", fail)
+    tube.put("a")
+    task = tube.take(0)
+    assert task is not None
+    tube.ack(task.task_id)
+
+
+def test_verbs_when_they_are_not_traced_leave_no_span(
+    queue: Queue, tube: Tube, spans: Spans
+) -> None:
+    spans.take()
+    plain = queue[tube.name]
+    plain.put("a")
+    plain.work(lambda _: None, idle=0)
+    assert spans.take() == []
+
+
+def test_queue_when_it_is_not_traced_imports_nothing_of_opentelemetry() -> None:
+    program = (
+        "import sys; from tubeq_spark.testing import InMemoryQueue\n"
+        "with InMemoryQueue() as queue:\n"
+        "    tube = queue.create_tube('a'); tube.put(1); tube.work(lambda _: None, idle=0)\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_queue_when_opentelemetry_is_not_there_says_which_extra_brings_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.delitem(sys.modules, "tubeq_spark.runtime.traces")
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(ModuleNotFoundError, match="otel"):
+        engine.open(str(tmp_path), config=TRACED)
+
+
+# -- payloads that carry traces -----------------------------------------------------------------------
+
+
+def test_with_trace_when_there_is_a_span_adds_it_to_a_copy(spans: Spans) -> None:
+    data = {"to": "ann", "traceparent": "of somebody else", "tracestate": "of somebody else"}
+    with trace.get_tracer("program").start_as_current_span("request") as span:
+        carried = with_trace(data)
+    found = trace.get_current_span(context_of(carried)).get_span_context()
+
+    assert carried.keys() == {"to", "traceparent"}
+    assert (found.trace_id, found.span_id) == (
+        span.get_span_context().trace_id,
+        span.get_span_context().span_id,
+    )
+    assert data["traceparent"] == "of somebody else"
+
+
+def test_with_trace_when_there_is_no_span_copies() -> None:
+    data = {"to": "ann", "traceparent": "of somebody else"}
+    assert with_trace(data) == data
+    assert with_trace(data) is not data
+
+
+@pytest.mark.parametrize("data", ["a", 1, None, ["a"]])
+def test_with_trace_when_the_payload_is_no_dict_is_refused(data: Any) -> None:
+    with pytest.raises(InvalidOptionError):
+        with_trace(data)
+
+
+@pytest.mark.parametrize(
+    "data", ["a", None, ["traceparent"], {"traceparent": 1}, {"traceparent": "nonsense"}, {}]
+)
+def test_context_of_when_a_payload_carries_none_is_empty(data: object) -> None:
+    assert not trace.get_current_span(context_of(data)).get_span_context().is_valid
+
+
+# -- handlers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_work_when_a_task_carries_a_trace_makes_its_span_a_child_and_the_current_one(
+    tube: Tube, spans: Spans, is_async: bool
+) -> None:
+    caller = in_a_span(tube, "request", {"to": "ann"})
+    inside = []
+
+    def note(task: Task) -> None:
+        span = trace.get_current_span().get_span_context()
+        inside.append((span.trace_id, span.span_id))
+
+    async def note_async(task: Task) -> None:
+        note(task)
+
+    tube.work(note_async if is_async else note, idle=0)
+
+    ended = spans.take()
+    (span,) = [span for span in ended if span.name.startswith("process")]
+    assert span.kind is SpanKind.CONSUMER
+    assert span.parent is not None
+    assert (span.parent.trace_id, span.parent.span_id) == caller
+    assert inside == [ids(span)]
+    assert attributes(span)["tubeq.attempts"] == 1
+    assert attributes(span)["messaging.operation.type"] == "process"
+    (take,) = [span for span in ended if span.name.startswith("take")]
+    assert linked(take) == {caller}
+
+
+def test_work_when_a_call_has_several_tasks_links_their_traces(tube: Tube, spans: Spans) -> None:
+    callers = {
+        in_a_span(tube, "first", {"n": 1}, {"n": 2}),
+        in_a_span(tube, "second", {"n": 3}),
+    }
+    tube.put({"n": 4})
+
+    tube.work(lambda _: None, batch=10, idle=0)
+
+    (span,) = spans.named("process")
+    assert linked(span) == callers
+    assert span.parent is None
+    assert attributes(span)["messaging.batch.message_count"] == 4
+
+
+def test_work_when_a_handler_fails_leaves_a_span_with_the_error(tube: Tube, spans: Spans) -> None:
+    tube.put({"to": "ann"})
+
+    def fail(_: Task) -> None:
+        raise ValueError("no such person")
+
+    assert tube.work(fail, idle=0, on_error="bury").buried == 1
+
+    (span,) = spans.named("process")
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes(span)["error.type"] == "ValueError"
+
+
+def test_batch_when_a_handler_works_on_an_arrow_table_links_its_traces(
+    tube: Tube, spans: Spans
+) -> None:
+    caller = in_a_span(tube, "request", {"to": "ann"}, {"to": "bob"})
+    tube.put("without")
+
+    report = tube.take_arrow(10).process(
+        lambda table: FailedTasks({table["task_id"][0].as_py(): "no"})
+    )
+
+    assert (report.done, report.failed) == (2, 1)
+    (span,) = spans.named("process")
+    assert linked(span) == {caller}
+    assert attributes(span)["messaging.batch.message_count"] == 3
+
+
+def test_batch_when_the_payload_is_typed_links_its_column(
+    new_tube: NewTube, traced: Queue, spans: Spans
+) -> None:
+    name = new_tube("fifo", schema="url STRING, traceparent STRING").name
+    tube = traced[name]
+    with trace.get_tracer("program").start_as_current_span("request") as span:
+        tube.put(with_trace({"url": "/a"}))
+        tube.put_arrow(pa.table({"url": ["/b"], "traceparent": pa.array([None], pa.string())}))
+    tube.take_arrow(10).process(lambda _: None)
+
+    (made,) = spans.named("process")
+    context = span.get_span_context()
+    assert linked(made) == {(context.trace_id, context.span_id)}
