@@ -21,7 +21,11 @@ from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.small_files import FileParts
-from tubeq_spark.storage.native.store_client import is_patience_over, one_patience, verb_patience
+from tubeq_spark.storage.native.store_client import (
+    is_patience_over,
+    one_patience,
+    verb_patience,
+)
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
@@ -111,7 +115,7 @@ class NativeEngine:
 
     @staticmethod
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Limit that time, if the block is not a part of a verb."""
+        """Limit that time, if the block is not a part of a verb, and look for news of each table once."""
         return one_patience()
 
     @staticmethod

@@ -29,7 +29,6 @@ from tubeq_spark.storage.native.errors import (
 )
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.store_client import patiently
-from tubeq_spark.storage.native.store_table import StoreTable
 from tubeq_spark.storage.native.stored_tables import StoredTables
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
@@ -375,6 +374,7 @@ class Handles:
         if found is None:
             return None
         from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as there
+        from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415
 
         patience = store_client.Patience.parse(self.options)
         return StoreTable(path, StoreFiles(*found, patience), self._background)

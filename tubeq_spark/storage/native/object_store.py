@@ -6,6 +6,7 @@ as `Patience` allows; a conditional one never, since only its caller can find ou
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import threading
@@ -70,6 +71,8 @@ _CREDENTIALS = {
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_./=+, @:()!&$'-]*")
 #: Objects are sent in parts of so many bytes, those that are no larger as a whole.
 _PART = 16 << 20
+#: Of a larger object only parts are read, of so many bytes.
+LARGE, _READ = 8 << 20, 4 << 20
 #: How many requests are under way at the same time for one thread.
 _TOGETHER = 16
 #: So many bytes of objects are kept in memory.
@@ -144,6 +147,11 @@ class Bucket:
         with _asking():
             found = obstore.get(self._client(size), key)
             return bytes(found.bytes()), found.meta["e_tag"]
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """A part of an object. Raises as `get`."""
+        with _asking():
+            return bytes(obstore.get_range(self._client(end - start), key, start=start, end=end))
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object. Raises as `get`."""
@@ -245,6 +253,10 @@ class StoreFiles:
         """The contents of a file, and its tag. Raises as of a `Bucket`."""
         return patiently(lambda: self.bucket.get(self.key(path), size), self.patience)
 
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        """A part of a file. Raises as of a `Bucket`."""
+        return patiently(lambda: self.bucket.get_range(self.key(path), start, end), self.patience)
+
     def put(self, path: str, content: bytes) -> None:
         """Write a file. Raises as of a `Bucket`."""
         patiently(lambda: self.bucket.put(self.key(path), content), self.patience)
@@ -264,6 +276,53 @@ class StoreFiles:
         """Remove files. Raises as of a `Bucket`."""
         keys = [self.key(path) for path in paths]
         patiently(lambda: self.bucket.delete(keys), self.patience)
+
+
+class StoreFile(io.RawIOBase):
+    """A large file, of which only the parts are fetched that are read."""
+
+    def __init__(self, files: StoreFiles, path: str, size: int) -> None:
+        """Fetch nothing yet."""
+        self._files, self._path, self._size = files, path, size
+        self._at = 0
+        self._parts: dict[int, bytes] = {}
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """The place."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read from the place on."""
+        rest = self._size - self._at
+        end = self._at + (rest if size is None or size < 0 else min(size, rest))
+        numbers = range(self._at // _READ, -(-end // _READ)) if end > self._at else range(0)
+        missing = [number for number in numbers if number not in self._parts]
+        for number, part in zip(
+            missing, self._files.bucket.together(self._fetch, missing), strict=True
+        ):
+            self._parts[number] = part
+        found = b"".join(self._parts[number] for number in numbers)
+        skipped = self._at % _READ
+        content = found[skipped : skipped + end - self._at]
+        self._at += len(content)
+        return content
+
+    def _fetch(self, number: int) -> bytes:
+        start = number * _READ
+        return self._files.get_range(self._path, start, min(start + _READ, self._size))
 
 
 class _Asking:
@@ -311,7 +370,12 @@ def _text(error: BaseException) -> str:
 
 def _new(uri: str, options: Mapping[str, str]) -> ObjectStore:
     """A client that repeats nothing; options that no client of ours knows are left out, as the library does."""
-    client: dict[str, Any] = {}
+    # Options of the client replace all that the environment says of it.
+    client: dict[str, Any] = {
+        plain(name): value
+        for name, value in os.environ.items()
+        if plain(name) in _CLIENT and plain(name) != name.lower()
+    }
     #: Once each, by any of its names.
     config: dict[str, tuple[str, str]] = {}
     for name, value in options.items():

@@ -293,8 +293,12 @@ def verb_patience() -> Iterator[None]:
 
 @contextmanager
 def one_patience() -> Iterator[None]:
-    """Run an operation; unless it is a part of a verb it has the patience of one. In another one it is a part of that."""
+    """Run an operation; unless it is a part of a verb it has the patience of one. In another one it is a part of that.
+
+    It may be an attempt after another one that failed, so what was seen before it does not count.
+    """
     if _verb.began is not None:
+        has_made(None)
         yield
         return
     _verb.began = _CLOCK.monotonic()

@@ -37,6 +37,7 @@ from tubeq_spark.storage.native.delta_log import checkpoints, data_files, readin
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, encoded, hours_of
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
 from tubeq_spark.storage.native.delta_log.log_files import EVERY, is_checkpoint_due
+from tubeq_spark.storage.native.object_store import LARGE, StoreFile, StoreFiles
 from tubeq_spark.storage.native.sending import ShortLogError, sent_once
 from tubeq_spark.storage.native.store_client import has_made, is_fresh
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.plain_table import Commit
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.object_store import Listed, StoreFiles
+    from tubeq_spark.storage.native.object_store import Listed
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +229,10 @@ class StoreTable:
         known = self._known
         is_sure = known is not None and now - known.sure <= _SURE
         if known is None or not (is_sure or self._is_there(known, files)):
-            found = reading.newest(files, None)
+            with self._lock:
+                # It may be another table.
+                self._removes.clear()
+            found = reading.newest(files, None, None, self._note_removes)
             return self._remember(_Known(found, self._tag(files, found), at, now), anew=True)
         found = reading.moved_on(files, known.snapshot, None, self._note_removes)
         if found is known.snapshot:
@@ -282,7 +286,9 @@ class StoreTable:
         return self._files.key(file.path)
 
     def opened(self, file: DataFile) -> pa.NativeFile:
-        """A data file to read, as a whole."""
+        """A data file to read: a small one as a whole, of a large one the parts that are needed."""
+        if file.size > LARGE:
+            return pa.PythonFile(StoreFile(self._files, file.path, file.size), "r")
         return pa.BufferReader(self._content(file))
 
     def _content(self, file: DataFile) -> bytes:
@@ -296,7 +302,7 @@ class StoreTable:
     def fetch(self, files: Sequence[DataFile]) -> None:
         """Read data files that are read next, several at the same time."""
         bucket = self._files.bucket
-        missing = [file for file in files if bucket.kept(self.key(file)) is None]
+        missing = [f for f in files if f.size <= LARGE and bucket.kept(self.key(f)) is None]
         if len(missing) > 1:
             with suppress(FileNotFoundError):
                 # Whoever needs a missing one says so.
@@ -375,7 +381,8 @@ class StoreTable:
 
         self._files.bucket.together(put, parts)
         for file, _, content in parts:
-            self._files.bucket.keep(self.key(file), content)
+            if file.size <= LARGE:
+                self._files.bucket.keep(self.key(file), content)
         return [(file, rows) for file, rows, _ in parts]
 
     def _committed(
@@ -458,7 +465,9 @@ class StoreTable:
         try:
             after = versions.commit_name(version - 2) if version > 1 else None
             listed = StoreLog(self._files, self._uri).list_from(after)
-            if before in listed and base.tag in (None, listed[before].tag):
+            is_same = before in listed and base.tag in (None, listed[before].tag)
+            # Those before a checkpoint are removed, and never the newest.
+            if is_same or not any((version_of(each) or 0) > version for each in listed):
                 return
             log.warning("%s: version %d came too late, and is removed", self._uri, version)
             self._files.delete([f"{_LOG}/{name}"])
@@ -541,7 +550,11 @@ class _Rival:
         except FileNotFoundError:
             self._require_log()
             return None
-        return versions.info_in(self.text)
+        try:
+            return versions.info_in(self.text)
+        except ValueError:
+            # Not ours, whatever it is.
+            return {}
 
     def _require_log(self) -> None:
         after = None if self.version < 2 else versions.commit_name(self.version - 2)

@@ -179,7 +179,8 @@ def _gone(
     known: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> Iterator[tuple[str, pa.StructArray]]:
     """The removed files at a version, beginning with those of the last checkpoint."""
-    since_then = range(0 if before is None else before + 1, snapshot.version + 1)
+    # The first commit has nothing to remove.
+    since_then = range(1 if before is None else before + 1, snapshot.version + 1)
     removes = [
         gone
         for version in since_then

@@ -188,13 +188,19 @@ def is_newest(files: Log, version: int) -> bool:
     return not is_there(files, version + 1) and is_there(files, version)
 
 
-def newest(files: Log, known: Snapshot | None, last: int | None = None) -> Snapshot:
+def newest(
+    files: Log,
+    known: Snapshot | None,
+    last: int | None = None,
+    seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
+) -> Snapshot:
     """The newest version.
 
     Args:
         files: The log.
         known: A version that was read before.
         last: Read no further than this version.
+        seen: Is told each commit that follows where the reading begins.
 
     Raises:
         TableNotFoundError: There is no log.
@@ -208,7 +214,7 @@ def newest(files: Log, known: Snapshot | None, last: int | None = None) -> Snaps
         except FileNotFoundError:
             # What was listed is gone, and something newer is there.
             continue
-        found = moved_on(files, begins, last)
+        found = moved_on(files, begins, last, seen)
         if found.version == last or is_there(files, found.version):
             return found
         # Of a checkpoint the commit may be gone.

@@ -1,0 +1,422 @@
+"""What verbs ask of an object store, whatever rivals do, and what happens in the background."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.concurrency.round_trips import VERBS, filled, taken
+from tests.concurrency.s3_store import COMMIT, Store, served
+from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.queries import counted, select
+from tubeq_spark import CommitUnknownError
+from tubeq_spark.storage.location import path_table
+from tubeq_spark.storage.native import store_client, store_table
+from tubeq_spark.storage.native.background import Background
+from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.errors import RequestError
+from tubeq_spark.storage.native.object_store import Bucket, NoClientError, _new
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tubeq_spark import Queue, Tube
+
+pytest.importorskip("moto", reason="the emulated S3")
+pytestmark = [pytest.mark.processes]
+
+HOUR = 3600.0
+#: Requests of a verb at most, where nobody else works.
+MOST = {"put": 3, "take": 3, "ack": 2, "release": 3, "exchange of 20": 4}
+DATA = r"PUT .*parquet$"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with served() as found:
+        yield found
+
+
+def opened(store: Store, place: str, **settings: Any) -> Queue:
+    """A queue whose time stands still: nothing happens by itself."""
+    queue = store.open(place, ManualClock(), **settings)
+    end_heartbeat(queue)
+    return queue
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return f"s3://bucket/{tmp_path.name}"
+
+
+@pytest.fixture
+def tube(store: Store, place: str) -> Iterator[Tube]:
+    """A tube that was used: numbers and lease are there."""
+    with opened(store, place) as queue:
+        queue.cfg(ttr=FOR_EVER)
+        yield used(queue.create_tube("work", "fifottl"))
+
+
+@pytest.fixture
+def rival(store: Store, place: str, tube: Tube) -> Iterator[Tube]:
+    """The same tube in another process."""
+    with opened(store, place) as queue:
+        yield used(queue[tube.name])
+
+
+def used(tube: Tube) -> Tube:
+    tube.put("first")
+    tube.ack(taken(tube))
+    return tube
+
+
+def requests(store: Store, act: Callable[[], Any], match: str = "") -> list[str]:
+    """The requests of a verb, without what the background does."""
+    store.requests()
+    act()
+    return [f"{line} {status}" for line, status in store.requests() if re.search(match, line)]
+
+
+def stored(store: Store, place: str) -> list[str]:
+    """The tasks as the library reads them."""
+    table = DeltaTable(f"{place}/work", storage_options=store.options)
+    rows = table.to_pyarrow_table().to_pylist()
+    return sorted(row["data"].strip('"') + row["state"] for row in rows if row["data"])
+
+
+def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any], times: int = 1) -> None:
+    """Let something happen right before the next commits to the tube."""
+    put, left = Bucket.put_if_absent, [times]
+
+    def beaten(bucket: Bucket, key: str, content: bytes) -> str | None:
+        if "/work/" in key and left[0]:
+            left[0] -= 1
+            acts, left[0] = left[0], 0
+            act()
+            left[0] = acts
+        return put(bucket, key, content)
+
+    monkeypatch.setattr(Bucket, "put_if_absent", beaten)
+
+
+# -- how many -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", MOST)
+def test_verb_when_nobody_else_works_needs_few_requests_and_reads_nothing_back(
+    store: Store, tube: Tube, verb: str
+) -> None:
+    given, act = VERBS[verb]
+    before = given(tube)
+    asked = requests(store, lambda: act(tube, before))
+    assert len(asked) <= MOST[verb]
+    assert [line for line in asked if line.startswith("GET") and not line.endswith("404")] == []
+
+
+def test_look_when_nothing_is_there_asks_for_the_next_commit_only(store: Store, tube: Tube) -> None:
+    asked = requests(store, lambda: tube.take(0), "/work/")
+    # It looks for tasks, and then when there may be one.
+    assert len(asked) <= 2
+    assert {re.sub(r".*/", "", line) for line in asked} == {f"{4:020}.json 404"}
+
+
+def test_take_when_another_process_has_put_reads_its_commit_and_its_file_by_one_request_each(
+    store: Store, tube: Tube, rival: Tube
+) -> None:
+    tube.put("a")
+    asked = requests(store, lambda: rival.take(0), "/work/")
+    read = Counter(line.split()[1] for line in asked if line.endswith(" 200") and "GET" in line)
+    assert sorted(read.values()) == [1, 1]
+    assert len(asked) <= 5
+
+
+def test_take_arrow_when_there_are_many_files_reads_them_together(
+    store: Store, place: str, tube: Tube
+) -> None:
+    files = 40
+    filled(tube, 10 * files, files)
+    with opened(store, place) as queue:
+        other = queue[tube.name]
+        used(queue.create_tube("other"))
+        store.delay(0.05)
+        store.requests()
+        try:
+            assert other.take_arrow(10 * files).count == 10 * files
+            everything, in_sequence = store.rounds()
+        finally:
+            store.delay(0.0)
+    assert everything <= files + 6
+    assert in_sequence <= 15
+
+
+def test_opening_when_there_is_a_checkpoint_reads_it_and_what_follows(
+    store: Store, place: str, tube: Tube
+) -> None:
+    for letter in "abc":
+        tube.put(letter)
+    table = DeltaTable(f"{place}/work", storage_options=store.options)
+    table.create_checkpoint()
+    tube.put("d")
+    engine = NativeEngine(store.options)
+    try:
+        asked = requests(store, lambda: engine.tables.version(path_table(f"{place}/work")))
+    finally:
+        engine.close()
+    assert len(asked) == 4
+    assert store.requests() == []
+
+
+def test_file_when_it_is_large_is_read_in_the_parts_that_are_needed(
+    store: Store, place: str, tube: Tube
+) -> None:
+    count = 40_000
+    rows = pa.table({"data": [f'"{os.urandom(150).hex()}"' for _ in range(count)]})
+    tube.put_arrow(rows)
+    with opened(store, place) as queue:
+        other = queue[tube.name]
+        query = select(path_table(f"{place}/work"), "task_id", order=["task_id"])
+        engine = queue._context.engine
+        store.requests()
+        assert len(engine.rows(query)) == count
+        assert len([line for line, _ in store.requests() if line.endswith("parquet")]) <= 3
+        batch = other.take_arrow(count)
+        assert set(batch.table.column("data").to_pylist()) == set(rows.column("data").to_pylist())
+
+
+# -- rivals ---------------------------------------------------------------------------------------
+
+
+def test_put_when_rivals_commit_first_keeps_its_file_and_takes_the_next_version(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_commit(monkeypatch, lambda: rival.put("z"), times=3)
+    asked = requests(store, lambda: tube.put("a"), "/work/")
+    # One file each, and of the four commits that fail the one that was asked for each.
+    assert len([line for line in asked if re.search(DATA, line.rsplit(" ", 1)[0])]) == 4
+    assert stored(store, place) == ["ar", "zr", "zr", "zr"]
+
+
+def test_take_when_a_rival_puts_first_keeps_its_file(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube.put("a")
+    before_commit(monkeypatch, lambda: rival.put("z"))
+    asked = requests(store, lambda: tube.take(0), "/work/")
+    assert len([line for line in asked if re.search(DATA, line.rsplit(" ", 1)[0])]) == 2
+    assert stored(store, place) == ["at", "zr"]
+
+
+def test_take_when_a_rival_takes_the_same_task_first_takes_the_next_one(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube.put("a")
+    tube.put("b")
+    theirs = list[Any]()
+    before_commit(monkeypatch, lambda: theirs.append(rival.take(0)))
+    mine = tube.take(0)
+    assert mine is not None
+    assert (theirs[0].data, mine.data) == ("a", "b")
+    assert stored(store, place) == ["at", "bt"]
+
+
+def test_ack_when_a_rival_acks_first_counts_both(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube.put("a")
+    tube.put("b")
+    mine, theirs = taken(tube), taken(rival)
+    before_commit(monkeypatch, lambda: rival.ack(theirs))
+    asked = requests(store, lambda: tube.ack(mine), COMMIT)
+    assert len(asked) == 3
+    assert stored(store, place) == []
+    with opened(store, place) as queue:
+        assert queue.statistics("work")["tasks"]["done"] == 4
+
+
+def test_two_threads_when_they_put_and_take_at_once_lose_nothing(
+    store: Store, place: str, tube: Tube, rival: Tube
+) -> None:
+    got: list[str] = []
+
+    def work(mine: Tube, name: str) -> None:
+        for number in range(8):
+            mine.put(f"{name}{number}")
+            task = mine.take(0)
+            if task is not None:
+                got.append(task.data)
+                mine.ack(task.task_id)
+
+    threads = [
+        threading.Thread(target=work, args=(each, name))
+        for each, name in ((tube, "a"), (rival, "b"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    left = [task[:-1] for task in stored(store, place)]
+    wanted = {f"{name}{number}" for name in "ab" for number in range(8)}
+    assert sorted([*got, *left]) == sorted(wanted)
+
+
+# -- a commit that comes late ---------------------------------------------------------------------
+
+
+def grow_old(store: Store, rival: Tube, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three hours pass in which a rival commits so much that the old log is removed."""
+    for _ in range(4):
+        rival.put("z")
+        rival.ack(taken(rival))
+    store.make_older(3 * HOUR)
+    for _ in range(4):
+        rival.put("z")
+        rival.ack(taken(rival))
+    rival._ctx.queue.engine._handles._background.wait()  # type: ignore[attr-defined]
+    now = store_table._now
+    monkeypatch.setattr(store_table, "_now", lambda: now() + 3 * HOUR)
+
+
+@pytest.fixture
+def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints after each few commits."""
+    for module in (log_files, store_table):
+        monkeypatch.setattr(module, "EVERY", 4)
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_put_when_it_was_paused_until_its_version_is_removed_begins_anew(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = f"{place}/work/_delta_log/".removeprefix("s3://bucket/")
+    before_commit(monkeypatch, lambda: grow_old(store, rival, monkeypatch))
+    tube.put("a")
+    assert stored(store, place) == ["ar"]
+    versions = sorted(
+        int(key[-25:-5]) for key in store.keys(log) if re.search(r"\d{20}.json$", key)
+    )
+    assert versions == list(range(versions[0], versions[0] + len(versions)))
+    assert versions[0] > 8
+    rival.put("b")
+    assert stored(store, place) == ["ar", "br"]
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_put_when_it_was_paused_and_its_answer_is_lost_says_that_nobody_knows(
+    store: Store, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late() -> None:
+        grow_old(store, rival, monkeypatch)
+        store.lose(COMMIT.replace(".*", ".*/work"), kept=False)
+
+    before_commit(monkeypatch, late)
+    with pytest.raises(CommitUnknownError):
+        tube.put("a")
+    store.answer()
+
+
+def test_table_when_it_was_made_anew_at_the_same_place_is_read_anew(
+    store: Store, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"{place}/plain"
+    rows = pa.table({"a": [1, 2]})
+    for _ in range(3):
+        write_deltalake(uri, rows, mode="append", storage_options=store.options)
+    engine = NativeEngine(store.options)
+    assert engine.rows(counted(path_table(uri))) == [{"n": 6}]
+    with store.client() as client:
+        for key in store.keys(uri.removeprefix("s3://bucket/")):
+            client.delete_object(Bucket="bucket", Key=key)
+    write_deltalake(uri, rows, storage_options=store.options)
+    monkeypatch.setattr(store_table, "_SURE", -1.0)
+    assert engine.rows(counted(path_table(uri))) == [{"n": 2}]
+    engine.close()
+
+
+# -- in the background ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_checkpoint_when_it_is_due_is_written_after_the_answer(
+    store: Store, place: str, tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = list[Any]()
+    monkeypatch.setattr(Background, "run", lambda _, work: later.append(work))
+    asked = [line for _ in range(4) for line in requests(store, lambda: tube.put("a"))]
+    assert not [line for line in asked if ".checkpoint." in line or "_last_c" in line]
+    (work,) = later
+    work()
+    log = f"{place}/work/_delta_log/".removeprefix("s3://bucket/")
+    assert {f"{log}{4:020}.checkpoint.parquet", f"{log}_last_checkpoint"} <= store.keys(log)
+    # Nothing that was committed here was read for it.
+    assert not [line for line, _ in store.requests() if re.search(r"GET .*\.json$", line)]
+    assert stored(store, place) == ["ar"] * 4
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_close_when_a_checkpoint_is_due_waits_for_it(store: Store, place: str) -> None:
+    with opened(store, place) as queue:
+        tube = queue.create_tube("work", "fifottl")
+        for _ in range(4):
+            tube.put("a")
+    log = f"{place}/work/_delta_log/".removeprefix("s3://bucket/")
+    assert f"{log}{4:020}.checkpoint.parquet" in store.keys(log)
+
+
+# -- options --------------------------------------------------------------------------------------
+
+
+def test_client_when_options_are_unknown_or_given_twice_is_made(store: Store) -> None:
+    more = {"endpoint_url": store.url, "endpoint": store.url, "nonsense": "1", "max_retries": "2"}
+    client = _new("s3://bucket", store.options | more)
+    assert client is not None
+
+
+def test_client_when_all_is_in_the_environment_is_made_by_that(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (store.options | {"AWS_TIMEOUT": "200ms"}).items():
+        monkeypatch.setenv(name.upper(), value)
+    bucket = Bucket("s3://bucket", {})
+    bucket.put("of/the/environment", b"x")
+    assert bucket.get("of/the/environment")[0] == b"x"
+    with store.losing("", kind="hang", kept=False), pytest.raises(RequestError, match="timed out"):
+        bucket.get("of/the/environment")
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("hdfs://host/queue", {}),
+        ("s3://bucket/100%", {}),
+        ("s3://bucket/queue", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}),
+        ("s3://bucket/queue", {"conditional_put": "disabled"}),
+        ("s3://bucket/queue", {"AWS_PROFILE": "work"}),
+    ],
+)
+def test_place_when_only_the_library_commits_there_or_has_the_credentials_is_left_to_it(
+    path: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    with pytest.raises(NoClientError):
+        Bucket.place(path, options)
+
+
+def test_place_of_all_stores_has_the_keys_below_its_bucket() -> None:
+    key = {"access_key_id": "k"}
+    assert Bucket.place("s3a://bucket/a/b", key) == ("s3a://bucket", "a/b")
+    assert Bucket.place("abfss://c@a.dfs.core.windows.net/a", {}) == (
+        "abfss://c@a.dfs.core.windows.net",
+        "a",
+    )
+    assert Bucket.place("gs://bucket/a/", {}) == ("gs://bucket", "a")
+    assert store_client.plain("AWS_REGION") == "region"
