@@ -147,7 +147,8 @@ class Queue:
                 `fs.azure.account.key.*`), and the environment. Its time limits are `timeout` and
                 `connect_timeout` (5s) of a request and `retry_timeout` (30s) of a read with its
                 repetitions. If nothing answers, a verb raises `StoreError` within 40 s, or within
-                80 s `CommitUnknownError`, if its commit was sent.
+                80 s `CommitUnknownError`, if its commit was sent. A verb loses at most 80 s by
+                requests that get no answer.
             storage: For a new queue in `catalog.schema`: the path or URI at which its tables are
                 made, as external tables of the catalog. Workers without Spark open the queue by
                 that path or URI. Later openings need not name it. By default the catalog chooses
@@ -716,10 +717,11 @@ class Queue:
 
     @_uninterrupted
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
-        """Read all tables on local files and report damage; `Damage.kind` lists the kinds.
+        """Read all tables and report damage; `Damage.kind` lists the kinds.
 
         It reads the logs, their checkpoints, and the length and the end of each data file of the
-        newest versions. Without `repair` it takes no locks. If a queue no longer opens, check it by
+        newest versions. On an object store it reads the logs and lists the data files, without
+        their ends, and repairs nothing. Without `repair` it takes no locks. If a queue no longer opens, check it by
         `tubeq check`.
 
         Args:
@@ -732,13 +734,16 @@ class Queue:
 
         Raises:
             InvalidOptionError: `accept_loss` without `repair`.
-            StoreError: The location is not on local files, or a table cannot be locked or written.
+            StoreError: The location is in a catalog, or on an object store that only the library or
+                Spark reaches, or is to be repaired there; or a table cannot be locked or written.
 
         Commits: none; with `accept_loss` 1 to each table from which data files are removed. It
         holds the table's lock, so nothing conflicts with it.
         """
         self._context.require_running()
-        return check.check(self._opened, repair=repair, accept_loss=accept_loss)
+        return check.check(
+            self._opened, repair=repair, accept_loss=accept_loss, engine=self._context.engine
+        )
 
     def copy_to(
         self, target: str | Path, *, storage_options: Mapping[str, str] | None = None

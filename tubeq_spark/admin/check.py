@@ -14,27 +14,47 @@ from tubeq_spark.storage.opened_location import OpenedLocation
 if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.model.reports import CheckReport
+    from tubeq_spark.storage.engine import Engine
 
 
-def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckReport:
-    """Check all tables of a location.
+def check(
+    opened: OpenedLocation, *, repair: bool, accept_loss: bool, engine: Engine | None = None
+) -> CheckReport:
+    """Check all tables of a location; on an object store by an engine.
 
     Raises:
         InvalidOptionError: A loss is accepted where nothing is to be repaired.
-        StoreError: It is not on local files, or a table cannot be locked or written.
+        StoreError: The engine does not check there, or repairs are asked for there; or a table cannot be
+            locked or written.
     """
     if accept_loss and not repair:
         raise loss_without_repair()
     place = local_directory(opened.uri)
     if place is None:
-        msg = f"only tables on local files are checked, and {opened.location.text} is not there"
-        raise StoreError(msg)
+        return _check_stored(opened.location, engine, repair=repair)
     # Most programs check nothing, and need none of it.
     from tubeq_spark.storage.check.location import check_location  # noqa: PLC0415
 
     # The check itself examines the state after a power cut.
     lock_of = functools.partial(opened.table_lock, as_it_is=True)
     return check_location(place, lock_of, repair=repair, accept_loss=accept_loss)
+
+
+def _check_stored(location: Location, engine: Engine | None, *, repair: bool) -> CheckReport:
+    if repair:
+        msg = f"only tables on local files are repaired, and {location.text} is not there"
+        raise StoreError(msg)
+    stored = None if engine is None else engine.tables.stored_tables(location.text)
+    if engine is None or stored is None:
+        msg = (
+            "only tables on local files, and on object stores that the native engine reaches without the "
+            f"library, are checked, and {location.text} is not there"
+        )
+        raise StoreError(msg)
+    from tubeq_spark.storage.check.location import check_stored  # noqa: PLC0415  as there
+
+    with engine.reading():
+        return check_stored(location.text.rstrip("/"), stored)
 
 
 def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:

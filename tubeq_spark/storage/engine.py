@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -40,6 +41,18 @@ class Extent:
     version: int
     committed_us: int
     log_commits: int | None
+
+
+class StoredTables(Protocol):
+    """The tables at a location on an object store, as a check reads them."""
+
+    def names(self) -> list[str]:
+        """The names of all that have a log."""
+        ...
+
+    def copied(self, name: str, directory: Path) -> Mapping[str, int]:
+        """Copy the log of a table into a directory, and return the sizes of its other files."""
+        ...
 
 
 class Tables(Protocol):
@@ -99,6 +112,10 @@ class Tables(Protocol):
             table: The table.
             look: Whether to look for others than reads have met, by the lengths of all files.
         """
+        ...
+
+    def stored_tables(self, location: str) -> StoredTables | None:
+        """The tables at a location on an object store, to be checked; `None`: this engine cannot."""
         ...
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:

@@ -16,7 +16,7 @@ from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.check import log_reading
 from tubeq_spark.storage.check.log_reading import State, read_log
-from tubeq_spark.storage.durability.commit_file import fault_of_length
+from tubeq_spark.storage.durability.commit_file import fault_of_length, fault_of_size
 from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
 from tubeq_spark.storage.durability.log_tail import BEGINNING, judge
@@ -104,10 +104,14 @@ class Table:
     Attributes:
         directory: Where it is.
         tube: The tube that it is of; `None`: it is one of the queue's own.
+        uri: Where it is on an object store; then the directory has a copy of its log only.
+        sizes: The sizes of its other files there.
     """
 
     directory: Path
     tube: str | None
+    uri: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def log(self) -> Path:
@@ -116,7 +120,20 @@ class Table:
 
     def damage(self, kind: str, path: object, message: str, **more: Any) -> Damage:
         """A damage of the table."""
-        return Damage(self.directory.name, self.tube, kind, str(path), message, **more)
+        place = str(path)
+        if self.uri is not None:
+            place = place.replace(str(self.directory), self.uri, 1)
+        return Damage(self.directory.name, self.tube, kind, place, message, **more)
+
+    def fault_of(self, path: str, size: int) -> str:
+        """Why a data file is damaged; empty if it is not, as far as can be told without reading all of it.
+
+        Raises:
+            OSError: The system refuses to read it.
+        """
+        if self.uri is not None:
+            return fault_of_size(self.sizes.get(path), size)
+        return fault_of_file(self.directory / path, size)
 
 
 @dataclass(slots=True)
@@ -311,7 +328,7 @@ def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
     for path, add in _here(found.state.files.items()):
         file = table.directory / path
         try:
-            fault = fault_of_file(file, int(add["size"]))
+            fault = table.fault_of(path, int(add["size"]))
         except OSError as error:
             message = f"the data file {path} cannot be read: {reason_of(error)}"
             yield table.damage("unreadable", file, message, loses=True)
@@ -320,7 +337,8 @@ def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
             found.bad_files[path] = add
             tasks, held = ((), "") if table.tube is None else tasks_by_statistics(add)
             held = held or "it held rows of the queue's own"
-            message = f"the data file {path} {fault}: {held}; its repair takes it out of the table"
+            message = f"the data file {path} {fault}: {held}"
+            message += "; its repair takes it out of the table" if table.uri is None else ""
             yield table.damage("file", file, message, loses=True, tasks=tasks)
 
 

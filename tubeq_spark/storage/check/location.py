@@ -1,9 +1,11 @@
-"""Checks all tables of a location on local files."""
+"""Checks all tables of a location."""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +21,9 @@ from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
 from tubeq_spark.storage.tables.schema import FORMAT_VERSION, PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
+    from tubeq_spark.storage.engine import StoredTables
     from tubeq_spark.storage.locks.table_lock import TableLock
 
 
@@ -72,6 +74,37 @@ def check_location(
     return report
 
 
+def check_stored(location: str, stored: StoredTables) -> CheckReport:
+    """Check the logs of all tables of a location on an object store, and that their data files are there.
+
+    Raises:
+        QueueNotFoundError: There is no queue.
+    """
+    now = SystemClock().now().timestamp()
+    report = CheckReport()
+    names = stored.names()
+    if TUBES not in names:
+        raise no_queue(location)
+    for name in sorted(names, key=lambda name: name not in SYSTEM):
+        found = _examined(location, stored, name, now)
+        if found.damages:
+            # As with local files.
+            once, found = found.damages, _examined(location, stored, name, now)
+            found.damages = [damage for damage in found.damages if damage in once]
+        if name in SYSTEM or found.state.metadata is None or _is_tube(found.state.metadata):
+            report.tables.append(name)
+            report.problems.extend(found.damages)
+    return report
+
+
+def _examined(location: str, stored: StoredTables, name: str, now: float) -> Examined:
+    with tempfile.TemporaryDirectory(prefix="tubeq-check-") as place:
+        directory = Path(place) / name
+        sizes = stored.copied(name, directory)
+        tube = None if name in SYSTEM else name
+        return examine(Table(directory, tube, f"{location}/{name}", sizes), now)
+
+
 def _tables(place: Path) -> Iterator[Table]:
     """The system tables, and then all others, by name."""
     try:
@@ -105,5 +138,9 @@ def _is_ours(place: Path, table: Table, found: Examined) -> bool:
         return True
     if metadata is None:
         return (place / LOCKS / f"{table.tube}{LOCK_SUFFIX}").exists()
+    return _is_tube(metadata)
+
+
+def _is_tube(metadata: Mapping[str, Any]) -> bool:
     is_so_parted = list(metadata.get("partitionColumns") or ()) == [PARTITION]
     return is_so_parted and '"task_id"' in metadata["schemaString"]

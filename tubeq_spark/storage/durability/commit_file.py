@@ -198,8 +198,14 @@ def fault_of_length(file: Path, size: int) -> str:
         OSError: The system refuses to tell.
     """
     try:
-        found = os.stat(file).st_size  # noqa: PTH116  (many files)
+        return fault_of_size(os.stat(file).st_size, size)  # noqa: PTH116  (many files)
     except FileNotFoundError:
+        return fault_of_size(None, size)
+
+
+def fault_of_size(found: int | None, size: int) -> str:
+    """The same of a file with so many bytes; `None`: it is not there."""
+    if found is None:
         return "is missing"
     if not found:
         return "is empty"

@@ -29,6 +29,7 @@ from tubeq_spark.storage.native.errors import (
 )
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.store_client import patiently
+from tubeq_spark.storage.native.stored_tables import StoredTables
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -369,22 +370,35 @@ class Handles:
         directory = local_directory(path)
         if directory is not None:
             return LocalTable(directory, files)
-        # It brings the clients of all object stores along, which most processes never need.
-        from tubeq_spark.storage.native.object_store import (  # noqa: PLC0415
-            Bucket,
-            NoClientError,
-            StoreFiles,
-        )
+        found = self._bucket(path)
+        if found is None:
+            return None
+        from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as there
         from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415
+
+        patience = store_client.Patience.parse(self.options)
+        return StoreTable(path, StoreFiles(*found, patience), self._background)
+
+    def _bucket(self, path: str) -> tuple[Bucket, str] | None:
+        """The bucket of a place on an object store, and its key there; `None`: only the library reaches it."""
+        # It brings the clients of all object stores along, which most processes never need.
+        from tubeq_spark.storage.native.object_store import Bucket, NoClientError  # noqa: PLC0415
 
         try:
             uri, key = Bucket.place(path, self.options)
         except NoClientError as error:
             log.info("%s is left to deltalake: %s", path, error)
             return None
-        bucket = self._buckets.get(uri) or self._buckets.setdefault(uri, Bucket(uri, self.options))
-        patience = store_client.Patience.parse(self.options)
-        return StoreTable(path, StoreFiles(bucket, key, patience), self._background)
+        return self._buckets.get(uri) or self._buckets.setdefault(
+            uri, Bucket(uri, self.options)
+        ), key
+
+    def stored_tables(self, location: str) -> StoredTables | None:
+        """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
+        found = self._bucket(location)
+        if found is None:
+            return None
+        return StoredTables(*found, store_client.Patience.parse(self.options))
 
     def close(self) -> None:
         """Forget all of them, once what is done in the background is done."""

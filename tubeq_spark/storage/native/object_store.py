@@ -174,13 +174,16 @@ class Bucket:
     ) -> list[Listed]:
         """The objects below a prefix whose names there come after a name, the first ones or all. Raises as `get`."""
         offset = None if after is None else f"{prefix}/{after}"
+        start = len(prefix) + 1 if prefix else 0
         with _asking():
-            pages = obstore.list(self._client(), prefix, offset=offset, chunk_size=most or 1_000)
+            pages = obstore.list(
+                self._client(), prefix or None, offset=offset, chunk_size=most or 1_000
+            )
             found: list[Listed] = []
             for page in pages:
                 found += [
                     Listed(
-                        each["path"][len(prefix) + 1 :],
+                        each["path"][start:],
                         each["size"],
                         each["last_modified"],
                         each["e_tag"],

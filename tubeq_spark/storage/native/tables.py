@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Handles, Table
+    from tubeq_spark.storage.native.stored_tables import StoredTables
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -308,6 +309,10 @@ class NativeTables:
         if look:
             local.bad_files.look(seen.files.values(), at_content=False)
         return local.bad_files.told(local.bad_files.of(seen))
+
+    def stored_tables(self, location: str) -> StoredTables | None:
+        """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
+        return self._handles.stored_tables(location)
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """What the log tells of all data files of a tube; `None` if the library reads it, or if some cannot be read."""

@@ -1,0 +1,115 @@
+"""`Queue.check` of a queue on an object store: its logs, and whether its data files are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.concurrency.s3_store import Store, served
+from tubeq_spark import QueueNotFoundError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tubeq_spark import Queue
+
+pytest.importorskip("moto", reason="the emulated S3")
+pytestmark = [pytest.mark.processes]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with served() as found:
+        yield found
+
+
+@pytest.fixture
+def queue(store: Store, tmp_path: Path) -> Iterator[Queue]:
+    """A queue with a tube of five commits."""
+    with store.open(f"s3://bucket/{tmp_path.name}") as queue:
+        tube = queue.create_tube("work", "fifottl")
+        for letter in "abc":
+            tube.put(letter)
+        tube.take(0)
+        yield queue
+
+
+def keys(store: Store, queue: Queue, end: str) -> list[str]:
+    """What is stored of the tube with such an end, in the order of the names."""
+    prefix = queue.location.removeprefix("s3://bucket/") + "/work/"
+    return sorted(key for key in store.keys(prefix) if key.endswith(end))
+
+
+def test_check_when_all_is_as_written_finds_nothing(queue: Queue) -> None:
+    report = queue.check()
+
+    assert report.sound
+    assert {"_tubeq_tubes", "_tubeq_sessions", "work"} <= {*report.tables}
+
+
+def test_check_when_data_files_are_gone_or_cut_names_them_and_their_tasks(
+    store: Store, queue: Queue
+) -> None:
+    before = keys(store, queue, ".parquet")
+    waiting = queue["work"].put("d")
+    [missing] = {*keys(store, queue, ".parquet")} - {*before}
+    queue["work"].put("e")
+    [cut] = {*keys(store, queue, ".parquet")} - {*before, missing}
+    with store.client() as client:
+        client.delete_object(Bucket="bucket", Key=missing)
+        client.put_object(Bucket="bucket", Key=cut, Body=b"")
+
+    found = {problem.path: problem for problem in queue.check().problems}
+
+    assert {*found} == {f"s3://bucket/{key}" for key in (missing, cut)}
+    assert {problem.kind for problem in found.values()} == {"file"}
+    gone = found[f"s3://bucket/{missing}"]
+    assert "is missing" in gone.message
+    assert gone.tasks == (waiting.task_id,)
+    assert gone.loses
+    assert "is empty" in found[f"s3://bucket/{cut}"].message
+
+
+def test_check_when_a_commit_is_gone_or_empty_says_what_cannot_be_read(
+    store: Store, queue: Queue
+) -> None:
+    commits = keys(store, queue, ".json")
+    with store.client() as client:
+        client.put_object(Bucket="bucket", Key=commits[2], Body=b"")
+        client.delete_object(Bucket="bucket", Key=commits[3])
+
+    problems = queue.check().problems
+
+    assert [(problem.kind, problem.path) for problem in problems] == [
+        ("commit", f"s3://bucket/{commits[2]}"),
+        ("hole", f"s3://bucket/{commits[3]}"),
+    ]
+    assert "nothing after version 1 can be read" in problems[0].message
+
+
+def test_check_on_an_object_store_refuses_to_repair(queue: Queue) -> None:
+    with pytest.raises(StoreError, match="only tables on local files are repaired"):
+        queue.check(repair=True)
+
+
+def test_check_when_the_queue_is_gone_says_so(store: Store, queue: Queue) -> None:
+    prefix = queue.location.removeprefix("s3://bucket/")
+    with store.client() as client:
+        for key in store.keys(f"{prefix}/_tubeq_tubes/"):
+            client.delete_object(Bucket="bucket", Key=key)
+
+    with pytest.raises(QueueNotFoundError):
+        queue.check()
+
+
+def test_check_when_the_store_does_not_answer_raises_an_error(store: Store, tmp_path: Path) -> None:
+    short = {"timeout": "300ms", "connect_timeout": "300ms", "retry_timeout": "500ms"}
+    with store.open(f"s3://bucket/{tmp_path.name}", options=short) as queue:
+        with (
+            store.losing("", kind="503", times=None, kept=False),
+            pytest.raises(StoreError, match="503") as caught,
+        ):
+            queue.check()
+        assert caught.value.passes
