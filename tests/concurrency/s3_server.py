@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
     from werkzeug.serving import BaseWSGIServer
 
-__all__ = ["ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "main", "new_server"]
+__all__ = ["ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "OVERWRITES", "main", "new_server"]
 
 #: What a request begins with that makes all objects older.
 OLDER = "/-/older/"
 #: And one that delays each answer, as a distance does.
 DELAY = "/-/delay/"
+#: And one after which (1) conditional puts overwrite what is there, or (0) do not any more.
+OVERWRITES = "/-/overwrites/"
 #: Requests that begin and end the losing of answers, and one for the log of all other requests.
 LOSE, ANSWER, LOG = "/-/lose", "/-/answer", "/-/log"
 #: The environment variable that names another server.
@@ -143,6 +145,7 @@ class Server:
         self._losing: Losing | None = None
         self._log: list[list[Any]] = []
         self._delay = 0.0
+        self._overwrites = False
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request, or not."""
@@ -150,6 +153,8 @@ class Server:
         if path.startswith("/-/"):
             return self._asked(path, environ)(environ, start)
         line = f"{environ['REQUEST_METHOD']} {path}"
+        if self._overwrites:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         began = time.perf_counter()
         if self._delay:
             threading.Event().wait(self._delay)
@@ -190,6 +195,9 @@ class Server:
             return Response()
         if path.startswith(DELAY):
             self._delay = float(path.removeprefix(DELAY))
+            return Response()
+        if path.startswith(OVERWRITES):
+            self._overwrites = bool(int(path.removeprefix(OVERWRITES)))
             return Response()
         former = self._losing
         self._losing = Losing(**json.loads(Request(environ).get_data())) if path == LOSE else None

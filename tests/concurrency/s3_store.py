@@ -95,6 +95,15 @@ class Store:
         """Let each answer take so much longer from now on."""
         self._ask(f"/-/delay/{seconds}")
 
+    @contextlib.contextmanager
+    def overwriting(self) -> Iterator[None]:
+        """Ignore the conditions of puts for the time of a block, as some stores do."""
+        self._ask("/-/overwrites/1")
+        try:
+            yield
+        finally:
+            self._ask("/-/overwrites/0")
+
     def lose(self, match: str = COMMIT, **how: Any) -> None:
         """Lose the answers to requests from now on, as a `Losing` of the server says."""
         self._ask("/-/lose", {"match": match} | how)

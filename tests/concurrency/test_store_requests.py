@@ -16,7 +16,7 @@ from tests.concurrency.round_trips import VERBS, filled, taken
 from tests.concurrency.s3_store import COMMIT, Store, served
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import counted, select
-from tubeq_spark import CommitUnknownError
+from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import store_client, store_table
 from tubeq_spark.storage.native.background import Background
@@ -420,3 +420,19 @@ def test_place_of_all_stores_has_the_keys_below_its_bucket() -> None:
     )
     assert Bucket.place("gs://bucket/a/", {}) == ("gs://bucket", "a")
     assert store_client.plain("AWS_REGION") == "region"
+
+
+def test_queue_when_the_store_ignores_conditions_is_not_made_and_health_says_so(
+    store: Store, place: str
+) -> None:
+    with store.overwriting(), pytest.raises(StoreError, match="overwrites an object"):
+        store.open(f"{place}/new")
+    with opened(store, place) as queue:
+        sound = queue.health().problems
+        with store.overwriting():
+            problems = queue.health().problems
+
+    assert "storage" not in {problem.kind for problem in sound}
+    assert [problem.kind for problem in problems if problem not in sound] == ["storage"]
+    assert not store.keys(f"{place.removeprefix('s3://bucket/')}/new")
+    assert not [key for key in store.keys("") if "probe" in key]

@@ -154,6 +154,9 @@ def _settings(queue: QueueContext) -> Iterator[Problem]:
 
 
 def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
+    danger = queue.engine.tables.overwrites(opened.location.text)
+    if danger is not None:
+        yield Problem("storage", None, danger)
     if queue.spark is None or queue.spark is not queue.engine:
         return
     from tubeq_spark.storage.spark.open_location import unsafe_storage  # noqa: PLC0415  optional

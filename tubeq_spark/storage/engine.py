@@ -156,6 +156,10 @@ class Tables(Protocol):
         """The storage's time of a table's newest commit, except those of VACUUM."""
         ...
 
+    def overwrites(self, location: str) -> str | None:
+        """Why no queue is safe at a location, because its storage overwrites commits; else `None`."""
+        ...
+
     def clock_drift(self, location: str) -> float | None:
         """Seconds by which a store's clock is ahead of this host's; `None` if unknown."""
         ...

@@ -155,6 +155,10 @@ class MemoryTables:
         """When a table was last written to."""
         return self._store.table(table).committed_us
 
+    def overwrites(self, location: str) -> str | None:
+        """Nothing does here."""
+        return None
+
     def clock_drift(self, location: str) -> float | None:
         """How far the clock of a store is from this host's: that is the same."""
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -392,6 +393,17 @@ class Handles:
         return self._buckets.get(uri) or self._buckets.setdefault(
             uri, Bucket(uri, self.options)
         ), key
+
+    def overwrites(self, location: str) -> bool:
+        """Whether the object store of a location ignores that a file is to be new; four requests."""
+        found = None if local_directory(location) is not None else self._bucket(location)
+        if found is None:
+            return False
+        bucket, key = found
+        probe = f"{key}/_tubeq_probe-{uuid.uuid4()}".lstrip("/")
+        return store_client.patiently(
+            lambda: bucket.overwrites(probe), store_client.Patience.parse(self.options)
+        )
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""

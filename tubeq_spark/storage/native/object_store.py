@@ -169,6 +169,19 @@ class Bucket:
             done = obstore.put(client, key, content, mode="create", use_multipart=False)
             return done["e_tag"]
 
+    def overwrites(self, key: str) -> bool:
+        """Whether a conditional put overwrites an object, as of stores that ignore conditions. Raises as `get`."""
+        try:
+            self.put_if_absent(key, b"1")
+            self.put_if_absent(key, b"2")
+        except RequestError as error:
+            if not error.exists:
+                raise
+            return False
+        finally:
+            self.delete([key])
+        return True
+
     def list_from(
         self, prefix: str, after: str | None = None, most: int | None = None
     ) -> list[Listed]:

@@ -72,6 +72,9 @@ def open_location(
         if is_new and not create:
             raise no_queue(location.text)
         if is_new:
+            danger = engine.tables.overwrites(location.text)
+            if danger is not None:
+                raise StoreError(danger)
             log.info("creating the tables of a new queue at %s", location.text)
             table_lock = opened.table_lock(TUBES)
             _require_links(locks)

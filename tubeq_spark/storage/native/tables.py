@@ -371,6 +371,16 @@ class NativeTables:
             self._ended[table, tube] = found
         return found
 
+    def overwrites(self, location: str) -> str | None:
+        """Why no queue is safe at a location whose object store overwrites files that are to be new; else `None`."""
+        with errors.reading():
+            if not self._handles.overwrites(location):
+                return None
+        return (
+            f"the object store of {location} overwrites an object where a conditional PUT (If-None-Match: *) must "
+            "be refused: two programs would overwrite each other's commits, and tasks would be lost"
+        )
+
     def clock_drift(self, location: str) -> float | None:
         """Seconds by which an object store's clock is ahead of this host's; one request."""
         if local_directory(location) is not None:

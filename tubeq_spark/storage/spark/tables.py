@@ -299,6 +299,11 @@ class SparkTables:
         return history.read_log(self._engine, table, tube, for_sum=for_sum)
 
     @staticmethod
+    def overwrites(_location: str) -> str | None:
+        """`None`: Delta's log stores see to it, of which `unsafe_storage` tells."""
+        return None
+
+    @staticmethod
     def clock_drift(_location: str) -> float | None:
         """`None`: Spark shows no headers of a store, and commits by the store's clock itself."""
         return None
