@@ -183,7 +183,7 @@ def as_on_an_object_store(engine: object) -> None:
     """Let a native engine leave all logs to the library, which finds out what commits conflict with."""
     handles = getattr(engine, "_handles", None)
     if handles is not None:
-        handles._local = False
+        handles._is_plain = False
         handles.close()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.meetings import VERBS, meet, seated
+from tests.concurrency.meetings import VERBS, Kind, meet, seated
 from tests.concurrency.support import FOR_EVER, TTR, Probe, end_heartbeat, names, stored
 from tests.thorough import thorough
 from tubeq_spark import NotTakenError, Queue, QueueConfig
@@ -175,7 +175,7 @@ def test_large_verb_when_a_native_rival_commits_at_any_step_is_as_one_after_the_
     probe = Probe()
     mine, rivals = opens(spark, native_memory=0, observer=probe), opens(None, "native")
     name = rivals.create_tube(next(_names), "fifottl").name
-    table = seated(clock, (mine, mine[name]), (rivals, rivals[name]), ("abc", "def"))
+    table = seated(clock, (mine, mine[name]), (rivals, rivals[name]), Kind())
     rival = {"take": "take", "release_some": "bury_held_by_other"}[verb]
     for point in range(3):
         table.lay(table.rival)

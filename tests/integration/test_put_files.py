@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import time
@@ -40,6 +41,8 @@ _UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
 @pytest.fixture(scope="module")
 def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
     """As on S3: the engines' commits do not see each other, and the native one has made the location."""
+    # Imported while that is patched, it would keep what it has imported.
+    importlib.import_module("tubeq_spark.storage.spark.open_location")
     with pytest.MonkeyPatch.context() as patched:
         for module in (opened_location, open_location):
             patched.setattr(module, "allows_one_engine_only", lambda _: True)
