@@ -436,3 +436,21 @@ def test_queue_when_the_store_ignores_conditions_is_not_made_and_health_says_so(
     assert [problem.kind for problem in problems if problem not in sound] == ["storage"]
     assert not store.keys(f"{place.removeprefix('s3://bucket/')}/new")
     assert not [key for key in store.keys("") if "probe" in key]
+
+
+def test_put_with_a_key_when_the_columns_for_it_get_no_answer_puts_nothing_and_says_so(
+    store: Store, place: str
+) -> None:
+    moments = {"timeout": "300ms", "connect_timeout": "300ms", "retry_timeout": "500ms"}
+    with opened(store, place, options=moments) as queue:
+        tube = queue.create_tube("work")
+
+        with (
+            store.losing(r"^PUT .*/work/_delta_log/", kind="hang", times=None, kept=False),
+            pytest.raises(StoreError, match="could not be changed") as told,
+        ):
+            tube.put("a", unique="k")
+
+        assert told.value.passes
+        tube.put("a", unique="k")
+        assert queue.statistics("work")["tasks"]["total"] == 1

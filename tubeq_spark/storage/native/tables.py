@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
 from tubeq_spark.storage.engine import Extent
@@ -22,7 +23,15 @@ from tubeq_spark.storage.native.open_location import create, schema_of_columns, 
 from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.native.writer import APPENDS, sent
 from tubeq_spark.storage.opened_location import allows_one_engine_only
-from tubeq_spark.storage.outcome import NEWEST, Commit, EngineError, Note, newest_write, read_commit
+from tubeq_spark.storage.outcome import (
+    NEWEST,
+    Commit,
+    EngineError,
+    Note,
+    Outcome,
+    newest_write,
+    read_commit,
+)
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -174,7 +183,11 @@ class NativeTables:
             continue
 
     def _alter(self, table: str, attempt: Callable[[Table, DeltaTable], bool]) -> bool:
-        """Change a table itself; False when another commit came first."""
+        """Change a table itself; False when another commit came first.
+
+        Raises:
+            StoreError: The storage failed. The table may be changed, of which no row is a part.
+        """
         opened = self._handles.table(table)
         for _ in range(APPENDS if opened.is_far else 1):
             try:
@@ -182,7 +195,8 @@ class NativeTables:
                     return attempt(opened, newest)
             except EngineError as error:
                 if not errors.is_conflict(error):
-                    raise
+                    msg = f"{table} could not be changed: {reason_of(error)}"
+                    raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
         return False
 
     def vacuum(self, table: str) -> None:
