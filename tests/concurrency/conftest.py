@@ -17,6 +17,7 @@ from tests.both_engines import (
     pytest_generate_tests,
 )
 from tests.concurrency.both_at_once import both
+from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import (
     FOR_EVER,
     FRAME_VERBS,
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
     from tests.concurrency.support import OpenQueue
 
 __all__ = ["both", "engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    """An S3 for the tests of a module."""
+    with served() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

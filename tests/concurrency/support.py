@@ -179,6 +179,17 @@ class Tapped:
         raise NotImplementedError
 
 
+def jobs_of(spark: SparkSession, name: str, work: Callable[[], object]) -> list[int]:
+    """The jobs that Spark runs for what is called in this thread; none has this name yet."""
+    context = spark.sparkContext
+    context.setJobGroup(name, name)
+    try:
+        work()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    return list(context.statusTracker().getJobIdsForGroup(name))
+
+
 def as_on_an_object_store(engine: object) -> None:
     """Let a native engine leave all logs to the library, which finds out what commits conflict with."""
     handles = getattr(engine, "_handles", None)

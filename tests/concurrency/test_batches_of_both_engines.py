@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.meetings import VERBS, Kind, meet, seated
-from tests.concurrency.support import FOR_EVER, TTR, Probe, end_heartbeat, names, stored
+from tests.concurrency.support import FOR_EVER, TTR, Probe, end_heartbeat, jobs_of, names, stored
 from tests.thorough import thorough
 from tubeq_spark import NotTakenError, Queue, QueueConfig
 from tubeq_spark.storage.statement import MOST_NAMED
@@ -70,17 +70,6 @@ def committed_by(place: str, tube: str, verb: Callable[[], object]) -> list[str]
     return found
 
 
-def jobs_of(spark: SparkSession, name: str, work: Callable[[], object]) -> int:
-    """How many jobs Spark runs for what is called in this thread."""
-    context = spark.sparkContext
-    context.setJobGroup(name, name)
-    try:
-        work()
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    return len(context.statusTracker().getJobIdsForGroup(name))
-
-
 def test_batch_on_local_files_is_taken_and_settled_natively_without_a_job_of_spark(
     spark: SparkSession, opens: Opens
 ) -> None:
@@ -90,7 +79,7 @@ def test_batch_on_local_files_is_taken_and_settled_natively_without_a_job_of_spa
     tube.put_many([str(number) for number in range(count)])
     batches: list[Batch] = []
 
-    assert jobs_of(spark, "take", lambda: batches.append(tube.take_df(count))) == 0
+    assert len(jobs_of(spark, "take", lambda: batches.append(tube.take_df(count)))) == 0
     (batch,) = batches
     taken = sorted(row["task_id"] for row in batch.df.select("task_id").collect())
     assert len(taken) == batch.count == count

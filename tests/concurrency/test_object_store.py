@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from tests.concurrency.s3_store import Store, served
+from tests.concurrency.s3_store import Store
 from tests.concurrency.support import ids_of
 from tests.queries import counted, select
 from tubeq_spark import StoreError
@@ -30,8 +30,6 @@ from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tubeq_spark import Tube
     from tubeq_spark.storage.engine import Tables
 
@@ -59,12 +57,6 @@ with Queue(None, location, engine="native", storage_options=options, config=conf
         queue[tube].ack_many(ids)
         print("acked", *ids, flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with served() as found:
-        yield found
 
 
 def begin(consumers: list[subprocess.Popen[str]]) -> None:

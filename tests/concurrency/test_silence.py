@@ -36,12 +36,6 @@ SHORT = {"timeout": "300ms", "connect_timeout": "300ms", "retry_timeout": "500ms
 FEW = 6
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with served() as found:
-        yield found
-
-
 @pytest.fixture
 def queue(store: Store, tmp_path: Path) -> Iterator[Queue]:
     """A queue on a store whose client waits for moments only, and whose heart does not beat."""

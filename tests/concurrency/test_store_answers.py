@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.concurrency.lost_answers import CASES, OPTIONS, Bench, Case, letters, tried
-from tests.concurrency.s3_store import COMMIT, Store, served
+from tests.concurrency.s3_store import COMMIT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
@@ -46,12 +46,6 @@ FEW = {
 }
 #: Where the client waits for its time-out at each commit.
 PATIENT = FEW | {"put_with_a_capacity", "ack_of_subqueues", "truncate"}
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with served() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -6,23 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.s3_store import Store, served
 from tubeq_spark import QueueNotFoundError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with served() as found:
-        yield found
 
 
 @pytest.fixture

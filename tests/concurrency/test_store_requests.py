@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.concurrency.round_trips import VERBS, filled, taken
-from tests.concurrency.s3_store import COMMIT, Store, served
+from tests.concurrency.s3_store import COMMIT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, StoreError
@@ -39,12 +39,6 @@ HOUR = 3600.0
 #: Requests of a verb at most, where nobody else works.
 MOST = {"put": 3, "take": 3, "ack": 2, "release": 3, "exchange of 20": 4}
 DATA = r"PUT .*parquet$"
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with served() as found:
-        yield found
 
 
 def opened(store: Store, place: str, **settings: Any) -> Queue:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
+from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat, jobs_of
 from tubeq_spark import Queue, QueueConfig, spark_conf
 from tubeq_spark.storage.spark import open_location
 from tubeq_spark.storage.spark.own_sessions import OwnSessions
@@ -95,14 +95,8 @@ def go_round(tube: Tube) -> None:
 
 def tasks_of(spark: SparkSession, name: str, work: Callable[[], object]) -> int:
     """How many tasks Spark runs for what is called in this thread."""
-    context = spark.sparkContext
-    context.setJobGroup(name, name)
-    try:
-        work()
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(name)]
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in jobs_of(spark, name, work)]
     stages = {stage for job in jobs if job is not None for stage in job.stageIds}
     infos = [tracker.getStageInfo(stage) for stage in stages]
     return sum(info.numCompletedTasks for info in infos if info is not None)

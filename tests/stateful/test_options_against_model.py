@@ -6,12 +6,11 @@ that have limits, and one without. Keys are few, so that most puts find one that
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
 from tests.stateful.examples import examples_on
 from tests.stateful.model import Model
@@ -23,9 +22,9 @@ from tests.stateful.test_queue_against_model import (
     TTR_OF_MAIN,
     TTR_OF_MORTAL,
     QueueAgainstModel,
+    run_machine,
 )
 from tubeq_spark import Backoff, PutItem, Rate
-from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
@@ -141,16 +140,6 @@ class OptionsAgainstModel(QueueAgainstModel):
 def test_tube_with_options_against_model_agrees_in_every_result_and_count(
     engine: OnSpark, location: str
 ) -> None:
-    clock = ManualClock()
-    numbers = itertools.count()
     # What limits do shows in few of the examples.
     profile = examples_on(engine, PROFILES["ci"], PROFILES["nightly"], times=15)
-    with engine.open(location, clock=clock) as main:
-        main.cfg(ttr=TTR_OF_MAIN)
-
-        def machine() -> OptionsAgainstModel:
-            mortal = engine.open(location, clock=clock)
-            mortal.cfg(ttr=TTR_OF_MORTAL)
-            return OptionsAgainstModel(clock, main, mortal, f"tube_{next(numbers)}")
-
-        run_state_machine_as_test(machine, settings=profile)
+    run_machine(OptionsAgainstModel, engine, location, profile)

@@ -345,21 +345,28 @@ class QueueAgainstModel(RuleBasedStateMachine):
         return task_id
 
 
-@pytest.mark.thorough
-@pytest.mark.slow
-@pytest.mark.timeout(3_600)
-def test_queue_against_model_agrees_in_every_result_and_count(
-    engine: OnSpark, location: str
+def run_machine(
+    kind: type[QueueAgainstModel], engine: OnSpark, location: str, profile: settings
 ) -> None:
+    """Run a state machine, each example in a tube of its own."""
     clock = ManualClock()
     numbers = itertools.count()
-    profile = examples_on(engine, PROFILES["ci"], PROFILES["nightly"])
     with engine.open(location, clock=clock) as main:
         main.cfg(ttr=TTR_OF_MAIN)
 
         def machine() -> QueueAgainstModel:
             mortal = engine.open(location, clock=clock)
             mortal.cfg(ttr=TTR_OF_MORTAL)
-            return QueueAgainstModel(clock, main, mortal, f"tube_{next(numbers)}")
+            return kind(clock, main, mortal, f"tube_{next(numbers)}")
 
         run_state_machine_as_test(machine, settings=profile)
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_queue_against_model_agrees_in_every_result_and_count(
+    engine: OnSpark, location: str
+) -> None:
+    profile = examples_on(engine, PROFILES["ci"], PROFILES["nightly"])
+    run_machine(QueueAgainstModel, engine, location, profile)
