@@ -111,19 +111,13 @@ def engines_of(
         if spark is not None and options is None:
             options = _options_of(spark, location)
         rows = NativeEngine(options)
-        why_not = None
-        if spark is not None and storage_options is None and _asked(wanted) == "auto":
-            why_not = _why_left_to_spark(spark, rows, location)
+        why_not, shares = None, False
+        if spark is not None and _asked(wanted) == "auto":
+            if storage_options is None:
+                why_not = _why_left_to_spark(spark, rows, location)
+            shares = local_directory(location.text) is not None and _is_classic(spark)
         if why_not is None:
-            is_local = local_directory(location.text) is not None
-            is_auto = spark is not None and _asked(wanted) == "auto" and _is_classic(spark)
-            return Engines(
-                name,
-                rows,
-                through_spark,
-                storage_options=options,
-                shares=is_auto and is_local,
-            )
+            return Engines(name, rows, through_spark, storage_options=options, shares=shares)
         log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
         rows.close()
         name = "spark"
