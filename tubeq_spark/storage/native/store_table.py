@@ -41,6 +41,7 @@ from tubeq_spark.storage.native.object_store import LARGE, StoreFile, StoreFiles
 from tubeq_spark.storage.native.sending import ShortLogError, sent_once
 from tubeq_spark.storage.native.store_client import has_made, is_fresh
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +60,6 @@ _SURE = 60.0
 #: Commits are kept for so many hours at least. One that is answered later than this part of that after the look that
 #: it was decided by counts only if the version before it is still there.
 _HOURS, _LATE = 2, 4
-_RETENTION = "delta.logRetentionDuration"
 #: How many commits that follow a known one are asked for at the same time, at most.
 _AHEAD = 16
 #: How often a change is committed after the commit of a rival without being decided anew.
@@ -475,7 +475,7 @@ class StoreTable:
             CommitUnknownError: That cannot be found out.
         """
         snapshot = base.snapshot
-        hours = hours_of(snapshot.shape.properties, _RETENTION) or _HOURS
+        hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or _HOURS
         if _now() - base.sure <= max(hours, _HOURS) * 3600 / _LATE:
             return
         version = snapshot.version + 1
@@ -520,7 +520,7 @@ class StoreTable:
 
     def _clean(self, snapshot: Snapshot) -> None:
         """Remove what is older than the log is kept, and before a checkpoint; the oldest first."""
-        hours = hours_of(snapshot.shape.properties, _RETENTION)
+        hours = hours_of(snapshot.shape.properties, LOG_RETENTION)
         name = versions.checkpoint_name(snapshot.version)
         mine = self._files.list_from(_LOG, f"{snapshot.version:020}", _PAGE)
         # By the store's clock, which has just written it.

@@ -24,7 +24,7 @@ from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, limited, string
 from tubeq_spark.storage.spark.render import columns_of, creation_of, registration_of
 from tubeq_spark.storage.statement import Append
-from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -56,8 +56,6 @@ _COLUMN_IS_THERE = frozenset(
         "DELTA_DUPLICATE_COLUMNS_ON_UPDATE_TABLE",
     }
 )
-#: Delta's property that says how long commits stay in a log.
-_KEPT = "delta.logRetentionDuration"
 
 
 class _Engine(Protocol):
@@ -178,7 +176,7 @@ class SparkTables:
         directory = None if path is None else local_directory(path)
         if directory is None or not directory.is_dir():
             return
-        hours = hours_of({_KEPT: self.property(table, _KEPT)}, _KEPT)
+        hours = hours_of({LOG_RETENTION: self.property(table, LOG_RETENTION)}, LOG_RETENTION)
         if hours is not None:
             synced = synced_log_of(directory)
             kept = SystemClock().now().timestamp() - hours * 3600

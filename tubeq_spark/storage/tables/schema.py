@@ -21,6 +21,8 @@ FORMAT_VERSION = 2
 CHANGE_FEED = "delta.enableChangeDataFeed"
 #: Delta's property for the removal of old commits by whoever writes a checkpoint.
 LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+#: And how long commits stay in a log.
+LOG_RETENTION = "delta.logRetentionDuration"
 #: A property whose change makes all running writes conflict.
 FENCE = "tubeq.fence"
 #: Properties by which a new table has no feature, whatever the defaults of a Spark session are.
@@ -160,7 +162,7 @@ def _properties(config: QueueConfig, *, local: bool = False) -> dict[str, str]:
         "delta.checkpointInterval": "10",
         "delta.checkpoint.writeStatsAsStruct": "false",
         "delta.deletedFileRetentionDuration": kept,
-        "delta.logRetentionDuration": kept,
+        LOG_RETENTION: kept,
         # Delta removes commits on the word of a checkpoint that a power cut may take: on local files
         # the queue does it, once all that stays is on the disk.
         **({LOG_CLEANUP: "false"} if local else {}),

@@ -30,7 +30,7 @@ from tubeq_spark.storage.native.delta_log.actions import hours_of
 from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.delta_log.reading import is_newest
 from tubeq_spark.storage.native.delta_log.versions import checkpoint_name, is_there, pointer
-from tubeq_spark.storage.tables.schema import CHANGE_FEED
+from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ class LogFiles:
 
     def expire(self, table: DeltaTable) -> None:
         """Remove the part of the log that is no longer kept; the table's lock is held."""
-        hours = hours_of(table.metadata().configuration, "delta.logRetentionDuration", 30 * 24)
+        hours = hours_of(table.metadata().configuration, LOG_RETENTION, 30 * 24)
         if self._synced is None:
             table.cleanup_metadata()
         elif hours is not None:
@@ -136,7 +136,7 @@ def hook(table: DeltaTable) -> PostCommitHookProperties:
 
 def _kept_seconds(properties: Mapping[str, str | None], *, unread: bool) -> float | None:
     """How long commits stay in the log; `None` if the engine must not shorten it."""
-    hours = hours_of(properties, "delta.logRetentionDuration")
+    hours = hours_of(properties, LOG_RETENTION)
     if hours is None:
         return None
     if properties.get(CHANGE_FEED) == "true" or hours > _DEFAULT_HOURS:
