@@ -5,8 +5,8 @@ another make (versitygw, MinIO), whose keys are "test" and "test". One request a
 looked up and answered for by a conditional put as one step, as on S3 itself.
 
 Requests that begin with `/-/` are the tests' own: `/-/older/SECONDS` makes all that is stored as much older,
-for what looks at an object's age; `/-/delay/SECONDS` makes each answer take so much longer; `/-/lose`, `/-/answer`
-and `/-/log` are about answers that are lost.
+for what looks at an object's age; `/-/delay/SECONDS` makes each answer take so much longer; `/-/accept/KEY` ends all
+other keys; `/-/lose`, `/-/answer` and `/-/log` are about answers that are lost.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
     from werkzeug.serving import BaseWSGIServer
 
-__all__ = ["ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "OVERWRITES", "main", "new_server"]
+__all__ = ["ACCEPT", "ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "OVERWRITES", "main", "new_server"]
 
 #: What a request begins with that makes all objects older.
 OLDER = "/-/older/"
 #: And one that delays each answer, as a distance does.
 DELAY = "/-/delay/"
+#: And one after which only an access key is accepted, or (none named) every one again.
+ACCEPT = "/-/accept/"
 #: And one after which (1) conditional puts overwrite what is there, or (0) do not any more.
 OVERWRITES = "/-/overwrites/"
 #: Requests that begin and end the losing of answers, and one for the log of all other requests.
@@ -52,6 +54,9 @@ OTHER = "TUBEQ_TEST_S3"
 _BETWEEN = {"connection", "content-length", "keep-alive", "transfer-encoding", "date", "server"}
 _ERROR = (
     "<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
+)
+_EXPIRED = (
+    "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
 )
 
 
@@ -146,6 +151,7 @@ class Server:
         self._log: list[list[Any]] = []
         self._delay = 0.0
         self._overwrites = False
+        self._accepted = ""
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request, or not."""
@@ -155,6 +161,8 @@ class Server:
         line = f"{environ['REQUEST_METHOD']} {path}"
         if self._overwrites:
             environ.pop("HTTP_IF_NONE_MATCH", None)
+        if self._accepted not in environ.get("HTTP_AUTHORIZATION", ""):
+            return Response(_EXPIRED, 400, content_type="application/xml")(environ, start)
         began = time.perf_counter()
         if self._delay:
             threading.Event().wait(self._delay)
@@ -195,6 +203,11 @@ class Server:
             return Response()
         if path.startswith(DELAY):
             self._delay = float(path.removeprefix(DELAY))
+            return Response()
+        if path.startswith(ACCEPT):
+            # A name that another one begins with is that of another key.
+            key = path.removeprefix(ACCEPT)
+            self._accepted = key and f"Credential={key}/"
             return Response()
         if path.startswith(OVERWRITES):
             self._overwrites = bool(int(path.removeprefix(OVERWRITES)))

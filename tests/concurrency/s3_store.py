@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tubeq_spark.clock import Clock
 
@@ -94,6 +94,14 @@ class Store:
     def delay(self, seconds: float) -> None:
         """Let each answer take so much longer from now on."""
         self._ask(f"/-/delay/{seconds}")
+
+    @contextlib.contextmanager
+    def accepting(self) -> Iterator[Callable[[str], None]]:
+        """Yield what lets the credentials of all access keys but one expire, for the time of a block."""
+        try:
+            yield lambda key: (self._ask(f"/-/accept/{key}"), None)[1]
+        finally:
+            self._ask("/-/accept/")
 
     @contextlib.contextmanager
     def overwriting(self) -> Iterator[None]:

@@ -60,6 +60,8 @@ _HELP = (
 )
 #: What it has other names for than the protocol.
 _NAMES = {"clusteredTable": "clustering"}
+#: How a store says with other statuses that credentials have expired.
+_EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired")
 #: Statuses of a client's faults that are none: it was slow, or asked too often.
 _PASSING = ("408", "429")
 
@@ -217,6 +219,15 @@ def _is_refused(text: str) -> bool:
         return True
     status = _STATUS.search(text)
     return status is not None and status[1].startswith("4") and status[1] not in _PASSING
+
+
+def is_of_credentials(error: BaseException) -> bool:
+    """Whether an object store refused a request, and may accept it with other credentials."""
+    text = str(error)
+    status = _STATUS.search(text)
+    if _REQUEST.search(text) is None or status is None:
+        return False
+    return status[1] in {"401", "403"} or _EXPIRED.search(text) is not None
 
 
 def is_conflict(error: BaseException) -> bool:
