@@ -41,6 +41,8 @@ _LOCAL = "LocalFileSystem"
 #: How the client of an object store says which request failed, and with which status. In its longer texts
 #: an arrow in colour stands between a cause and the next one.
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
+#: What stands there for an address that has a secret in it, as with a SAS token of Azure's.
+_HIDDEN = "REDACTED"
 _STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
 _NO_CONNECTION = "client error (Connect)"
 #: How it says that a request cannot even be made, as of an endpoint by http that was not allowed.
@@ -194,7 +196,7 @@ def may_have_sent(error: BaseException, version: int) -> bool:
     if _is_commit(request, version):
         return _NO_CONNECTION not in text and not _is_refused(text)
     # Data files come before the commit; what is read or written in the log may come after it.
-    return "_delta_log" in request[2]
+    return "_delta_log" in request[2] or request[2] == _HIDDEN
 
 
 def may_be_under_way(error: BaseException, version: int) -> bool:
@@ -208,9 +210,14 @@ def may_be_under_way(error: BaseException, version: int) -> bool:
 
 
 def _is_commit(request: re.Match[str], version: int) -> bool:
-    """Whether a request commits a version."""
+    """Whether a request commits a version, or may do so: not every text says which one it is."""
     method, url = request.groups()
-    return method == "PUT" and url.endswith(f"/_delta_log/{version:020}.json")
+    return method == "PUT" and (url == _HIDDEN or url.endswith(f"/_delta_log/{version:020}.json"))
+
+
+def named(text: str, url: str) -> str:
+    """A text of the client with the address of its request, where the client hides that."""
+    return _REQUEST.sub(lambda found: found[0].replace(f" {_HIDDEN} ", f" {url} "), text)
 
 
 def _is_refused(text: str) -> bool:

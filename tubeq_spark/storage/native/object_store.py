@@ -24,7 +24,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from tubeq_spark.storage.native import store_client
-from tubeq_spark.storage.native.errors import RequestError
+from tubeq_spark.storage.native.errors import RequestError, named
 from tubeq_spark.storage.native.store_client import patiently, plain, shared_by_threads
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ class Bucket:
             _require_own_commits(options)
         return f"{found.scheme}://{found.netloc}", key
 
-    def _asked(self, ask: Callable[[ObjectStore], T], size: int = 0) -> T:
-        """Send a request of so many bytes.
+    def _asked(self, key: str, ask: Callable[[ObjectStore], T], size: int = 0) -> T:
+        """Send a request about a key, of so many bytes.
 
         Raises:
             FileNotFoundError: There is no such object.
@@ -135,7 +135,7 @@ class Bucket:
         """
 
         def send(options: Mapping[str, str]) -> T:
-            with _asking():
+            with _Asking(f"{self._uri}/{key}"):
                 return ask(self._client(options, size))
 
         return self._options.tried(send)
@@ -163,18 +163,20 @@ class Bucket:
             found = obstore.get(client, key)
             return bytes(found.bytes()), found.meta["e_tag"]
 
-        return self._asked(ask, size)
+        return self._asked(key, ask, size)
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """A part of an object. Raises as `get`."""
         return self._asked(
-            lambda client: bytes(obstore.get_range(client, key, start=start, end=end)), end - start
+            key,
+            lambda client: bytes(obstore.get_range(client, key, start=start, end=end)),
+            end - start,
         )
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object. Raises as `get`."""
         self._asked(
-            lambda client: obstore.put(client, key, content, chunk_size=_PART), len(content)
+            key, lambda client: obstore.put(client, key, content, chunk_size=_PART), len(content)
         )
 
     def put_if_absent(self, key: str, content: bytes) -> str | None:
@@ -184,6 +186,7 @@ class Bucket:
             RequestError: It exists, or the store fails: then it may be there or not.
         """
         done = self._asked(
+            key,
             lambda client: obstore.put(client, key, content, mode="create", use_multipart=False),
             len(content),
         )
@@ -199,7 +202,9 @@ class Bucket:
                 raise
             return False
         finally:
-            self.delete([key])
+            # What is left of it is in nobody's way.
+            with suppress(RequestError):
+                self.delete([key])
         return True
 
     def list_from(
@@ -226,12 +231,12 @@ class Bucket:
                     break
             return found
 
-        return self._asked(ask)
+        return self._asked(f"{prefix}/", ask)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; missing ones are no error."""
         with suppress(FileNotFoundError):
-            self._asked(lambda client: obstore.delete(client, list(keys)))
+            self._asked(", ".join(keys[:1]), lambda client: obstore.delete(client, list(keys)))
 
     def together(self, call: Callable[[Any], T], each: Iterable[Any]) -> list[T]:
         """Call a function for each of some things at the same time."""
@@ -357,7 +362,10 @@ class StoreFile(io.RawIOBase):
 
 
 class _Asking:
-    """Turns errors of the client into ours, with a text as the library has it."""
+    """Turns errors of the client into ours, with a text as the library has it, and the address that was asked."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def __enter__(self) -> None:
         return None
@@ -365,15 +373,15 @@ class _Asking:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):
             if _NO_BUCKET.search(str(error)):
-                raise RequestError(_text(error)) from error
+                raise RequestError(named(_text(error), self._url)) from error
         elif isinstance(error, exceptions.BaseError):
             is_there = isinstance(
                 error, (exceptions.AlreadyExistsError, exceptions.PreconditionError)
             )
-            raise RequestError(_text(error), exists=is_there) from error
+            text = named(_text(error), self._url)
+            raise RequestError(text, exists=is_there) from error
 
 
-_asking = _Asking
 #: The same status as for a missing object.
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 #: The library has it before each cause.
