@@ -18,6 +18,8 @@ LISTING = (
 )
 #: With a SAS token of Azure's.
 HIDDEN = "Error performing PUT REDACTED in 4.1ms - "
+#: On Google Cloud Storage.
+ENCODED = COMMIT.replace("_", "%5F").replace(".json", "%2Ejson")
 
 
 def status(number: str) -> str:
@@ -43,6 +45,9 @@ def status(number: str) -> str:
         (OSError(f"Generic MicrosoftAzure error{ARROW}{HIDDEN}{RESET}"), True, True),
         (OSError(f"Generic MicrosoftAzure error{ARROW}{HIDDEN}{REFUSED}"), True, False),
         (OSError(f"{HIDDEN}{RESET}".replace("PUT", "GET")), True, True),
+        (OSError(f"Generic GCS error{ARROW}{ENCODED}{RESET}"), True, True),
+        (OSError(f"Generic GCS error{ARROW}{ENCODED}{REFUSED}"), True, False),
+        (OSError(f"{ENCODED}{RESET}".replace("3%2E", "4%2E")), True, True),
         (CommitFailedError("Failed to commit transaction: 0"), False, False),
     ],
 )
@@ -64,6 +69,8 @@ def test_error_of_a_commit_says_whether_it_may_pass_and_whether_the_commit_may_b
         (f"{COMMIT}{RESET}".replace("3.json", "3.checkpoint.parquet"), False),
         (f"Generic S3 error: {DATA}", False),
         (f"{HIDDEN}{RESET}", True),
+        (f"{ENCODED}{RESET}", True),
+        (f"{ENCODED}{RESET}".replace("3%2E", "4%2E"), False),
         (f"{HIDDEN}{RESET}".replace("PUT", "GET"), False),
         ("Generic HDFS error: something else", True),
     ],

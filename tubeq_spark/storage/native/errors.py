@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
@@ -189,14 +190,15 @@ def may_pass(error: BaseException) -> bool:
 def may_have_sent(error: BaseException, version: int) -> bool:
     """Whether a commit of this version may have reached an object store despite an error."""
     text = str(error)
-    request = _REQUEST.search(text)
+    request = _request(text)
     if is_conflict(error) or request is None:
         # Said of what was there before, or by a storage of another kind.
         return not is_conflict(error)
-    if _is_commit(request, version):
+    if _is_commit(*request, version):
         return _NO_CONNECTION not in text and not _is_refused(text)
     # Data files come before the commit; what is read or written in the log may come after it.
-    return "_delta_log" in request[2] or request[2] == _HIDDEN
+    _, url = request
+    return "_delta_log" in url or url == _HIDDEN
 
 
 def may_be_under_way(error: BaseException, version: int) -> bool:
@@ -204,14 +206,20 @@ def may_be_under_way(error: BaseException, version: int) -> bool:
 
     What failed after a commit that was answered would have found it there.
     """
-    request = _REQUEST.search(str(error))
-    is_other = request is not None and not _is_commit(request, version)
+    request = _request(str(error))
+    is_other = request is not None and not _is_commit(*request, version)
     return not is_other and may_have_sent(error, version)
 
 
-def _is_commit(request: re.Match[str], version: int) -> bool:
+def _request(text: str) -> tuple[str, str] | None:
+    """Method and address of the request that failed."""
+    found = _REQUEST.search(text)
+    # The client of Google's store encodes all but letters and digits.
+    return None if found is None else (found[1], unquote(found[2]))
+
+
+def _is_commit(method: str, url: str, version: int) -> bool:
     """Whether a request commits a version, or may do so: not every text says which one it is."""
-    method, url = request.groups()
     return method == "PUT" and (url == _HIDDEN or url.endswith(f"/_delta_log/{version:020}.json"))
 
 
