@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # of large grids.
 QUICK = not benchmark and not thorough and not nightly
 REST = not benchmark and thorough and not nightly
-NIGHTLY = not benchmark and nightly
+NIGHTLY = not benchmark and nightly and not stores
 # Spark Connect is left to test-rest: what is about it alone, and of the cases one module for each kind of
 # tube, and for sessions; the verbs do not know which kind of session they run in.
 CASES = $(wildcard tests/acceptance/test_case_*.py)
@@ -34,7 +34,7 @@ ON_OLD_SPARK = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExce
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit test-rest test-nightly test-all test-connect test-model test-compat wheel bench docs clean java
+.PHONY: help setup demo check fmt test test-unit test-rest test-nightly test-all test-connect test-model test-stores test-compat wheel bench docs clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -87,6 +87,10 @@ test-unit: setup ## Run the tests that need no Spark, and the cases without it
 
 test-model: setup ## Run the state machines without Spark, by 100 times the examples that it can afford
 	TUBEQ_EXAMPLES=$(or $(TIMES),100) $(BIN)/python -m pytest --engine native -n $(WORKERS) tests/stateful $(ARGS)
+
+# They are installed below build/stores when they are first needed.
+test-stores: setup ## Run some tests on Azurite, fake-gcs-server and versitygw, which need npm and Go
+	$(BIN)/python -m pytest tests/stores $(ARGS)
 
 test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on older Sparks and Deltas
 	@status=0; \

@@ -35,7 +35,7 @@ from tubeq_spark.tube import Tube
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
+    from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.outcome import Commit
 
 __all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
@@ -63,7 +64,7 @@ def _reopened(
     location: str,
     config: QueueConfig,
     engine: str,
-    storage_options: Mapping[str, str] | None,
+    storage_options: StorageOptions | None,
     name: str,
 ) -> Tube:
     """Open a pickled tube in the process that unpickles it, with a new queue object.
@@ -107,7 +108,7 @@ class Queue:
 
     _registry_type: type[Registry] = Registry
     _tube_type: type[Tube] = Tube
-    _storage_options: Mapping[str, str] | None = None
+    _storage_options: StorageOptions | None = None
 
     def __init__(  # noqa: PLR0913  (the contract, and where a catalog's tables are)
         self,
@@ -118,7 +119,7 @@ class Queue:
         clock: Clock | None = None,
         config: QueueConfig | None = None,
         engine: str = "auto",
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: StorageOptions | None = None,
         storage: str | Path | None = None,
         create: bool = True,
     ) -> None:
@@ -144,7 +145,10 @@ class Queue:
                 variable `TUBEQ_ENGINE` replaces "auto".
             storage_options: Options of deltalake with which the native engine reaches an object
                 store; by default what the settings of `spark` tell (`fs.s3a.*`,
-                `fs.azure.account.key.*`), and the environment. Its time limits are `timeout` and
+                `fs.azure.account.key.*`), and the environment. Or a function that returns the
+                options, for credentials that expire: it is called when the queue is opened, every
+                ten minutes, and when the store refuses the credentials, then at most once a minute.
+                Its time limits are `timeout` and
                 `connect_timeout` (5s) of a request and `retry_timeout` (30s) of a read with its
                 repetitions. If nothing answers, a verb raises `StoreError` within 40 s, or within
                 80 s `CommitUnknownError`, if its commit was sent. A verb loses at most 80 s by
@@ -746,7 +750,7 @@ class Queue:
         )
 
     def copy_to(
-        self, target: str | Path, *, storage_options: Mapping[str, str] | None = None
+        self, target: str | Path, *, storage_options: StorageOptions | None = None
     ) -> CopyReport:
         """Copy the queue to a new place, on any storage that the native engine reaches.
 
@@ -758,7 +762,8 @@ class Queue:
 
         Args:
             target: A path or URI where nothing is.
-            storage_options: Options of deltalake with which the native engine reaches it.
+            storage_options: Options of deltalake with which the native engine reaches it, or a
+                function that returns them.
 
         Returns:
             The number of tasks in each tube.

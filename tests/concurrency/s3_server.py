@@ -1,18 +1,21 @@
 """An S3 of the tests, in a process of its own on loopback: `python -m tests.concurrency.s3_server`.
 
 Prints its port, and serves until it is killed. With `TUBEQ_TEST_S3=http://HOST:PORT` it stands before a server of
-another make (versitygw, MinIO), whose keys are "test" and "test". One request after the other: whether a key is there is
+another make (versitygw, MinIO), whose keys are "test" and "test"; with `TUBEQ_TEST_S3_IS=azurite` or `fake-gcs-server`,
+too, it mends what these do otherwise than the stores that they stand for. One request after the other: whether a key is there is
 looked up and answered for by a conditional put as one step, as on S3 itself.
 
 Requests that begin with `/-/` are the tests' own: `/-/older/SECONDS` makes all that is stored as much older,
-for what looks at an object's age; `/-/delay/SECONDS` makes each answer take so much longer; `/-/lose`, `/-/answer`
-and `/-/log` are about answers that are lost.
+for what looks at an object's age; `/-/delay/SECONDS` makes each answer take so much longer; `/-/accept/KEY` ends all
+other keys; `/-/lose`, `/-/answer` and `/-/log` are about answers that are lost.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import logging
+import operator
 import os
 import re
 import socket
@@ -23,7 +26,7 @@ from datetime import timedelta
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from random import Random
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
@@ -32,26 +35,38 @@ from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from werkzeug.serving import BaseWSGIServer
 
-__all__ = ["ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "OVERWRITES", "main", "new_server"]
+__all__ = ["ACCEPT", "ANSWER", "DELAY", "LOG", "LOSE", "OLDER", "OVERWRITES", "main", "new_server"]
 
 #: What a request begins with that makes all objects older.
 OLDER = "/-/older/"
 #: And one that delays each answer, as a distance does.
 DELAY = "/-/delay/"
+#: And one after which only an access key is accepted, or (none named) every one again.
+ACCEPT = "/-/accept/"
 #: And one after which (1) conditional puts overwrite what is there, or (0) do not any more.
 OVERWRITES = "/-/overwrites/"
 #: Requests that begin and end the losing of answers, and one for the log of all other requests.
 LOSE, ANSWER, LOG = "/-/lose", "/-/answer", "/-/log"
 #: The environment variable that names another server.
 OTHER = "TUBEQ_TEST_S3"
+#: And the one that says of which make it is.
+MAKE = "TUBEQ_TEST_S3_IS"
+#: Which names of a listing come after its offset. These emulators list all of them.
+_OFFSETS = {"startFrom": operator.ge, "start-after": operator.gt}
+_LISTED = re.compile(
+    rb"<(Blob|Contents)>\s*<(?:Name|Key)>(?P<name>.*?)</(?:Name|Key)>.*?</\1>", re.DOTALL
+)
 #: Headers that are about one connection.
 _BETWEEN = {"connection", "content-length", "keep-alive", "transfer-encoding", "date", "server"}
 _ERROR = (
     "<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
+)
+_EXPIRED = (
+    "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
 )
 
 
@@ -100,8 +115,8 @@ class Losing:
 class Forwarding:
     """Another server, which is asked what clients ask."""
 
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url).netloc
+    def __init__(self, url: str, make: str = "") -> None:
+        self._address, self._make = urlsplit(url).netloc, make
         self._local = threading.local()
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -110,12 +125,37 @@ class Forwarding:
         path = environ["RAW_URI"]
         # What a client has signed stays as it is, the name of the host included.
         headers = {name: value for name, value in request.headers if value}
+        if self._make:
+            # These tell by it what is asked for, and nobody signs it.
+            headers["Host"] = self._address
+        if self._make == "fake-gcs-server" and request.method == "PUT":
+            return self._uploaded(request)(environ, start)
         answer = self._asked(request.method, path, request.get_data(), headers)
         body = answer.read()
+        if self._make and answer.status == 200:
+            body = _mended(body, request.args)
         said = [pair for pair in answer.getheaders() if pair[0].lower() not in _BETWEEN]
         length = answer.getheader("Content-Length") if request.method == "HEAD" else str(len(body))
         start(f"{answer.status} {answer.reason}", [*said, ("Content-Length", length or "0")])
         return [body]
+
+    def _uploaded(self, request: Request) -> Response:
+        """Write an object of Google's by the JSON interface: fake-gcs-server has no other one."""
+        bucket, _, name = request.path.lstrip("/").partition("/")
+        asked = {"uploadType": "media", "name": name}
+        generation = request.headers.get("x-goog-if-generation-match")
+        if generation is not None:
+            asked["ifGenerationMatch"] = generation
+        answer = self._asked(
+            "POST", f"/upload/storage/v1/b/{bucket}/o?{urlencode(asked)}", request.get_data(), {}
+        )
+        body = answer.read()
+        if answer.status != 200:
+            return Response(body, answer.status)
+        said = json.loads(body)
+        return Response(
+            headers={"ETag": f'"{said["etag"]}"', "x-goog-generation": said["generation"]}
+        )
 
     def _asked(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> HTTPResponse:
         """Ask by the connection of this thread; one that was closed meanwhile is opened anew."""
@@ -133,19 +173,38 @@ class Forwarding:
         raise AssertionError
 
 
+def _mended(body: bytes, asked: Mapping[str, str]) -> bytes:
+    """An answer without what comes before the offset, if it is a listing with one."""
+    for option, comes_after in _OFFSETS.items():
+        if option in asked:
+            offset = asked[option]
+            body = _LISTED.sub(
+                lambda found: (
+                    found[0]
+                    if comes_after(html.unescape(found["name"].decode()), offset)  # noqa: B023
+                    else b""
+                ),
+                body,
+            )
+    return body
+
+
 class Server:
     """The store, and what is between it and its clients."""
 
     def __init__(self) -> None:
         other = os.environ.get(OTHER)
         self._store = (
-            Forwarding(other) if other else DomainDispatcherApplication(create_backend_app)
+            Forwarding(other, os.environ.get(MAKE, ""))
+            if other
+            else DomainDispatcherApplication(create_backend_app)
         )
         self._one_by_one = threading.Lock()
         self._losing: Losing | None = None
         self._log: list[list[Any]] = []
         self._delay = 0.0
         self._overwrites = False
+        self._accepted = ""
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request, or not."""
@@ -155,6 +214,8 @@ class Server:
         line = f"{environ['REQUEST_METHOD']} {path}"
         if self._overwrites:
             environ.pop("HTTP_IF_NONE_MATCH", None)
+        if self._accepted not in environ.get("HTTP_AUTHORIZATION", ""):
+            return Response(_EXPIRED, 400, content_type="application/xml")(environ, start)
         began = time.perf_counter()
         if self._delay:
             threading.Event().wait(self._delay)
@@ -195,6 +256,11 @@ class Server:
             return Response()
         if path.startswith(DELAY):
             self._delay = float(path.removeprefix(DELAY))
+            return Response()
+        if path.startswith(ACCEPT):
+            # A name that another one begins with is that of another key.
+            key = path.removeprefix(ACCEPT)
+            self._accepted = key and f"Credential={key}/"
             return Response()
         if path.startswith(OVERWRITES):
             self._overwrites = bool(int(path.removeprefix(OVERWRITES)))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.request import Request, urlopen
 
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tubeq_spark.clock import Clock
 
@@ -31,6 +32,9 @@ class Store:
     """An S3 with an empty bucket."""
 
     url: str
+
+    #: What locations there begin with.
+    root: ClassVar[str] = "s3://bucket"
 
     @property
     def options(self) -> dict[str, str]:
@@ -96,6 +100,14 @@ class Store:
         self._ask(f"/-/delay/{seconds}")
 
     @contextlib.contextmanager
+    def accepting(self) -> Iterator[Callable[[str], None]]:
+        """Yield what lets the credentials of all access keys but one expire, for the time of a block."""
+        try:
+            yield lambda key: (self._ask(f"/-/accept/{key}"), None)[1]
+        finally:
+            self._ask("/-/accept/")
+
+    @contextlib.contextmanager
     def overwriting(self) -> Iterator[None]:
         """Ignore the conditions of puts for the time of a block, as some stores do."""
         self._ask("/-/overwrites/1")
@@ -149,18 +161,22 @@ class Store:
         return said
 
 
+Kind = TypeVar("Kind", bound=Store)
+
+
 @contextlib.contextmanager
-def served() -> Iterator[Store]:
-    """A server of its own process, for the time of a block."""
+def served(kind: type[Kind] = Store, **environment: str) -> Iterator[Kind]:  # type: ignore[assignment]
+    """A server of its own process, for the time of a block, as a kind of store."""
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.concurrency.s3_server"],
         cwd=ROOT,
+        env=os.environ | environment,
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         assert server.stdout is not None
-        found = Store(f"http://127.0.0.1:{int(server.stdout.readline())}")
+        found = kind(f"http://127.0.0.1:{int(server.stdout.readline())}")
         found.create_bucket()
         yield found
     finally:

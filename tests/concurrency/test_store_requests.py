@@ -24,6 +24,7 @@ from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.object_store import Bucket, NoClientError, _new
+from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -380,7 +381,7 @@ def test_client_when_all_is_in_the_environment_is_made_by_that(
 ) -> None:
     for name, value in (store.options | {"AWS_TIMEOUT": "200ms"}).items():
         monkeypatch.setenv(name.upper(), value)
-    bucket = Bucket("s3://bucket", {})
+    bucket = Bucket("s3://bucket", RenewedOptions())
     bucket.put("of/the/environment", b"x")
     assert bucket.get("of/the/environment")[0] == b"x"
     with store.losing("", kind="hang", kept=False), pytest.raises(RequestError, match="timed out"):

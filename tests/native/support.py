@@ -16,6 +16,7 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.local_writer import LocalWriter
+from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import Note
 from tubeq_spark.storage.query import Select, named
@@ -125,7 +126,7 @@ class Place:
                 object store.
         """
         self.engine = NativeEngine(local=local)
-        self.engine.writer = self.writer = PausedWriter(self.engine.datafusion, {})
+        self.engine.writer = self.writer = PausedWriter(self.engine.datafusion, RenewedOptions())
         self.engine.local_writer = self.local_writer = PausedLocalWriter(
             self.engine.datafusion, self.engine._handles.files, self.writer
         )

@@ -25,6 +25,7 @@ from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Table
 from tubeq_spark.storage.native.open_location import create, schema_of_ddl
+from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Append
 from tubeq_spark.storage.tables import schema
@@ -148,7 +149,7 @@ def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: 
 def test_create_when_somebody_else_does_is_no_error(place: Place, tmp_path: Path) -> None:
     new = schema.new_registry(path_table(str(tmp_path / "new")), QueueConfig())
     for _ in range(2):
-        create(Table(str(tmp_path / "new"), "new", {}), new)
+        create(Table(str(tmp_path / "new"), "new", RenewedOptions()), new)
     assert place.engine.tables.is_table(new.name)
 
 

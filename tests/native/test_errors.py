@@ -16,6 +16,10 @@ DATA = "Error performing PUT http://127.0.0.1:33729/bucket/t/part-0.parquet in 4
 LISTING = (
     "Error performing GET http://127.0.0.1:33729/bucket?list-type=2&prefix=t%2F_delta_log%2F in 1ms"
 )
+#: With a SAS token of Azure's.
+HIDDEN = "Error performing PUT REDACTED in 4.1ms - "
+#: On Google Cloud Storage.
+ENCODED = COMMIT.replace("_", "%5F").replace(".json", "%2Ejson")
 
 
 def status(number: str) -> str:
@@ -38,6 +42,12 @@ def status(number: str) -> str:
         (OSError(f"Generic S3 error{ARROW}{COMMIT}HTTP error{ARROW}builder error"), False, False),
         (OSError(f"{COMMIT}{RESET}".replace("3.json", "3.checkpoint.parquet")), True, True),
         (OSError("Generic HDFS error: something else"), False, True),
+        (OSError(f"Generic MicrosoftAzure error{ARROW}{HIDDEN}{RESET}"), True, True),
+        (OSError(f"Generic MicrosoftAzure error{ARROW}{HIDDEN}{REFUSED}"), True, False),
+        (OSError(f"{HIDDEN}{RESET}".replace("PUT", "GET")), True, True),
+        (OSError(f"Generic GCS error{ARROW}{ENCODED}{RESET}"), True, True),
+        (OSError(f"Generic GCS error{ARROW}{ENCODED}{REFUSED}"), True, False),
+        (OSError(f"{ENCODED}{RESET}".replace("3%2E", "4%2E")), True, True),
         (CommitFailedError("Failed to commit transaction: 0"), False, False),
     ],
 )
@@ -58,6 +68,10 @@ def test_error_of_a_commit_says_whether_it_may_pass_and_whether_the_commit_may_b
         (f"Generic S3 error: {LISTING} - HTTP error", False),
         (f"{COMMIT}{RESET}".replace("3.json", "3.checkpoint.parquet"), False),
         (f"Generic S3 error: {DATA}", False),
+        (f"{HIDDEN}{RESET}", True),
+        (f"{ENCODED}{RESET}", True),
+        (f"{ENCODED}{RESET}".replace("3%2E", "4%2E"), False),
+        (f"{HIDDEN}{RESET}".replace("PUT", "GET"), False),
         ("Generic HDFS error: something else", True),
     ],
 )
@@ -65,3 +79,10 @@ def test_error_of_a_commit_that_is_not_there_says_whether_it_may_still_come(
     text: str, is_under_way: bool
 ) -> None:
     assert errors.may_be_under_way(OSError(text), 3) is is_under_way
+
+
+def test_error_of_a_request_that_hides_its_address_names_it() -> None:
+    text = errors.named(f"{HIDDEN}{RESET}", f"{LOG}/00000000000000000003.json")
+    assert text == f"{COMMIT}{RESET}"
+    assert errors.may_be_under_way(OSError(text), 3)
+    assert errors.named(f"{DATA}, REDACTED", "other") == f"{DATA}, REDACTED"

@@ -78,9 +78,9 @@ def test_halves_when_each_collects_its_tests_look_into_every_folder_that_has_som
     with (ROOT / "pyproject.toml").open("rb") as file:
         collected = set(tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"])
 
-    # What is about Spark Connect alone is named by the targets.
+    # What is about Spark Connect alone is named by the targets, and so are other makes of stores.
     found = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py")}
-    assert found - {"tests/connect"} == collected
+    assert found - {"tests/connect", "tests/stores"} == collected
 
 
 def test_ci_when_it_has_run_has_run_both_halves() -> None:

@@ -35,11 +35,12 @@ from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.native.file_copy import Place
+    from tubeq_spark.storage.native.renewed_options import StorageOptions
 
 #: At the target while a copy is on its way.
 _MARK = "_tubeq_copy.json"
@@ -51,8 +52,8 @@ def copy(
     opened: OpenedLocation,
     tubes: Sequence[TubeContext],
     target: object,
-    source_options: Mapping[str, str] | None,
-    target_options: Mapping[str, str] | None,
+    source_options: StorageOptions | None,
+    target_options: StorageOptions | None,
 ) -> CopyReport:
     """Copy a queue that was just swept.
 
@@ -78,7 +79,7 @@ def copy(
         _require_quiet(queue, tubes)
         from tubeq_spark.storage.native.file_copy import Place  # noqa: PLC0415  it is optional
 
-        places = Place(opened.uri, source_options or {}), Place(new.uri, target_options or {})
+        places = Place(opened.uri, source_options), Place(new.uri, target_options)
         is_begun = _begin(engines.rows.tables, new, *places)
         made = opening.make_context(engines, new, queue.clock, queue.config)
         work = _Copy(queue, opened, made, new, *places)

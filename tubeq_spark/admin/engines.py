@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
@@ -59,7 +60,7 @@ class Engines:
     rows: Engine
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
-    storage_options: Mapping[str, str] | None = None
+    storage_options: StorageOptions | None = None
     shares: bool = False
 
     def put_files(self) -> PutFiles | None:
@@ -82,7 +83,7 @@ def engines_of(
     spark: SparkSession | None,
     text: object,
     wanted: object,
-    storage_options: Mapping[str, str] | None,
+    storage_options: StorageOptions | None,
 ) -> Engines:
     """Choose the engines for a location, without a commit.
 
@@ -107,7 +108,7 @@ def engines_of(
     if name == "native":
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
-        options = storage_options
+        options: StorageOptions | None = storage_options
         if spark is not None and options is None:
             options = _options_of(spark, location)
         rows = NativeEngine(options)
@@ -203,7 +204,7 @@ def _chosen(
     spark: SparkSession | None,
     location: Location,
     wanted: object,
-    storage_options: Mapping[str, str] | None,
+    storage_options: StorageOptions | None,
 ) -> str:
     wanted = _asked(wanted)
     if wanted == "spark":
@@ -235,7 +236,7 @@ def _asked(wanted: object) -> str:
 def _by_itself(
     spark: SparkSession | None,
     location: Location,
-    storage_options: Mapping[str, str] | None,
+    storage_options: StorageOptions | None,
     why_not: str | None,
 ) -> str:
     """The engine for "auto" in a program with a session."""

@@ -34,7 +34,7 @@ from tubeq_spark.storage.query import Union, has_aggregates
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from tubeq_spark.storage.native.datafusion import DataFusion
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
 
@@ -65,12 +66,12 @@ class NativeEngine:
     keeps_feeds = False
 
     def __init__(
-        self, storage_options: Mapping[str, str] | None = None, *, local: bool = True
+        self, storage_options: StorageOptions | None = None, *, local: bool = True
     ) -> None:
         """Work on tables at paths or URIs.
 
         Args:
-            storage_options: What the library needs to reach the storage.
+            storage_options: What the library needs to reach the storage, or a function that returns it.
             local: Whether the log of a table on local files is read and written by this process
                 itself. Without, all is as on an object store.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
@@ -41,6 +42,8 @@ _LOCAL = "LocalFileSystem"
 #: How the client of an object store says which request failed, and with which status. In its longer texts
 #: an arrow in colour stands between a cause and the next one.
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
+#: What stands there for an address that has a secret in it, as with a SAS token of Azure's.
+_HIDDEN = "REDACTED"
 _STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
 _NO_CONNECTION = "client error (Connect)"
 #: How it says that a request cannot even be made, as of an endpoint by http that was not allowed.
@@ -60,6 +63,8 @@ _HELP = (
 )
 #: What it has other names for than the protocol.
 _NAMES = {"clusteredTable": "clustering"}
+#: How a store says with other statuses that credentials have expired.
+_EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired")
 #: Statuses of a client's faults that are none: it was slow, or asked too often.
 _PASSING = ("408", "429")
 
@@ -185,14 +190,15 @@ def may_pass(error: BaseException) -> bool:
 def may_have_sent(error: BaseException, version: int) -> bool:
     """Whether a commit of this version may have reached an object store despite an error."""
     text = str(error)
-    request = _REQUEST.search(text)
+    request = _request(text)
     if is_conflict(error) or request is None:
         # Said of what was there before, or by a storage of another kind.
         return not is_conflict(error)
-    if _is_commit(request, version):
+    if _is_commit(*request, version):
         return _NO_CONNECTION not in text and not _is_refused(text)
     # Data files come before the commit; what is read or written in the log may come after it.
-    return "_delta_log" in request[2]
+    _, url = request
+    return "_delta_log" in url or url == _HIDDEN
 
 
 def may_be_under_way(error: BaseException, version: int) -> bool:
@@ -200,15 +206,26 @@ def may_be_under_way(error: BaseException, version: int) -> bool:
 
     What failed after a commit that was answered would have found it there.
     """
-    request = _REQUEST.search(str(error))
-    is_other = request is not None and not _is_commit(request, version)
+    request = _request(str(error))
+    is_other = request is not None and not _is_commit(*request, version)
     return not is_other and may_have_sent(error, version)
 
 
-def _is_commit(request: re.Match[str], version: int) -> bool:
-    """Whether a request commits a version."""
-    method, url = request.groups()
-    return method == "PUT" and url.endswith(f"/_delta_log/{version:020}.json")
+def _request(text: str) -> tuple[str, str] | None:
+    """Method and address of the request that failed."""
+    found = _REQUEST.search(text)
+    # The client of Google's store encodes all but letters and digits.
+    return None if found is None else (found[1], unquote(found[2]))
+
+
+def _is_commit(method: str, url: str, version: int) -> bool:
+    """Whether a request commits a version, or may do so: not every text says which one it is."""
+    return method == "PUT" and (url == _HIDDEN or url.endswith(f"/_delta_log/{version:020}.json"))
+
+
+def named(text: str, url: str) -> str:
+    """A text of the client with the address of its request, where the client hides that."""
+    return _REQUEST.sub(lambda found: found[0].replace(f" {_HIDDEN} ", f" {url} "), text)
 
 
 def _is_refused(text: str) -> bool:
@@ -217,6 +234,15 @@ def _is_refused(text: str) -> bool:
         return True
     status = _STATUS.search(text)
     return status is not None and status[1].startswith("4") and status[1] not in _PASSING
+
+
+def is_of_credentials(error: BaseException) -> bool:
+    """Whether an object store refused a request, and may accept it with other credentials."""
+    text = str(error)
+    status = _STATUS.search(text)
+    if _REQUEST.search(text) is None or status is None:
+        return False
+    return status[1] in {"401", "403"} or _EXPIRED.search(text) is not None
 
 
 def is_conflict(error: BaseException) -> bool:

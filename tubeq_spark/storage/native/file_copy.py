@@ -28,10 +28,12 @@ from tubeq_spark.storage.durability.log_names import checkpoints_in
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.open_location import schema_of_columns
+from tubeq_spark.storage.native.renewed_options import RenewedOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.schema import NewTable
 
 _LOG = "_delta_log"
@@ -59,19 +61,33 @@ def _reaching() -> Iterator[None]:
 class Place:
     """A directory on local files or an object store, with the client for it."""
 
-    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+    def __init__(self, uri: str, options: StorageOptions | None) -> None:
         """Use the directory, which need not exist."""
         self.uri = uri
-        self.options = store_client.to_read(uri, options)
+        self._given = RenewedOptions(options)
         self._directory = directory = local_directory(uri)
         self.is_local = directory is not None
         #: What the library calls it.
         self.path = uri if directory is None else str(directory)
-        self._files: FileSystem = (
-            PyFileSystem(DeltaStorageHandler(uri, self.options or None))
-            if directory is None
-            else SubTreeFileSystem(str(directory), LocalFileSystem())
-        )
+        self._made_of = self.options
+        self._made = self._client()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the library needs to reach it."""
+        return store_client.to_read(self.uri, self._given.current())
+
+    @property
+    def _files(self) -> FileSystem:
+        options = self.options
+        if options != self._made_of:
+            self._made_of, self._made = options, self._client()
+        return self._made
+
+    def _client(self) -> FileSystem:
+        if self._directory is not None:
+            return SubTreeFileSystem(str(self._directory), LocalFileSystem())
+        return PyFileSystem(DeltaStorageHandler(self.uri, self._made_of or None))
 
     def sizes(self, directory: str) -> dict[str, int]:
         """The files in a directory and below, by their paths."""

@@ -28,6 +28,7 @@ from tubeq_spark.storage.native.errors import (
     may_pass,
     reading,
 )
+from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.native.stored_tables import StoredTables
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.object_store import Bucket
+    from tubeq_spark.storage.native.renewed_options import StorageOptions
 
 log = logging.getLogger(__name__)
 
@@ -57,24 +59,31 @@ class Table:
         self,
         path: str,
         alias: str,
-        options: Mapping[str, str],
+        options: RenewedOptions,
         plain: Callable[[str, LogFiles], PlainTable | None] = lambda _path, _log: None,
     ) -> None:
         self.path = path
         #: What it is called in DataFusion.
         self.alias = alias
         self.log = LogFiles(path)
-        #: What the library needs to reach the storage, and to do so without repeating a request.
-        self.options = store_client.to_read(path, options)
-        self.options_to_commit = store_client.to_commit(path, options)
-        self._given = dict(options)
+        self._given = options
         #: How long what failed in a way that passes is tried.
         self.patience = store_client.Patience.parse(self.options)
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = local_directory(path) is None
         self._local = plain(path, self.log)
-        self._writing = _Snapshot(path, self.options_to_commit, self.log)
-        self._reading = _Snapshot(path, self.options, self.log)
+        self._writing = _Snapshot(path, options, store_client.to_commit, self.log)
+        self._reading = _Snapshot(path, options, store_client.to_read, self.log)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the library needs to reach the storage."""
+        return store_client.to_read(self.path, self._given.current())
+
+    @property
+    def options_to_commit(self) -> dict[str, str]:
+        """The same, to do so without repeating a request."""
+        return store_client.to_commit(self.path, self._given.current())
 
     @property
     def local(self) -> PlainTable | None:
@@ -176,7 +185,7 @@ class Table:
     def reader(self) -> Iterator[DeltaTable]:
         """A version, perhaps old, whose client repeats failed requests."""
         with self._reading.lock:
-            yield self._reading.handle or self._reading.renewed()
+            yield self._reading.any()
 
     @contextmanager
     def _newest(self, *, shares: bool) -> Iterator[DeltaTable]:
@@ -212,7 +221,7 @@ class Table:
 
     def for_rows(self, snapshot: DeltaTable, rows: pa.Table) -> DeltaTable:
         """A version for a commit of rows, with longer time limits if they are many."""
-        options = store_client.to_write(self.path, self._given, rows.nbytes)
+        options = store_client.to_write(self.path, self._given.current(), rows.nbytes)
         if options is None:
             return snapshot
         version = snapshot.version()
@@ -274,16 +283,35 @@ class Table:
 class _Snapshot:
     """A table handle that is updated to newer versions."""
 
-    def __init__(self, path: str, options: Mapping[str, str], log: LogFiles) -> None:
+    def __init__(
+        self,
+        path: str,
+        given: RenewedOptions,
+        made: Callable[[str, Mapping[str, str]], dict[str, str]],
+        log: LogFiles,
+    ) -> None:
         self.lock = threading.Lock()
         self._path = path
-        self._options = dict(options)
+        self._given, self._made = given, made
+        #: Those that the handle was opened with.
+        self._options: Mapping[str, str] = {}
         self._log = log
         self.handle: DeltaTable | None = None
 
+    def any(self) -> DeltaTable:
+        """A version, perhaps old, that is reached with the options of now; the lock is held."""
+        handle = self.handle
+        return handle if handle and self._options == self._given.current() else self.renewed()
+
     def renewed(self) -> DeltaTable:
         """The newest version; the lock is held."""
+        return self._given.tried(self._renewed)
+
+    def _renewed(self, options: Mapping[str, str]) -> DeltaTable:
         handle, self.handle = self.handle, None
+        if self._options != options:
+            # It keeps its own.
+            handle, self._options = None, options
         if handle is None or not self._log.is_newest(handle.version()):
             # Where this fails, half of a change of state must not stay.
             handle = self._moved_on(handle)
@@ -305,7 +333,8 @@ class _Snapshot:
                     raise
             else:
                 return handle
-        return DeltaTable(self._path, storage_options=self._options or None)
+        options = self._made(self._path, self._options)
+        return DeltaTable(self._path, storage_options=options or None)
 
     def forget(self) -> None:
         """Open the table again the next time."""
@@ -325,18 +354,21 @@ def _require_own_process() -> None:
 class Handles:
     """The tables of an engine, by their SQL names."""
 
-    def __init__(self, options: Mapping[str, str] | None = None, *, local: bool = True) -> None:
+    def __init__(self, options: StorageOptions | None = None, *, local: bool = True) -> None:
         """Open tables with these storage options; `local` as for a `NativeEngine`.
 
         Raises:
+            InvalidOptionError: The options are a function that returns none.
             StoreError: This process was forked from one that has used the library, whose threads are not here.
         """
         global _process  # noqa: PLW0603  (the library's threads are those of a process)
         _process = _process or os.getpid()
         _require_own_process()
-        self.options = dict(options or {})
-        #: What may be wrong about them.
-        self.hint = store_client.misspelt(self.options)
+        self.options = RenewedOptions(options)
+        #: How long what failed in a way that passes is tried.
+        self._patience = store_client.Patience.parse(self.options.current())
+        #: What may be wrong about the options.
+        self.hint = store_client.misspelt(self.options.current())
         self._is_plain = local
         self.files = SmallFiles()
         self._background = Background()
@@ -377,8 +409,7 @@ class Handles:
         from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as there
         from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415
 
-        patience = store_client.Patience.parse(self.options)
-        return StoreTable(path, StoreFiles(*found, patience), self._background)
+        return StoreTable(path, StoreFiles(*found, self._patience), self._background)
 
     def _bucket(self, path: str) -> tuple[Bucket, str] | None:
         """The bucket of a place on an object store, and its key there; `None`: only the library reaches it."""
@@ -386,7 +417,7 @@ class Handles:
         from tubeq_spark.storage.native.object_store import Bucket, NoClientError  # noqa: PLC0415
 
         try:
-            uri, key = Bucket.place(path, self.options)
+            uri, key = Bucket.place(path, self.options.current())
         except NoClientError as error:
             log.info("%s is left to deltalake: %s", path, error)
             return None
@@ -401,16 +432,14 @@ class Handles:
             return False
         bucket, key = found
         probe = f"{key}/_tubeq_probe-{uuid.uuid4()}".lstrip("/")
-        return store_client.patiently(
-            lambda: bucket.overwrites(probe), store_client.Patience.parse(self.options)
-        )
+        return store_client.patiently(lambda: bucket.overwrites(probe), self._patience)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
         found = self._bucket(location)
         if found is None:
             return None
-        return StoredTables(*found, store_client.Patience.parse(self.options))
+        return StoredTables(*found, self._patience)
 
     def close(self) -> None:
         """Forget all of them, once what is done in the background is done."""

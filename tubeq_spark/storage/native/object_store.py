@@ -12,6 +12,7 @@ import re
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from tubeq_spark.storage.native import store_client
-from tubeq_spark.storage.native.errors import RequestError
+from tubeq_spark.storage.native.errors import RequestError, named
 from tubeq_spark.storage.native.store_client import patiently, plain, shared_by_threads
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore
 
+    from tubeq_spark.storage.native.renewed_options import RenewedOptions
     from tubeq_spark.storage.native.store_client import Patience
 
 T = TypeVar("T")
@@ -96,11 +98,12 @@ class Listed:
 class Bucket:
     """The objects of one bucket or container."""
 
-    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+    def __init__(self, uri: str, options: RenewedOptions) -> None:
         """Use the one at a URI, which is reached by some options."""
-        self._uri, self._options = uri, dict(options)
-        #: Clients by their time limits.
+        self._uri, self._options = uri, options
+        #: Clients by their time limits, and the options that they were made of.
         self._clients: dict[str | None, ObjectStore] = {}
+        self._made_of: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
         self._kept: OrderedDict[str, bytes] = OrderedDict()
@@ -123,40 +126,58 @@ class Bucket:
             _require_own_commits(options)
         return f"{found.scheme}://{found.netloc}", key
 
-    def _client(self, size: int | None = None) -> ObjectStore:
-        """The client for a request of so many bytes."""
-        large = store_client.to_write(self._uri, self._options, min(size or 0, _PART))
+    def _asked(self, key: str, ask: Callable[[ObjectStore], T], size: int = 0) -> T:
+        """Send a request about a key, of so many bytes.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            RequestError: The store fails.
+        """
+
+        def send(options: Mapping[str, str]) -> T:
+            with _Asking(f"{self._uri}/{key}"):
+                return ask(self._client(options, size))
+
+        return self._options.tried(send)
+
+    def _client(self, given: Mapping[str, str], size: int) -> ObjectStore:
+        large = store_client.to_write(self._uri, given, min(size, _PART))
         limit = None if large is None else large["timeout"]
         with self._lock:
+            if given != self._made_of:
+                self._clients.clear()
+                self._made_of = given
             client = self._clients.get(limit)
             if client is None:
-                options = store_client.to_read(self._uri, self._options)
+                options = store_client.to_read(self._uri, given)
                 client = _new(
                     self._uri, options if limit is None else {**options, "timeout": limit}
                 )
                 self._clients[limit] = client
             return client
 
-    def get(self, key: str, size: int | None = None) -> tuple[bytes, str | None]:
-        """The contents of an object, and its tag.
+    def get(self, key: str, size: int = 0) -> tuple[bytes, str | None]:
+        """The contents of an object, and its tag. Raises as `_asked`."""
 
-        Raises:
-            FileNotFoundError: There is no such object.
-            RequestError: The store fails.
-        """
-        with _asking():
-            found = obstore.get(self._client(size), key)
+        def ask(client: ObjectStore) -> tuple[bytes, str | None]:
+            found = obstore.get(client, key)
             return bytes(found.bytes()), found.meta["e_tag"]
+
+        return self._asked(key, ask, size)
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """A part of an object. Raises as `get`."""
-        with _asking():
-            return bytes(obstore.get_range(self._client(end - start), key, start=start, end=end))
+        return self._asked(
+            key,
+            lambda client: bytes(obstore.get_range(client, key, start=start, end=end)),
+            end - start,
+        )
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object. Raises as `get`."""
-        with _asking():
-            obstore.put(self._client(len(content)), key, content, chunk_size=_PART)
+        self._asked(
+            key, lambda client: obstore.put(client, key, content, chunk_size=_PART), len(content)
+        )
 
     def put_if_absent(self, key: str, content: bytes) -> str | None:
         """Write an object that does not exist yet, and return its tag.
@@ -164,10 +185,12 @@ class Bucket:
         Raises:
             RequestError: It exists, or the store fails: then it may be there or not.
         """
-        with _asking():
-            client = self._client(len(content))
-            done = obstore.put(client, key, content, mode="create", use_multipart=False)
-            return done["e_tag"]
+        done = self._asked(
+            key,
+            lambda client: obstore.put(client, key, content, mode="create", use_multipart=False),
+            len(content),
+        )
+        return done["e_tag"]
 
     def overwrites(self, key: str) -> bool:
         """Whether a conditional put overwrites an object, as of stores that ignore conditions. Raises as `get`."""
@@ -179,7 +202,9 @@ class Bucket:
                 raise
             return False
         finally:
-            self.delete([key])
+            # What is left of it is in nobody's way.
+            with suppress(RequestError):
+                self.delete([key])
         return True
 
     def list_from(
@@ -188,10 +213,9 @@ class Bucket:
         """The objects below a prefix whose names there come after a name, the first ones or all. Raises as `get`."""
         offset = None if after is None else f"{prefix}/{after}"
         start = len(prefix) + 1 if prefix else 0
-        with _asking():
-            pages = obstore.list(
-                self._client(), prefix or None, offset=offset, chunk_size=most or 1_000
-            )
+
+        def ask(client: ObjectStore) -> list[Listed]:
+            pages = obstore.list(client, prefix or None, offset=offset, chunk_size=most or 1_000)
             found: list[Listed] = []
             for page in pages:
                 found += [
@@ -207,13 +231,12 @@ class Bucket:
                     break
             return found
 
+        return self._asked(f"{prefix}/", ask)
+
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; missing ones are no error."""
-        with _asking():
-            try:
-                obstore.delete(self._client(), list(keys))
-            except FileNotFoundError:
-                return
+        with suppress(FileNotFoundError):
+            self._asked(", ".join(keys[:1]), lambda client: obstore.delete(client, list(keys)))
 
     def together(self, call: Callable[[Any], T], each: Iterable[Any]) -> list[T]:
         """Call a function for each of some things at the same time."""
@@ -262,7 +285,7 @@ class StoreFiles:
         """The key of a file."""
         return f"{self._prefix}/{path}" if self._prefix else path
 
-    def get(self, path: str, size: int | None = None) -> tuple[bytes, str | None]:
+    def get(self, path: str, size: int = 0) -> tuple[bytes, str | None]:
         """The contents of a file, and its tag. Raises as of a `Bucket`."""
         return patiently(lambda: self.bucket.get(self.key(path), size), self.patience)
 
@@ -339,7 +362,10 @@ class StoreFile(io.RawIOBase):
 
 
 class _Asking:
-    """Turns errors of the client into ours, with a text as the library has it."""
+    """Turns errors of the client into ours, with a text as the library has it, and the address that was asked."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def __enter__(self) -> None:
         return None
@@ -347,15 +373,15 @@ class _Asking:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):
             if _NO_BUCKET.search(str(error)):
-                raise RequestError(_text(error)) from error
+                raise RequestError(named(_text(error), self._url)) from error
         elif isinstance(error, exceptions.BaseError):
             is_there = isinstance(
                 error, (exceptions.AlreadyExistsError, exceptions.PreconditionError)
             )
-            raise RequestError(_text(error), exists=is_there) from error
+            text = named(_text(error), self._url)
+            raise RequestError(text, exists=is_there) from error
 
 
-_asking = _Asking
 #: The same status as for a missing object.
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 #: The library has it before each cause.

@@ -44,7 +44,7 @@ _NAMES = (
     "token unsigned_payload virtual_hosted_style_request web_identity_token_file "
     "access_key account_key account_name bearer_token client_id client_secret container_name "
     "federated_token_file master_key msi_endpoint object_id sas_key sas_token storage_access_key "
-    "storage_account_key storage_account_name storage_client_id storage_client_secret "
+    "storage_account_key storage_account_name storage_endpoint storage_client_id storage_client_secret "
     "storage_sas_key storage_sas_token storage_tenant_id storage_token storage_use_emulator tenant_id "
     "use_azure_cli use_emulator use_fabric_endpoint "
     "application_credentials base_url service_account service_account_key service_account_path"
@@ -163,7 +163,7 @@ def _seconds(text: str) -> float | None:
 
 #: Seconds to wait for the answer, and the precision of its moment.
 _PATIENCE, _PRECISION = 1.0, 1.0
-#: A region as Amazon names them; nothing else becomes part of a host's name.
+#: A region as Amazon names them, and an account as Azure does; nothing else becomes part of a host's name.
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -172,7 +172,7 @@ def endpoint(location: str, options: Mapping[str, str]) -> str | None:
     given = {plain(name): value for name, value in {**_environment(), **options}.items()}
     if "proxy_url" in given:
         return None
-    named = given.get("endpoint_url") or given.get("endpoint")
+    named = given.get("endpoint_url") or given.get("endpoint") or given.get("storage_endpoint")
     if named is not None:
         return named if named.startswith(("http://", "https://")) else None
     place = urlsplit(location)
@@ -182,6 +182,9 @@ def endpoint(location: str, options: Mapping[str, str]) -> str | None:
     if place.scheme in {"abfs", "abfss"}:
         host = (place.hostname or "").lower()
         return f"https://{host}" if host.endswith(".core.windows.net") else None
+    if place.scheme == "az":
+        account = given.get("storage_account_name") or given.get("account_name") or ""
+        return f"https://{account}.blob.core.windows.net" if _NAME.fullmatch(account) else None
     return "https://storage.googleapis.com" if place.scheme in {"gs", "gcs"} else None
 
 

@@ -140,7 +140,7 @@ class StoreLog:
         listed = self._listed.get(name)
         try:
             content, self.tags[name] = self._files.get(
-                f"{_LOG}/{name}", None if listed is None else listed.size
+                f"{_LOG}/{name}", 0 if listed is None else listed.size
             )
         except FileNotFoundError:
             return None

@@ -399,7 +399,7 @@ class NativeTables:
         """Seconds by which an object store's clock is ahead of this host's; one request."""
         if local_directory(location) is not None:
             return None
-        url = store_client.endpoint(location, self._handles.options)
+        url = store_client.endpoint(location, self._handles.options.current())
         return None if url is None else store_client.drift(url)
 
     def commits(self, table: str, limit: int) -> list[Commit]:

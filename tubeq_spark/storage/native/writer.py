@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.renewed_options import RenewedOptions
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
 
@@ -47,10 +48,10 @@ APPENDS = 50
 class Writer:
     """Writes to tables: a decision on a snapshot is committed on that snapshot."""
 
-    def __init__(self, datafusion: Callable[[], DataFusion], options: Mapping[str, str]) -> None:
+    def __init__(self, datafusion: Callable[[], DataFusion], options: RenewedOptions) -> None:
         """Read by DataFusion, on a storage that is reached by these options."""
         self._datafusion = datafusion
-        self._options = dict(options)
+        self._options = options
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
@@ -178,7 +179,7 @@ class Writer:
 
     def count(self, statement: Statement, table: DeltaTable, version: int) -> int:
         """The number of rows that a statement without a source finds in a version."""
-        options = to_read(table.table_uri, self._options)
+        options = to_read(table.table_uri, self._options.current())
         then = DeltaTable(table.table_uri, version=version, storage_options=options or None)
         counting = Select(statement.table, {"n": counted()}, statement.where)
         found = self._datafusion().query(counting, at=then)

@@ -1,0 +1,134 @@
+"""Credentials that expire while a queue is open, and a program that gives new ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.concurrency.support import end_heartbeat
+from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark.storage.native import renewed_options
+from tubeq_spark.storage.native.object_store import Bucket, NoClientError
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.concurrency.s3_store import Store
+
+pytest.importorskip("moto", reason="the emulated S3")
+pytestmark = [pytest.mark.processes]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock by which options grow old."""
+    clock = ManualClock()
+    monkeypatch.setattr(renewed_options, "_CLOCK", clock)
+    return clock
+
+
+@pytest.fixture(params=["by itself", "by the library"])
+def reads_logs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who reads and writes the logs."""
+
+    def left(*_: object) -> None:
+        raise NoClientError("a test")
+
+    if request.param == "by the library":
+        monkeypatch.setattr(Bucket, "place", left)
+    return str(request.param)
+
+
+class Program:
+    """Gives options with the key of the day."""
+
+    def __init__(self, store: Store) -> None:
+        self._options, self.key = store.options, "first"
+
+    def __call__(self) -> dict[str, str]:
+        return self._options | {"AWS_ACCESS_KEY_ID": self.key}
+
+
+def opened(location: str, given: Callable[[], dict[str, str]], **settings: Any) -> Queue:
+    queue = Queue(
+        None,
+        location,
+        engine="native",
+        storage_options=given,
+        config=QueueConfig(**settings),
+        clock=ManualClock(),
+    )
+    end_heartbeat(queue)
+    return queue
+
+
+@pytest.mark.usefixtures("reads_logs")
+def test_verbs_when_credentials_expire_go_on_with_new_ones(
+    store: Store, clock: ManualClock, tmp_path: Path
+) -> None:
+    program = Program(store)
+    with (
+        store.accepting() as accept,
+        opened(f"s3://bucket/{tmp_path.name}", program) as queue,
+    ):
+        tube = queue.create_tube("work", "fifo")
+        tube.put("a")
+        for verb, key in enumerate(("second", "third", "fourth")):
+            clock.advance(60)
+            program.key = key
+            accept(key)
+            if verb == 0:
+                tube.put("b")
+            elif verb == 1:
+                assert [task.data for task in tube.take_many(2)] == ["a", "b"]
+            else:
+                queue.sweep()
+                assert queue.statistics("work")["tasks"]["taken"] == 2
+        accept("nobody")
+        with pytest.raises(StoreError, match="ExpiredToken"):
+            tube.put("c")
+        accept("fourth")
+
+
+def test_commit_when_its_credentials_are_refused_is_made_once(
+    store: Store, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They expire between the data file and the commit."""
+    program, put = Program(store), Bucket.put_if_absent
+    with (
+        store.accepting() as accept,
+        opened(f"s3://bucket/{tmp_path.name}", program) as queue,
+    ):
+        tube = queue.create_tube("work", "fifo")
+        tube.put("a")
+
+        def late(bucket: Bucket, key: str, content: bytes) -> str | None:
+            clock.advance(60)
+            program.key = "second"
+            accept("second")
+            return put(bucket, key, content)
+
+        monkeypatch.setattr(Bucket, "put_if_absent", late)
+        store.requests()
+        tube.put("b")
+        assert [status for _, status in store.commits()] == [200]
+        assert [task.data for task in tube.take_many(3)] == ["a", "b"]
+
+
+def test_queue_when_its_credentials_are_ten_minutes_old_gets_others_before_they_expire(
+    store: Store, clock: ManualClock, tmp_path: Path
+) -> None:
+    program = Program(store)
+    with (
+        store.accepting() as accept,
+        opened(f"s3://bucket/{tmp_path.name}", program) as queue,
+    ):
+        tube = queue.create_tube("work", "fifo")
+        program.key = "second"
+        clock.advance(600)
+        tube.put("a")
+        accept("second")
+        assert tube.take(0) is not None

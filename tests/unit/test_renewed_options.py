@@ -1,0 +1,154 @@
+"""Options of a store that a program gives anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tubeq_spark import InvalidOptionError, StoreError
+from tubeq_spark.storage.native import renewed_options
+from tubeq_spark.storage.native.errors import RequestError
+from tubeq_spark.storage.native.renewed_options import RenewedOptions
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REFUSALS = [
+    "Error performing PUT http://s/a in 1ms - Server returned non-2xx status code: 403 Forbidden: x",
+    "Error performing GET http://s/a in 1ms - Server returned non-2xx status code: 401 Unauthorized: x",
+    (
+        "Error performing GET http://s/a in 1ms - Server returned non-2xx status code: 400 Bad Request: "
+        "<Code>ExpiredToken</Code>"
+    ),
+]
+OTHERS = [
+    "Error performing PUT http://s/a in 1ms - Server returned non-2xx status code: 412 Failed: x",
+    "Error performing GET http://s/a in 1ms - Server returned non-2xx status code: 400 Bad Request: x",
+    "Error performing GET http://s/a in 1ms - HTTP error: client error (Connect)",
+]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    clock = ManualClock()
+    monkeypatch.setattr(renewed_options, "_CLOCK", clock)
+    return clock
+
+
+class Program:
+    """Gives other keys each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fails = False
+
+    def __call__(self) -> dict[str, str]:
+        self.calls += 1
+        if self.fails:
+            raise OSError("no answer")
+        return {"key": str(self.calls)}
+
+
+def key(options: RenewedOptions) -> str:
+    return options.current()["key"]
+
+
+def test_options_when_they_are_no_function_stay(clock: ManualClock) -> None:
+    options = RenewedOptions({"key": "a"})
+    clock.advance(10**6)
+    assert options.current() == {"key": "a"}
+    assert RenewedOptions(None).current() == {}
+
+
+def test_options_of_a_function_are_asked_for_again_after_ten_minutes(clock: ManualClock) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    clock.advance(599)
+    assert (key(options), program.calls) == ("1", 1)
+    clock.advance(1)
+    assert [key(options), key(options)] == ["2", "2"]
+
+
+def test_options_when_the_function_fails_later_stay_and_are_asked_for_in_a_minute(
+    clock: ManualClock,
+) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    program.fails = True
+    clock.advance(600)
+    assert [key(options), key(options)] == ["1", "1"]
+    assert program.calls == 2
+    program.fails = False
+    clock.advance(60)
+    assert key(options) == "3"
+
+
+def test_options_when_the_function_fails_at_once_raise_its_error() -> None:
+    program = Program()
+    program.fails = True
+    with pytest.raises(StoreError, match="storage_options\\(\\) failed: no answer"):
+        RenewedOptions(program)
+
+
+@pytest.mark.parametrize("found", [None, "secret", [("secret", "secret")]])
+def test_options_when_the_function_returns_none_are_refused_without_their_contents(
+    found: Any,
+) -> None:
+    with pytest.raises(InvalidOptionError, match="storage_options") as error:
+        RenewedOptions(lambda: found)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("said", REFUSALS)
+def test_request_when_its_credentials_are_refused_is_sent_once_more_with_others(
+    clock: ManualClock, said: str
+) -> None:
+    options, sent = RenewedOptions(Program()), []
+
+    def send(found: Mapping[str, str]) -> str:
+        sent.append(found["key"])
+        if found["key"] == "1":
+            raise RequestError(said)
+        return "done"
+
+    clock.advance(60)
+    assert options.tried(send) == "done"
+    assert sent == ["1", "2"]
+
+
+@pytest.mark.parametrize("said", OTHERS)
+def test_request_when_it_fails_otherwise_is_not_sent_again(clock: ManualClock, said: str) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    clock.advance(60)
+    with pytest.raises(RequestError):
+        options.tried(lambda _: _fail(said))
+    assert program.calls == 1
+
+
+def test_function_when_requests_are_refused_again_and_again_is_called_once_a_minute(
+    clock: ManualClock,
+) -> None:
+    program = Program()
+    options = RenewedOptions(program)
+    for _ in range(120):
+        clock.advance(1)
+        with pytest.raises(RequestError):
+            options.tried(lambda _: _fail(REFUSALS[0]))
+    assert program.calls == 3
+
+
+def test_request_when_the_function_returns_what_was_refused_is_not_sent_again(
+    clock: ManualClock,
+) -> None:
+    options, sent = RenewedOptions(lambda: {"key": "a"}), []
+    clock.advance(60)
+    with pytest.raises(RequestError):
+        options.tried(lambda found: (sent.append(found), _fail(REFUSALS[0])))
+    assert len(sent) == 1
+
+
+def _fail(said: str) -> None:
+    raise RequestError(said)
