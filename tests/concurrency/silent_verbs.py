@@ -23,9 +23,9 @@ from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["SILENT", "Tried", "main", "tried"]
+__all__ = ["SILENT", "Tried", "came_to", "main", "timed_verbs", "tried", "wrong_of"]
 
 #: The ways that each verb is tried in.
 SILENT = ("every request hangs", "a third of all requests hangs", "503 for half")
@@ -64,37 +64,40 @@ def tried(bench: Bench, case: Case, way: str, seed: int) -> Tried:
     given = case.given(bench)
     before = bench.stored().split()
     bench.store.requests()
-    result: object = None
     with bench.store.losing("", times=None, **WAYS[way], seed=seed), timed_verbs() as took:
-        try:
-            result = case.act(bench, given)
-            outcome = "done"
-        except CommitUnknownError:
-            outcome = "unknown"
-        except StoreError:
-            outcome = "refused"
-        except TubeqError as error:
-            outcome = type(error).__name__
+        outcome, result = came_to(case, bench, given)
     failed = sum(status is None or status >= 500 for _, status in bench.store.requests())
-    return Tried(outcome, max(took), failed, _wrong(bench, case, outcome, result, before))
+    return Tried(outcome, max(took), failed, wrong_of(bench, case, outcome, result, before))
+
+
+def came_to(case: Case, bench: Bench, given: object) -> tuple[str, object]:
+    """Do a verb; what it came to, and its result."""
+    try:
+        return "done", case.act(bench, given)
+    except CommitUnknownError:
+        return "unknown", None
+    except StoreError:
+        return "refused", None
+    except TubeqError as error:
+        return type(error).__name__, None
 
 
 @contextlib.contextmanager
-def timed_verbs() -> Iterator[list[float]]:
+def timed_verbs(monotonic: Callable[[], float] = time.monotonic) -> Iterator[list[float]]:
     """Note how long each verb of a block takes, with those that it calls itself."""
     took, patience, local = list[float](), NativeEngine.patience, threading.local()
 
     @contextlib.contextmanager
     def timed() -> Iterator[None]:
         is_outer = not getattr(local, "is_within", False)
-        local.is_within, began = True, time.monotonic()
+        local.is_within, began = True, monotonic()
         try:
             with patience():
                 yield
         finally:
             if is_outer:
                 local.is_within = False
-                took.append(time.monotonic() - began)
+                took.append(monotonic() - began)
 
     NativeEngine.patience = staticmethod(timed)  # type: ignore[method-assign]
     try:
@@ -103,7 +106,10 @@ def timed_verbs() -> Iterator[list[float]]:
         NativeEngine.patience = staticmethod(patience)  # type: ignore[method-assign]
 
 
-def _wrong(bench: Bench, case: Case, outcome: str, result: object, before: list[str]) -> str | None:
+def wrong_of(
+    bench: Bench, case: Case, outcome: str, result: object, before: list[str]
+) -> str | None:
+    """What is wrong with the tasks after a verb, or with its answer; `None`: nothing."""
     after, stored = case.after.split(), bench.stored().split()
     if outcome == "done":
         if result != case.result:
