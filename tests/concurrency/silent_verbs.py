@@ -2,6 +2,8 @@
 
 A program, too: `python -m tests.concurrency.silent_verbs 3` does each case three times in each way, and prints a
 table of the longest verb of each. It fails if one takes longer than its limit, or if a task is lost or doubled.
+`… silent_verbs 1 5 30 "503 for half"` does it in one way, with so many seconds for a request and for all that failed
+and was repeated: these are the limits by default.
 """
 
 from __future__ import annotations
@@ -23,21 +25,16 @@ from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["SILENT", "Tried", "came_to", "main", "timed_verbs", "tried", "wrong_of"]
+__all__ = ["SILENT", "Tried", "came_to", "limit", "main", "timed_verbs", "tried", "wrong_of"]
 
 #: The ways that each verb is tried in.
 SILENT = ("every request hangs", "a third of all requests hangs", "503 for half")
 #: Seconds of one request, and of all that failed and was repeated.
 REQUEST, LOST = 1, 3
-OPTIONS = {
-    "timeout": f"{REQUEST}s",
-    "connect_timeout": f"{REQUEST}s",
-    "retry_timeout": f"{LOST}s",
-}
-#: What is lost before commits, and by them: with the last request of each, and the longest wait before it.
-LIMIT = 2 * (LOST + REQUEST + 2)
+#: The longest wait before a request is repeated.
+WAIT = 2
 
 
 @dataclass(frozen=True)
@@ -128,25 +125,36 @@ def wrong_of(
     return None
 
 
-def main(times: int) -> int:
+def limit(request: float, lost: float) -> float:
+    """What a verb may lose before its commits, and by them: each with the last request, and the wait before it."""
+    return 2 * (lost + WAIT + request)
+
+
+def main(times: int, request: int = REQUEST, lost: int = LOST, ways: Sequence[str] = SILENT) -> int:
     """Try all verbs so often in each way, print a table, and return how much was wrong."""
     found: dict[tuple[str, str], list[Tried]] = defaultdict(list)
-    with served() as store, store.open("s3://bucket/verbs", ManualClock(), OPTIONS) as queue:
+    names = ("timeout", "connect_timeout", "retry_timeout")
+    options = dict(zip(names, (f"{request}s", f"{request}s", f"{lost}s"), strict=True))
+    most = limit(request, lost)
+    with served() as store, store.open("s3://bucket/verbs", ManualClock(), options) as queue:
         end_heartbeat(queue)
         queue.cfg(ttr=FOR_EVER)
         bench = Bench(store, queue)
-        for way in SILENT:
+        for way in ways:
             for case in CASES:
                 for number in range(1 if way.startswith("every") else times):
                     found[case.name, way].append(tried(bench, case, way, number))
                     last = found[case.name, way][-1]
                     print(way, case.name, last, file=sys.stderr, flush=True)
-    print(f"limit: {LIMIT} s\n\n| verb | {' | '.join(SILENT)} |\n|---{'|---' * len(SILENT)}|")
+    print(f"limit: {most} s\n\n| verb | {' | '.join(ways)} |\n|---{'|---' * len(ways)}|")
     for case in CASES:
-        print(f"| {case.name} | {' | '.join(_told(found[case.name, way]) for way in SILENT)} |")
+        print(f"| {case.name} | {' | '.join(_told(found[case.name, way]) for way in ways)} |")
     wrong = [each for tries in found.values() for each in tries if each.wrong]
-    late = [each for tries in found.values() for each in tries if each.seconds > LIMIT]
-    print(f"\n{sum(map(len, found.values()))} verbs, {len(wrong)} wrong, {len(late)} late")
+    late = [each for tries in found.values() for each in tries if each.seconds > most]
+    longest = max(each.seconds for tries in found.values() for each in tries)
+    print(
+        f"\n{sum(map(len, found.values()))} cases, {len(wrong)} wrong, {len(late)} late, {longest:.1f} s"
+    )
     return len(wrong) + len(late)
 
 
@@ -157,4 +165,5 @@ def _told(tries: list[Tried]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(int(sys.argv[1])), 1))
+    given = [int(number) for number in sys.argv[1:4]]
+    sys.exit(min(main(*given, ways=sys.argv[4:] or SILENT), 1))

@@ -10,7 +10,7 @@ import pytest
 from tests.concurrency.imagined_time import Hanging
 from tests.concurrency.lost_answers import CASES, Bench
 from tests.concurrency.s3_store import served
-from tests.concurrency.silent_verbs import SILENT, came_to, timed_verbs, tried, wrong_of
+from tests.concurrency.silent_verbs import SILENT, came_to, limit, timed_verbs, tried, wrong_of
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError
@@ -67,10 +67,8 @@ def test_verb_when_the_store_is_silent_or_busy_loses_and_doubles_nothing(
 
 # -- in imagined time -----------------------------------------------------------------------------
 
-#: Seconds of one request, of all that failed and was repeated, and of the longest wait before the last one.
-REQUEST, LOST, WAIT = 5, 30, 2
-#: What a verb may lose before its commits, and by them.
-LIMIT = 2 * (LOST + WAIT + REQUEST)
+#: Seconds of one request, and of all that failed and was repeated.
+REQUEST, LOST = 5, 30
 #: How many random choices of requests are tried.
 CHOICES = 2
 
@@ -105,7 +103,7 @@ def test_verb_when_some_of_its_requests_hang_ends_within_its_limit(
         with hanging.some(share, seed), timed_verbs(lambda: hanging.clock.passed) as took:
             outcome, result = came_to(case, patient, given)
 
-        assert max(took) <= LIMIT
+        assert max(took) <= limit(REQUEST, LOST)
         assert wrong_of(patient, case, outcome, result, before) is None
 
 
