@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # of large grids.
 QUICK = not benchmark and not thorough and not nightly
 REST = not benchmark and thorough and not nightly
-NIGHTLY = not benchmark and nightly and not stores
+NIGHTLY = not benchmark and nightly
 # Spark Connect is left to test-rest: what is about it alone, and of the cases one module for each kind of
 # tube, and for sessions; the verbs do not know which kind of session they run in.
 CASES = $(wildcard tests/acceptance/test_case_*.py)

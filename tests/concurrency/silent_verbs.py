@@ -2,6 +2,8 @@
 
 A program, too: `python -m tests.concurrency.silent_verbs 3` does each case three times in each way, and prints a
 table of the longest verb of each. It fails if one takes longer than its limit, or if a task is lost or doubled.
+`… silent_verbs 1 5 30 "503 for half"` does it in one way, with so many seconds for a request and for all that failed
+and was repeated: these are the limits by default.
 """
 
 from __future__ import annotations
@@ -23,21 +25,16 @@ from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["SILENT", "Tried", "main", "tried"]
+__all__ = ["SILENT", "Tried", "came_to", "limit", "main", "timed_verbs", "tried", "wrong_of"]
 
 #: The ways that each verb is tried in.
 SILENT = ("every request hangs", "a third of all requests hangs", "503 for half")
 #: Seconds of one request, and of all that failed and was repeated.
 REQUEST, LOST = 1, 3
-OPTIONS = {
-    "timeout": f"{REQUEST}s",
-    "connect_timeout": f"{REQUEST}s",
-    "retry_timeout": f"{LOST}s",
-}
-#: What is lost before commits, and by them: with the last request of each, and the longest wait before it.
-LIMIT = 2 * (LOST + REQUEST + 2)
+#: The longest wait before a request is repeated.
+WAIT = 2
 
 
 @dataclass(frozen=True)
@@ -64,37 +61,40 @@ def tried(bench: Bench, case: Case, way: str, seed: int) -> Tried:
     given = case.given(bench)
     before = bench.stored().split()
     bench.store.requests()
-    result: object = None
     with bench.store.losing("", times=None, **WAYS[way], seed=seed), timed_verbs() as took:
-        try:
-            result = case.act(bench, given)
-            outcome = "done"
-        except CommitUnknownError:
-            outcome = "unknown"
-        except StoreError:
-            outcome = "refused"
-        except TubeqError as error:
-            outcome = type(error).__name__
+        outcome, result = came_to(case, bench, given)
     failed = sum(status is None or status >= 500 for _, status in bench.store.requests())
-    return Tried(outcome, max(took), failed, _wrong(bench, case, outcome, result, before))
+    return Tried(outcome, max(took), failed, wrong_of(bench, case, outcome, result, before))
+
+
+def came_to(case: Case, bench: Bench, given: object) -> tuple[str, object]:
+    """Do a verb; what it came to, and its result."""
+    try:
+        return "done", case.act(bench, given)
+    except CommitUnknownError:
+        return "unknown", None
+    except StoreError:
+        return "refused", None
+    except TubeqError as error:
+        return type(error).__name__, None
 
 
 @contextlib.contextmanager
-def timed_verbs() -> Iterator[list[float]]:
+def timed_verbs(monotonic: Callable[[], float] = time.monotonic) -> Iterator[list[float]]:
     """Note how long each verb of a block takes, with those that it calls itself."""
     took, patience, local = list[float](), NativeEngine.patience, threading.local()
 
     @contextlib.contextmanager
     def timed() -> Iterator[None]:
         is_outer = not getattr(local, "is_within", False)
-        local.is_within, began = True, time.monotonic()
+        local.is_within, began = True, monotonic()
         try:
             with patience():
                 yield
         finally:
             if is_outer:
                 local.is_within = False
-                took.append(time.monotonic() - began)
+                took.append(monotonic() - began)
 
     NativeEngine.patience = staticmethod(timed)  # type: ignore[method-assign]
     try:
@@ -103,7 +103,10 @@ def timed_verbs() -> Iterator[list[float]]:
         NativeEngine.patience = staticmethod(patience)  # type: ignore[method-assign]
 
 
-def _wrong(bench: Bench, case: Case, outcome: str, result: object, before: list[str]) -> str | None:
+def wrong_of(
+    bench: Bench, case: Case, outcome: str, result: object, before: list[str]
+) -> str | None:
+    """What is wrong with the tasks after a verb, or with its answer; `None`: nothing."""
     after, stored = case.after.split(), bench.stored().split()
     if outcome == "done":
         if result != case.result:
@@ -122,25 +125,36 @@ def _wrong(bench: Bench, case: Case, outcome: str, result: object, before: list[
     return None
 
 
-def main(times: int) -> int:
+def limit(request: float, lost: float) -> float:
+    """What a verb may lose before its commits, and by them: each with the last request, and the wait before it."""
+    return 2 * (lost + WAIT + request)
+
+
+def main(times: int, request: int = REQUEST, lost: int = LOST, ways: Sequence[str] = SILENT) -> int:
     """Try all verbs so often in each way, print a table, and return how much was wrong."""
     found: dict[tuple[str, str], list[Tried]] = defaultdict(list)
-    with served() as store, store.open("s3://bucket/verbs", ManualClock(), OPTIONS) as queue:
+    names = ("timeout", "connect_timeout", "retry_timeout")
+    options = dict(zip(names, (f"{request}s", f"{request}s", f"{lost}s"), strict=True))
+    most = limit(request, lost)
+    with served() as store, store.open("s3://bucket/verbs", ManualClock(), options) as queue:
         end_heartbeat(queue)
         queue.cfg(ttr=FOR_EVER)
         bench = Bench(store, queue)
-        for way in SILENT:
+        for way in ways:
             for case in CASES:
                 for number in range(1 if way.startswith("every") else times):
                     found[case.name, way].append(tried(bench, case, way, number))
                     last = found[case.name, way][-1]
                     print(way, case.name, last, file=sys.stderr, flush=True)
-    print(f"limit: {LIMIT} s\n\n| verb | {' | '.join(SILENT)} |\n|---{'|---' * len(SILENT)}|")
+    print(f"limit: {most} s\n\n| verb | {' | '.join(ways)} |\n|---{'|---' * len(ways)}|")
     for case in CASES:
-        print(f"| {case.name} | {' | '.join(_told(found[case.name, way]) for way in SILENT)} |")
+        print(f"| {case.name} | {' | '.join(_told(found[case.name, way]) for way in ways)} |")
     wrong = [each for tries in found.values() for each in tries if each.wrong]
-    late = [each for tries in found.values() for each in tries if each.seconds > LIMIT]
-    print(f"\n{sum(map(len, found.values()))} verbs, {len(wrong)} wrong, {len(late)} late")
+    late = [each for tries in found.values() for each in tries if each.seconds > most]
+    longest = max(each.seconds for tries in found.values() for each in tries)
+    print(
+        f"\n{sum(map(len, found.values()))} cases, {len(wrong)} wrong, {len(late)} late, {longest:.1f} s"
+    )
     return len(wrong) + len(late)
 
 
@@ -151,4 +165,5 @@ def _told(tries: list[Tried]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(int(sys.argv[1])), 1))
+    given = [int(number) for number in sys.argv[1:4]]
+    sys.exit(min(main(*given, ways=sys.argv[4:] or SILENT), 1))

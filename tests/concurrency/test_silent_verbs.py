@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from tests.concurrency.imagined_time import Hanging
 from tests.concurrency.lost_answers import CASES, Bench
 from tests.concurrency.s3_store import served
-from tests.concurrency.silent_verbs import SILENT, tried
+from tests.concurrency.silent_verbs import SILENT, came_to, limit, timed_verbs, tried, wrong_of
 from tests.concurrency.support import FOR_EVER, end_heartbeat
-from tests.thorough import one_in
+from tests.thorough import one_in, thorough
+from tubeq_spark import CommitUnknownError
+from tubeq_spark.storage.native import handles
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.concurrency.s3_store import Store
+    from tubeq_spark import Queue
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
@@ -31,13 +38,17 @@ _OTHERS = tuple(case.name for case in CASES if case.name not in _QUICK)
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     """A queue on a store whose client waits for moments only, and whose heart does not beat."""
-    with (
-        served() as store,
-        store.open("s3://bucket/queue", ManualClock(), SHORT) as queue,
-    ):
+    with served() as store, quiet(store, "queue", SHORT) as queue:
+        yield Bench(store, queue)
+
+
+@contextlib.contextmanager
+def quiet(store: Store, place: str, options: dict[str, str]) -> Iterator[Queue]:
+    """A queue that does nothing by itself."""
+    with store.open(f"s3://bucket/{place}", ManualClock(), options) as queue:
         end_heartbeat(queue)
         queue.cfg(ttr=FOR_EVER)
-        yield Bench(store, queue)
+        yield queue
 
 
 @pytest.mark.parametrize(
@@ -54,3 +65,80 @@ def test_verb_when_the_store_is_silent_or_busy_loses_and_doubles_nothing(
     if way == "every request hangs":
         assert found.outcome == "refused"
         assert 0 < found.failed <= FEW
+
+
+# -- in imagined time -----------------------------------------------------------------------------
+
+#: Seconds of one request, and of all that failed and was repeated.
+REQUEST, LOST = 5, 30
+#: How many random choices of requests are tried.
+CHOICES = 2
+
+
+@pytest.fixture(scope="module")
+def patient(bench: Bench) -> Iterator[Bench]:
+    """A queue on the same store with the limits by default, whose real requests are answered at once."""
+    with quiet(bench.store, "patient", {"timeout": "60s"}) as queue:
+        yield Bench(bench.store, queue)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Hanging:
+    """Requests that hang in imagined time."""
+    return Hanging(monkeypatch, REQUEST)
+
+
+@pytest.mark.parametrize("share", [1 / 3, *thorough(0.15, 0.6)])
+@pytest.mark.parametrize(
+    "name",
+    [case.name for case in CASES if case.name in _QUICK] + thorough(*_OTHERS),
+)
+def test_verb_when_some_of_its_requests_hang_ends_within_its_limit(
+    patient: Bench, hanging: Hanging, name: str, share: float
+) -> None:
+    case = next(case for case in CASES if case.name == name)
+    for seed in range(CHOICES):
+        patient.tubes.clear()
+        patient.kind = case.kind
+        given = case.given(patient)
+        before = patient.stored().split()
+        with hanging.some(share, seed), timed_verbs(lambda: hanging.clock.passed) as took:
+            outcome, result = came_to(case, patient, given)
+
+        assert max(took) <= limit(REQUEST, LOST)
+        assert wrong_of(patient, case, outcome, result, before) is None
+
+
+@pytest.fixture
+def without_library(patient: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The library reads no table: it repeats requests by itself, and nobody counts what that takes."""
+
+    def fail(_: object) -> NoReturn:
+        pytest.fail("the library reads a table")
+
+    tube = patient.queue.create_tube("plain", if_not_exists=True)
+    tube.truncate()
+    patient.tubes = {"fifottl": tube}
+    patient.kind = "fifottl"
+    monkeypatch.setattr(handles._Snapshot, "renewed", fail)
+    return patient
+
+
+def test_put_when_no_answer_tells_of_its_commit_looks_for_it_without_the_library(
+    without_library: Bench, hanging: Hanging
+) -> None:
+    without_library.put("a")
+    with hanging.some(names=["put_if_absent"]), pytest.raises(CommitUnknownError):
+        without_library.put("b")
+    # Each was sent once more after its time.
+    assert 0 < hanging.failed <= LOST // REQUEST + 2
+    assert without_library.stored() == "ar"
+
+
+def test_creation_when_the_name_was_used_reads_the_table_without_the_library(
+    without_library: Bench,
+) -> None:
+    queue = without_library.queue
+    queue["plain"].drop()
+    queue.create_tube("plain").put("a")
+    assert queue.statistics("plain")["tasks"]["total"] == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +13,11 @@ from deltalake import DeltaTable
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin import sweeper
 from tubeq_spark.model import ids
+from tubeq_spark.model.membership import Member
 from tubeq_spark.observe import health
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.spark.render import Renderer
+from tubeq_spark.storage.tables.sessions import bucket_of
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 SLOT_FILES = 64
 #: So many files set off a compaction, and sessions leave three times as many as there are of them.
 FILES, SESSIONS = 70, 60
+#: Sessions that end without a close, in how many buckets, and how many files set off a merge.
+DEAD, BUCKETS_OF_DEAD, FEW = 20, 4, 8
 
 
 @pytest.fixture
@@ -121,3 +127,60 @@ def test_health_when_sessions_have_left_many_files_says_so(
         assert "files of sessions" in problem.message
         queue.sweep()
         assert queue.health(drift=10**9).ok
+
+
+def died(queue: Queue, count: int) -> None:
+    """Let sessions of few buckets end without a close, one after the other; some are marked as dead."""
+    sessions = queue._context.sessions
+    ids = (str(uuid.uuid4()) for _ in itertools.count())
+    few = itertools.islice((each for each in ids if bucket_of(each) < BUCKETS_OF_DEAD), count)
+    for number, session in enumerate(few):
+        sessions.beat(Member(session, f"{session}/m", 1, 1, True, number, {"put": 1}), number)
+        if number % 3 == 0:
+            assert sessions.mark_dead(session, 1, 10**9, 0)
+
+
+def test_sessions_when_they_end_without_a_close_leave_few_files_and_all_rows(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "_FILES", FEW)
+    with Queue(None, location, engine="native") as queue:
+        died(queue, DEAD)
+        before, calls = queue._context.sessions.views(), queue._context.sessions.calls("nobody")
+        assert files(location) > DEAD
+
+        monkeypatch.setattr(sweeper, "_SELDOM", 1)
+        sweeper.compact_rows_at_times(queue._context)
+
+        assert files(location) <= BUCKETS_OF_DEAD
+        assert queue._context.sessions.views() == before
+        assert len(before) == DEAD
+        assert queue._context.sessions.calls("nobody") == calls
+        version = queue._context.sessions.version()
+        sweeper.compact_rows_at_times(queue._context)
+        assert queue._context.sessions.version() == version
+
+
+def test_take_when_earlier_sessions_ended_without_a_close_has_their_files_merged(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "_FILES", FEW)
+    monkeypatch.setattr(sweeper, "_SELDOM", 1)
+    with Queue(None, location, engine="native") as queue:
+        died(queue, DEAD)
+        queue["work"].put("a")
+        queue["work"].take(0)
+        # The heart does it when it starts, and is waited for.
+        queue._context.session.stop()
+        assert files(location) <= BUCKETS_OF_DEAD + 2
+
+
+def test_sweep_when_sessions_ended_without_a_close_merges_their_files(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "_FILES", FEW)
+    with Queue(None, location, engine="native") as queue:
+        died(queue, DEAD)
+        queue.sweep()
+        assert files(location) <= BUCKETS_OF_DEAD + 1
+        assert len(queue._context.sessions.views()) == DEAD

@@ -45,19 +45,20 @@ _SELDOM = 8
 
 
 def compact_rows(queue: QueueContext, survey: Survey) -> None:
-    """Remove replaced rows, if there are `fold_heartbeats` of a kind. At most two commits."""
+    """Remove replaced rows, if there are `fold_heartbeats` of a kind. At most three commits."""
     least = queue.config.fold_heartbeats
     for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
         if replaced >= least:
             # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
             with contextlib.suppress(ConflictError):
                 rows.compact(least, queue.loop_without_retry)
+    _merge_files(queue)
 
 
 def compact_rows_at_times(queue: QueueContext) -> None:
     """Remove replaced rows without a sweep, on engines that count files without a query.
 
-    What fails here is left to a sweep. At most two commits.
+    What fails here is left to a sweep. At most three commits.
     """
     if queue.random.randrange(_SELDOM):
         return
@@ -66,8 +67,19 @@ def compact_rows_at_times(queue: QueueContext) -> None:
             for rows, least in ((queue.sessions, 1), (queue.slots, 0)):
                 with contextlib.suppress(ConflictError):
                     rows.compact(least, queue.loop_without_retry)
+            _merge_files(queue)
     except TubeqError:
         log.warning("the sessions were not compacted", exc_info=True)
+
+
+def _merge_files(queue: QueueContext) -> None:
+    """Merge the files of sessions, on engines that count them without a query, if there are many.
+
+    Sessions that ended without a close keep their rows, each in a file of its own. At most one commit.
+    """
+    if queue.sessions.files() > _FILES * 3 // 4:
+        with contextlib.suppress(ConflictError):
+            queue.sessions.merge_files(queue.loop_without_retry)
 
 
 class _Pass:

@@ -46,6 +46,8 @@ class Heart:
         #: A queue that a finalizer can safely put to, also while this thread takes from it.
         self._told: SimpleQueue[_Word] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        #: Called by the thread once, when it starts.
+        self.begin: Callable[[], object] = lambda: None
         #: Called by the thread when the queue object is forgotten.
         self.leave: Callable[[], object] = lambda: None
 
@@ -72,6 +74,7 @@ class Heart:
             thread.join(seconds)
 
     def _beat_on(self) -> None:
+        self._logged(self.begin)
         while True:
             try:
                 word = self._told.get(timeout=self._seconds_between())

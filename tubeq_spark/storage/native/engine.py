@@ -16,6 +16,7 @@ from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
@@ -23,6 +24,7 @@ from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.store_client import (
+    finding_out,
     is_patience_over,
     one_patience,
     verb_patience,
@@ -34,7 +36,7 @@ from tubeq_spark.storage.query import Union, has_aggregates
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tubeq_spark.storage.native.datafusion import DataFusion
@@ -239,10 +241,10 @@ class NativeEngine:
 
     def find(self, statement: Statement | Append) -> Affected | None:
         """What a statement changed that may have landed; `None` when the history does not have it."""
-        for commit in self._history(statement.table, HISTORY_LIMIT):
-            if is_of(commit, statement.operation_id):
-                return told_by(commit) or self._changed(statement, int(commit["version"]))
-        return None
+        commit = self._commit_of(statement.table, statement.operation_id)
+        if commit is None:
+            return None
+        return told_by(commit) or self._changed(statement, int(commit["version"]))
 
     def _changed(self, statement: Statement | Append, version: int) -> Affected:
         """What a statement has changed of which the history says no more than that it landed."""
@@ -257,14 +259,26 @@ class NativeEngine:
 
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit that holds `operation_id`; `None` when the history has none."""
-        for commit in self._history(table, HISTORY_LIMIT):
-            if is_of(commit, operation_id):
-                return int(commit["version"])
-        return None
+        commit = self._commit_of(table, operation_id)
+        return None if commit is None else int(commit["version"])
 
-    def _history(self, table: str, limit: int | None) -> list[dict[str, Any]]:
-        with self.reading(), self._handles.table(table).newest() as newest:
-            return newest.history(limit)
+    def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
+        """The commit of a statement, among the newest ones; `None` if it is none of them."""
+
+        def found(commits: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+            return next((commit for commit in commits if is_of(commit, operation_id)), None)
+
+        opened = self._handles.table(table)
+        # Its requests are a part of the time that the verb has for its commits.
+        with self.reading(), finding_out():
+            local = opened.local
+            if local is not None:
+                try:
+                    return found(local.history(HISTORY_LIMIT))
+                except UnknownLogError as error:
+                    opened.leave_to_library(error)
+            with opened.newest() as newest:
+                return found(newest.history(HISTORY_LIMIT))
 
 
 def _readable(

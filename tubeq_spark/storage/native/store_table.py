@@ -133,6 +133,13 @@ class StoreLog:
             # What is not in a listing was not there.
             names = [versions.commit_name(first + n) for n in range(count)]
             self._held[name] = None
+        self._fetch_all(names)
+
+    def fetch(self, some: Iterable[int]) -> None:
+        """Read the commits of some versions at the same time."""
+        self._fetch_all([versions.commit_name(version) for version in some])
+
+    def _fetch_all(self, names: Sequence[str]) -> None:
         for each, content in zip(names, self._files.bucket.together(self._get, names), strict=True):
             self._held[each] = content
 
@@ -275,6 +282,20 @@ class StoreTable:
             return at_ms * 1000
         name = versions.commit_name(snapshot.version)
         return to_us(files.list_from(versions.commit_name(snapshot.version - 1))[name].at)
+
+    def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
+        """Look for news, and yield the commit infos of the newest versions, the newest first, with their versions."""
+        newest = self._look().snapshot.version
+        for last in range(newest, max(newest - limit, -1), -_AHEAD):
+            files, first = (
+                StoreLog(self._files, self._uri),
+                max(last - _AHEAD, newest - limit, -1) + 1,
+            )
+            files.fetch(range(first, last + 1))
+            found = list(versions.history(files, last, last + 1 - first))
+            yield from found
+            if len(found) <= last - first:
+                return
 
     def last_checkpoint(self) -> int:
         """The version of the last checkpoint; -1: there is none."""

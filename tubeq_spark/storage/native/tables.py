@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from deltalake import Schema
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
@@ -38,7 +39,7 @@ from tubeq_spark.storage.tables.schema import PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from deltalake import CommitProperties, DeltaTable, Schema
+    from deltalake import CommitProperties, DeltaTable
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
@@ -214,10 +215,10 @@ class NativeTables:
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
         """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        schema, former = self._tube_schema(table)
+        if former == _type_of(payload):
+            return Append(table, empty(schema), operation_id, once)
         with errors.reading(), self._handles.table(table).newest() as newest:
-            schema = self._tube_schema(newest, table)
-            if _payload_of(newest) == _type_of(payload):
-                return Append(table, empty(schema), operation_id, once)
             found = newest.to_pyarrow_table(filters=[(PARTITION, "=", 0)])
         kind = pa.schema(schema_of_ddl(f"data {_struct(payload)}").to_arrow()).field("data").type
         place = schema.get_field_index("data")
@@ -228,17 +229,26 @@ class NativeTables:
 
     def has_payload(self, table: str, payload: str | None) -> bool:
         """Whether the table of a tube holds payloads of this type."""
-        with errors.reading(), self._handles.table(table).newest() as newest:
-            self._tube_schema(newest, table)
-            return bool(_payload_of(newest) == _type_of(payload))
+        _, found = self._tube_schema(table)
+        return bool(found == _type_of(payload))
 
-    @staticmethod
-    def _tube_schema(newest: DeltaTable, table: str) -> pa.Schema:
-        schema = schema_of(newest)
+    def _tube_schema(self, table: str) -> tuple[pa.Schema, Any]:
+        """The columns of a tube's table, and the type of its payload as Delta has it."""
+        opened = self._handles.table(table)
+        with errors.reading():
+            seen = opened.seen()
+            if seen is not None:
+                schema, told = (
+                    seen.shape.schema,
+                    Schema.from_json(seen.shape.metadata["schemaString"]),
+                )
+            else:
+                with opened.newest() as newest:
+                    schema, told = schema_of(newest), newest.schema()
         if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
-        return schema
+        return schema, _data(told)
 
     @staticmethod
     def refused_columns(_error: BaseException) -> str | None:
@@ -423,10 +433,6 @@ def _struct(payload: str | None) -> str:
 
 def _type_of(payload: str | None) -> Any:
     return _data(schema_of_ddl(f"data {_struct(payload)}"))
-
-
-def _payload_of(table: DeltaTable) -> Any:
-    return _data(table.schema())
 
 
 def _data(schema: Schema) -> Any:

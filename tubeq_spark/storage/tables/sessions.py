@@ -324,6 +324,27 @@ class Sessions(SystemTable):
 
         return self._remove("fold_sessions", loop, least, decide)
 
+    def merge_files(self, loop: CommitLoop) -> None:
+        """Write the rows of members and dead marks anew as they are, into one file for each bucket.
+
+        Args:
+            loop: May give up, as for `compact`. One commit.
+        """
+
+        def attempt() -> Plan[None]:
+            operation_id = self._operation_id()
+            statement = Statement(
+                self._table,
+                (_T.bucket < integer(_BUCKETS)) & (_T.seq != operation_id),
+                [Clause({"seq": _T.seq})],
+                operation_id,
+                _T.bucket,
+                partitions={"bucket": range(_BUCKETS)},
+            )
+            return Plan(statement, lambda _: None)
+
+        loop.run("merge_sessions", self._table_lock, attempt)
+
     @property
     def _members_to_compact(self) -> Select:
         """A query for the newest row of each member, and the number of its rows."""

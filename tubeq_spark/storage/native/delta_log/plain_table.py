@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tubeq_spark.storage.ended import FOR_EVER_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -134,6 +134,13 @@ class PlainTable(Protocol):
 
     def committed_us(self, snapshot: Snapshot) -> int:
         """The time of a version, from its commit, or else from its file."""
+        ...
+
+    def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
+        """Look for news, and yield the commit infos of the newest versions, the newest first, with their versions.
+
+        Raises as `newest`.
+        """
         ...
 
     def last_checkpoint(self) -> int:

@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from tubeq_spark.storage.native.delta_log.reading import require_no_hole
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
@@ -86,6 +86,10 @@ class LocalTable:
         """The version that was last read or written; `None` if there is none yet."""
         known = self._known
         return None if known is None else known[0]
+
+    def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the commit infos of the newest versions, the newest first, with their versions."""
+        return versions.history(self._read, self.newest().version, limit)
 
     def last_checkpoint(self) -> int:
         """The version of the last checkpoint; -1: there is none."""

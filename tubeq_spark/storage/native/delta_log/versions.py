@@ -97,6 +97,19 @@ def told(log: Log, version: int) -> Mapping[str, Any]:
     return info_in(log.read(commit_name(version)))
 
 
+def history(log: Log, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
+    """The commit infos of the newest version and of those before it, with their versions, while the log has them."""
+    for version in range(newest, max(newest - limit, -1), -1):
+        try:
+            info = told(log, version)
+        except FileNotFoundError:
+            return
+        except ValueError:
+            # It is damaged, or not ours.
+            info = {}
+        yield {**info, "version": version}
+
+
 def info_in(text: bytes) -> Mapping[str, Any]:
     """The commit info in the text of a commit; empty if it has none."""
     found = (json.loads(line).get("commitInfo") for line in told_in(text) if line)
