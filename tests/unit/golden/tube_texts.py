@@ -143,6 +143,11 @@ def keys(table: TubeTable) -> Iterator[Case]:
             f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW, None)
         )
     yield Case(
+        "TubeReader.failures: ",
+        lambda made: TubeReader(made.engine, table).failures(5),
+        [[{"error": "it broke", "below_zero": -2}]],
+    )
+    yield Case(
         "SegmentReader.leftover_segments: a tube with keys",
         lambda made: SegmentReader(made.engine, table).leftover_segments(),
     )
