@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -307,12 +308,16 @@ class Tube:
         also compacts sometimes, as `put` does.
         """
         call = arguments.put_call(items, options, self._ctx.driver)
+        if (traces := self._ctx.queue.traces) is not None:
+            call = replace(call, trace=traces.current())
 
         def attempt() -> list[Task]:
             # Prepared again for each try: the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
             if request.has_keys:
                 self._current.upgrade()
+            if call.trace is not None and call.items:
+                self._current.add_traces()
             return put.put_many(self._ctx, self._puts, request)
 
         def verb() -> list[Task]:
