@@ -47,6 +47,8 @@ class Task:
         taken_at: Of a taken task when it was taken (UTC); else `None`.
         error: Why it failed last; `None`: it did not, or nobody said why.
         unique: Its key, which no other stored task of the tube has; `None`: it has none.
+        trace: The span that it was put in, with `QueueConfig(traces=True)`: its `traceparent` as in W3C Trace
+            Context, and on a second line its `tracestate` if there is one; else `None`.
     """
 
     task_id: int
@@ -63,6 +65,7 @@ class Task:
     taken_at: dt.datetime | None = None
     error: str | None = None
     unique: str | None = None
+    trace: str | None = field(default=None, repr=False)
 
     def as_tuple(self) -> tuple[int, str, Any]:
         """Return `(task_id, state letter, data)`, the reference implementation's task."""

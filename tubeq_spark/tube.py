@@ -23,17 +23,20 @@ With `most_taken` takes conflict with each other, and are retried. The first one
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
-from tubeq_spark.errors import TubeqError
+from tubeq_spark.errors import TaskNotFoundError, TubeqError
 from tubeq_spark.model import arguments, reasons, refusals, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.states import QueueState
-from tubeq_spark.observe import notebook
+from tubeq_spark.observe import notebook, progress
+from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
@@ -68,12 +71,14 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.handlers import Handler
     from tubeq_spark.workers.loop import WorkReport
 
-__all__ = ["Tube", "first_tasks", "largest_subqueues"]
+__all__ = ["Tube", "details_of", "first_tasks"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 H = TypeVar("H", LeasedBatch, TakenRows)
 
+#: Sub-queues that a report lists, and texts of errors that it adds up.
+_UTUBES, _ERRORS = 20, 1_000
 #: More tasks than a tube can have.
 _ALL = 2**62
 
@@ -303,12 +308,16 @@ class Tube:
         also compacts sometimes, as `put` does.
         """
         call = arguments.put_call(items, options, self._ctx.driver)
+        if (traces := self._ctx.queue.traces) is not None:
+            call = replace(call, trace=traces.current())
 
         def attempt() -> list[Task]:
             # Prepared again for each try: the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
             if request.has_keys:
                 self._current.upgrade()
+            if call.trace is not None and call.items:
+                self._current.add_traces()
             return put.put_many(self._ctx, self._puts, request)
 
         def verb() -> list[Task]:
@@ -1306,12 +1315,21 @@ class Tube:
         return perform(self._ctx, by_newest_record, name=name, acked=acked, on_spark=on_spark)
 
 
-def largest_subqueues(tube: Tube, count: int) -> list[UtubeCounts] | None:
-    """The sub-queues with the most tasks; `None`: the type has none. Commits: none."""
-    return tube.utubes(count) if tube._ctx.driver.subqueues else None  # noqa: SLF001  (as below)
-
-
 def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
     """The first tasks in a state, without reading more of them. Commits: none."""
     ctx = tube._ctx  # noqa: SLF001  (kept from programs, not from the package)
     return list(islice(tube._verb(lambda: read.tasks_by_state(ctx, state, count)), count))  # noqa: SLF001
+
+
+def details_of(tube: Tube, commits: int) -> TubeDetails:
+    """A tube as the report and the dashboard show it, with so many of its newest commits. Commits: none."""
+    first = None
+    for task in first_tasks(tube, TaskState.READY, 1):
+        with suppress(TaskNotFoundError):  # it has ended meanwhile
+            first = tube.why(task.task_id)
+    return TubeDetails(
+        progress.newest_commits(tube._ctx, commits),  # noqa: SLF001  (as above)
+        tube.utubes(_UTUBES) if tube._ctx.driver.subqueues else None,  # noqa: SLF001
+        tube._verb(lambda: read.failures(tube._ctx, _ERRORS)),  # noqa: SLF001
+        first,
+    )

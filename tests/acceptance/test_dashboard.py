@@ -219,6 +219,24 @@ def test_errors_when_payloads_are_asked_for_are_text(queue: Queue, site: Site) -
     assert "\x1b" not in asked
 
 
+def test_task_when_asked_why_it_waits_says_so_as_text_and_one_that_is_gone_too(
+    queue: Queue, site: Site
+) -> None:
+    buried(queue)
+    first, second = queue["mail"].put_many(["x", "y"], utube=SCRIPT)
+
+    page = site.get(f"/tube/mail?state=ready&why={second.task_id}")[1]
+    queue["mail"].delete(second.task_id)
+    gone = site.get(f"/tube/mail?state=ready&why={second.task_id}")[1]
+
+    assert f'<a href="?state=ready&amp;why={first.task_id}">{first.task_id}</a>' in page
+    assert "waits: 1 task of its sub-queue &quot;&lt;script&gt;" in page
+    assert "comes before it.</p>" in page
+    assert f"task {second.task_id} not found" in gone
+    assert "is next: the next take gets it.</p>" in gone  # the first one
+    assert site.get(f"/tube/mail?state=ready&why={'9' * 5_000}&kicked={'9' * 5_000}")[0] == 200
+
+
 def test_page_of_what_is_not_there_says_so_as_text(queue: Queue, site: Site) -> None:
     queue.create_tube("mail")
 
@@ -366,7 +384,11 @@ def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
     monkeypatch.setenv("TUBEQ_ENGINE", "native")
     buried(queue, data="secret")
     queue["mail"].put_many(["secret"] * 4)
+    taken = queue["mail"].take_many(3, per_utube=3)
+    for task, error in zip(taken, (ValueError("secret"), "secret", "secret"), strict=True):
+        queue["mail"].release(task.task_id, error=error)
     before = commits(location)
+    made = len(list(Path(location, "mail", "_delta_log").glob("*.json")))
     file = tmp_path / "report.html"
 
     def report(*arguments: str) -> str:
@@ -388,7 +410,11 @@ def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
     assert "<b>3</b><span>buried</span>" in page
     assert "Throughput is that of the last 2 s" in page
     assert not re.search(r"<a |<script|https?://", page)
-    assert '<td>mail</td><td class="n">0</td><td class="n">9</td>' in page
+    assert f'<td>mail</td><td class="n">0</td><td class="n">{made}</td>' in page
+    assert "is next: the next take gets it.</p>" in page
+    assert '<td>ValueError</td><td class="n">1</td>' in page
+    assert f'<td>{SHOWN}\\x1b[2J</td><td class="n">0</td>' in page
+    assert '<td>tasks without one</td><td class="n">4</td>' in page
     assert json.loads(report("--json", "--over=0")) == {"file": str(file), "problems": 0}
     assert "known from the second look on" in file.read_text(encoding="utf-8")
 

@@ -19,6 +19,7 @@ from tubeq_spark import PutItem, Queue
 from tubeq_spark.observe.pages import document, overview
 from tubeq_spark.observe.snapshot import take_snapshot
 from tubeq_spark.testing import ManualClock
+from tubeq_spark.tube import details_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,8 @@ def filled(queue: Queue, clock: ManualClock) -> None:
     """Some tubes with tasks in all states, and one whose sweeper does not run."""
     buried(queue, 3, data={"evil": EVIL})
     queue["mail"].put_many(["x"] * 40)
+    failed = queue["mail"].take_many(5, per_utube=5)
+    queue["mail"].release_many([task.task_id for task in failed], error=ValueError(EVIL))
     timed = queue.create_tube("a_rather_long_name_of_a_tube_32c", "fifottl", ttr=60)
     timed.put_many([PutItem(number, delay=5 * (number % 3)) for number in range(50)])
     timed.take_many(7)
@@ -112,15 +115,18 @@ def test_dashboard_when_clicked_through_shows_kicks_and_runs_no_payload(
         assert len(codes) == 3
         assert all("<script>" in code and r"\u001b[2J" in code for code in codes)
         picture(page, "payloads")
+        page.locator(".tasks a").first.click()
+        assert "is buried until somebody kicks it" in page.locator("body").inner_text()
 
-        page.get_by_label("buried tasks").fill("2")
-        page.get_by_label("token of this server").fill("wrong")
-        page.get_by_role("button", name="Kick").click()
+        kick = page.locator("form", has_text="buried tasks")
+        kick.get_by_label("buried tasks").fill("2")
+        kick.get_by_label("token of this server").fill("wrong")
+        kick.get_by_role("button", name="Kick").click()
         assert "The token is not that of this server" in page.locator("h1").inner_text()
         page.go_back()
-        page.get_by_label("buried tasks").fill("2")
-        page.get_by_label("token of this server").fill(TOKEN)
-        page.get_by_role("button", name="Kick").click()
+        kick.get_by_label("buried tasks").fill("2")
+        kick.get_by_label("token of this server").fill(TOKEN)
+        kick.get_by_role("button", name="Kick").click()
         page.wait_for_url("**/tube/mail?kicked=2")
         assert page.get_by_text("2 kicked.").is_visible()
         assert page.locator(".card", has_text="buried").locator("b").inner_text() == "1"
@@ -157,15 +163,16 @@ def test_report_when_opened_as_a_file_is_whole_and_runs_nothing(
 ) -> None:
     filled(queue, clock)
     file = tmp_path / "report.html"
-    file.write_text(
-        document("report", overview(take_snapshot(queue), commits={})), encoding="utf-8"
-    )
+    details = {name: details_of(queue[name], 200) for name in queue.tubes()}
+    page = document("report", overview(take_snapshot(queue), details=details))
+    file.write_text(page, encoding="utf-8")
     found: list[str] = []
 
     page = look(browser, file.as_uri(), "report", found)
 
     assert page.locator("h1").inner_text() == queue.location
-    assert page.locator("tbody tr").count() == 6
+    assert page.locator("section", has_text="Sub-queues of mail").locator("tbody tr").count() == 2
+    assert "Failures of mail" in page.locator("body").inner_text()
     body = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
     page.emulate_media(color_scheme="dark")
     dark = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")

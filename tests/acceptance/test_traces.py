@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,9 +14,18 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode
+from opentelemetry.trace.span import TraceState
 
-from tubeq_spark import FailedTasks, InvalidOptionError, NotTakenError, Queue, QueueConfig
+from tubeq_spark import (
+    FailedTasks,
+    InvalidOptionError,
+    NotTakenError,
+    Queue,
+    QueueConfig,
+    StoreError,
+)
+from tubeq_spark.admin import new_table
 from tubeq_spark.otel import context_of, with_trace
 
 if TYPE_CHECKING:
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark import Task, Tube
+    from tubeq_spark.testing import ManualClock
 
 pytestmark = pytest.mark.without_spark
 
@@ -323,6 +334,132 @@ def test_work_when_a_task_carries_a_trace_makes_its_span_a_child_and_the_current
     assert attributes(span)["messaging.operation.type"] == "process"
     (take,) = [span for span in ended if span.name.startswith("take")]
     assert linked(take) == {caller}
+
+
+def put_in_a_span(tube: Tube, *data: Any, **options: Any) -> tuple[list[Task], tuple[int, int]]:
+    """Put tasks as they are within a span of the program; returns them, and its trace and number."""
+    with trace.get_tracer("program").start_as_current_span("request") as span:
+        tasks = tube.put_many(data, **options)
+        context = span.get_span_context()
+        return tasks, (context.trace_id, context.span_id)
+
+
+def context_ids(task: Task) -> tuple[int, int]:
+    """The trace and the number of the span that a task carries."""
+    context = trace.get_current_span(context_of(task)).get_span_context()
+    return context.trace_id, context.span_id
+
+
+@pytest.mark.parametrize("options", [{}, {"schema": "url STRING"}, {"aging": 5}])
+def test_put_when_it_is_called_in_a_span_makes_the_spans_of_handlers_its_children(
+    new_tube: NewTube, traced: Queue, spans: Spans, options: dict[str, Any]
+) -> None:
+    tube = traced[new_tube("fifottl", **options).name]
+    payload = {"url": "/a"} if "schema" in options else "a text"
+    tasks, caller = put_in_a_span(tube, payload, payload, unique="once")
+    tube.put(payload)
+    spans.take()
+
+    tube.work(lambda _: None, idle=0)
+
+    ended = spans.take()
+    of_once, without = [span for span in ended if span.name.startswith("process")]
+    assert of_once.parent is not None
+    assert (of_once.parent.trace_id, of_once.parent.span_id) == caller
+    assert without.parent is None
+    assert caller in {pair for span in ended for pair in linked(span)}
+    assert tasks[0].data == payload
+    assert [context_ids(task) for task in tasks] == [caller, caller]
+
+
+def test_put_when_it_is_called_in_no_span_or_not_traced_leaves_the_tube_as_it_is(
+    new_tube: NewTube, traced: Queue, queue: Queue, spans: Spans
+) -> None:
+    name = new_tube("fifo").name
+
+    task = traced[name].put(1)
+    (other,), _ = put_in_a_span(queue[name], 2)
+
+    assert task is not None
+    assert (task.trace, other.trace) == (None, None)
+    assert traced[name].upgrade()  # it was in the first format
+    assert [task.trace for task in queue[name].take_many(5)] == [None, None]
+
+
+@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
+def test_trace_when_a_program_that_does_not_know_of_it_moves_the_task_stays(
+    new_tube: NewTube, traced: Queue, other: Queue, spans: Spans, type_name: str
+) -> None:
+    name = new_tube(type_name).name
+    late = other[name]  # its clock stands still: it does not look again
+    late.put_many(["x"] * 3)
+    (task,), caller = put_in_a_span(traced[name], "a", pri=0)
+
+    taken = late.take_many(4, **({"per_utube": 4} if type_name == "utubettl" else {}))
+    late.ack_many([each.task_id for each in taken if each.task_id != task.task_id])
+    late.touch(task.task_id, 5)
+    late.release(task.task_id, delay=3600)
+    late.bury(task.task_id)
+    late.kick()
+    other.sweep()
+
+    assert [each.trace for each in taken] == [None] * 4
+    assert traced[name].peek(task.task_id).trace == task.trace
+    assert context_ids(traced[name].take_many(1)[0]) == caller
+
+
+def test_put_when_a_program_that_does_not_know_of_traces_altered_the_tube_keeps_them_again(
+    tube: Tube, traced: Queue, queue: Queue, clock: ManualClock
+) -> None:
+    (first,), caller = put_in_a_span(tube, "a")
+    record = queue._registry.find(tube.name)
+    assert record is not None
+    queue._registry.alter(record, lambda found: replace(found, has_traces=False))
+    clock.advance(5)
+
+    assert tube.peek(first.task_id).trace is None
+    (second,), _ = put_in_a_span(tube, "b")
+
+    assert context_ids(tube.peek(first.task_id)) == caller
+    assert tube.peek(second.task_id).trace == second.trace is not None
+
+
+def test_put_when_the_column_for_traces_cannot_be_added_goes_on_without(
+    tube: Tube, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreError("not the owner of the table")
+
+    monkeypatch.setattr(new_table, "fit_columns", refuse)
+
+    put = [put_in_a_span(tube, number)[0][0] for number in range(2)]
+
+    assert [task.trace for task in tube.take_many(5)] == [None, None]
+    assert [task.data for task in put] == [0, 1]
+    assert caplog.text.count("are put without traces: not the owner of the table") == 1
+
+
+def test_context_of_when_the_payload_carries_a_trace_is_that_one(tube: Tube, spans: Spans) -> None:
+    caller = in_a_span(tube, "request", {"to": "ann"})
+    with trace.get_tracer("program").start_as_current_span("outbox"):
+        held = tube.take_many(1)[0]
+        again = tube.put(held.data)
+
+    assert again is not None
+    assert context_ids(again) == caller
+    assert again.trace is not None
+    assert caller != context_ids(replace(again, data=None))
+
+
+def test_context_of_when_a_task_has_a_tracestate_keeps_it(tube: Tube) -> None:
+    state = TraceState([("vendor", "7")])
+    parent = trace.NonRecordingSpan(SpanContext(1, 2, is_remote=True, trace_state=state))
+    with trace.use_span(parent):
+        task = tube.put("a")
+
+    assert task is not None
+    found = trace.get_current_span(context_of(tube.peek(task.task_id))).get_span_context()
+    assert (found.trace_id, found.span_id, dict(found.trace_state)) == (1, 2, {"vendor": "7"})
 
 
 def test_work_when_a_call_has_several_tasks_links_their_traces(tube: Tube, spans: Spans) -> None:

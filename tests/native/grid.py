@@ -22,6 +22,7 @@ from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.statement import Append, Statement
+from tubeq_spark.storage.tables.schema import TRACE_COLUMN
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
 from tubeq_spark.storage.tables.tube_table import KEPT_KEY, KEY_SEGMENT, TAKEN_SEGMENT, TubeTable
 from tubeq_spark.storage.tables.utube_locks import bucket_of as bucket_of_utube
@@ -73,6 +74,7 @@ SCHEMAS = {
             "error": _TEXT,
             "unique": _TEXT,
             "rank": _LONG,
+            "trace": _TEXT,
         }
     ),
     "registered": pa.schema(
@@ -268,6 +270,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
             "error": None if number % 3 else f"error {number}",
             "rank": (None, -5, NOW, _LAST)[number % 4],
             "unique": (*NAMES, "17", *[None] * 9)[number % 20],
+            "trace": None if number % 7 else f"00-{number:032x}-{number:016x}-01",
         }
         if is_task and number % 10 == 0:
             row |= {"state": "t", "claim": -5, "owner": HOLDERS[number // 10 % 2]}
@@ -371,5 +374,6 @@ def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
 def place_of(root: Path) -> Place:
     """A place with all these rows, which has to read what was written."""
     writing = Place(root, -1, local=True).create(optional=True)
+    writing.engine.tables.add_columns(writing.tube, TRACE_COLUMN)
     fill(writing)
     return Place(root, -1_000, local=True)

@@ -214,6 +214,7 @@ def new_rows(
         "expires_at": None,
         "unique": None,
         "rank": None,
+        "trace": None,
     } | columns
     fields = insert_schema(None, optional)
     arrays = []

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from tubeq_spark import QueueConfig, TaskState, spark_conf
+from tubeq_spark import PutItem, Queue, QueueConfig, TaskState, spark_conf
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.model.states import EVENTS
 from tubeq_spark.observe.prometheus import QueueScrape
 from tubeq_spark.storage.spark.spark_session import LOCAL_SETTINGS, SETTINGS
-from tubeq_spark.testing import InMemoryQueue
+from tubeq_spark.testing import ManualClock
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -156,30 +158,53 @@ def test_bundle_when_deployed_from_the_root_finds_its_files_and_a_principal() ->
     assert [access["group_name"] for access in production["permissions"]] == ["${var.operators}"]
 
 
-def exported() -> set[str]:
-    """The names of all metrics that an endpoint has."""
-    families = QueueScrape(InMemoryQueue(), lambda _: None).describe()
-    return {f"{f.name}_total" if f.type == "counter" else f.name for f in families}
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The metrics that an endpoint exports for a queue with tasks in all states, and the labels of each."""
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    place = str(tmp_path_factory.mktemp("measured"))
+    found: dict[str, set[str]] = {}
+    with Queue(None, place, engine="native", clock=clock) as queue:
+        tube = queue.create_tube("mail", "fifottl")
+        tube.put_many(["ready", PutItem("due", delay=1)])
+        clock.advance(5)
+        for family in QueueScrape(queue, lambda _: None).collect():
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
+    return found
 
 
-def require_known(query: str) -> None:
-    """Compare a query with what is exported: its metrics, and values of their labels."""
-    assert {*re.findall(r"\btubeq_\w+", query)} <= exported(), query
+#: Labels that Prometheus adds to each sample.
+SCRAPED = {"job", "instance"}
+
+
+def require_known(query: str, exported: dict[str, set[str]]) -> None:
+    """Compare a query with what is exported: its metrics, their labels, and values of these."""
+    for metric, labels in re.findall(r"\b(tubeq_\w+)(?:\{([^}]*)\})?", query):
+        assert metric in exported, query
+        assert {*re.findall(r"(\w+)\s*(?:=~?|!=|!~)", labels)} <= exported[metric], query
+    metrics = re.findall(r"\btubeq_\w+", query)
+    of_all = SCRAPED.union(*[exported[metric] for metric in metrics])
+    for names in re.findall(r"\b(?:by|on) \(([^)]*)\)", query):
+        assert {name.strip() for name in names.split(",")} <= of_all, query
     for label, known in {"state": {s.name.lower() for s in TaskState}, "call": {*EVENTS}}.items():
         given = re.findall(rf'{label}=~?"([^"]+)"', query)
         assert {value for each in given for value in each.split("|")} <= known, query
 
 
-def test_grafana_dashboard_when_read_asks_for_metrics_that_there_are() -> None:
+def test_grafana_dashboard_when_read_asks_for_metrics_that_there_are(
+    exported: dict[str, set[str]],
+) -> None:
     found = json.loads((CONF / "grafana-dashboard.json").read_text(encoding="utf-8"))
     panels = found["panels"]
 
     for panel in panels:
         for target in panel["targets"]:
-            assert re.search(r"\btubeq_\w+", target["expr"])
-            require_known(target["expr"])
+            (metric,) = re.findall(r"\btubeq_\w+", target["expr"])
+            require_known(target["expr"], exported)
+            assert {*re.findall(r"{{(\w+)}}", target["legendFormat"])} <= exported[metric]
     for variable in found["templating"]["list"]:
-        require_known(str(variable["query"]))
+        require_known(str(variable["query"]), exported)
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [
         (x, y)
@@ -191,11 +216,36 @@ def test_grafana_dashboard_when_read_asks_for_metrics_that_there_are() -> None:
     assert max(x for x, _ in places) < 24
 
 
-def test_alert_rules_when_read_are_about_metrics_that_there_are() -> None:
+def test_grafana_dashboard_when_read_has_units_and_asks_the_source_that_is_chosen() -> None:
+    found = json.loads((CONF / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    variables = {variable["name"]: variable for variable in found["templating"]["list"]}
+    units = {"seconds": "s", "bytes": "decbytes", "rate": "ops"}
+
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    assert variables["tube"]["datasource"] == chosen
+    for panel in found["panels"]:
+        assert panel["datasource"] == chosen
+        for target in panel["targets"]:
+            assert target["datasource"] == chosen
+            named = [
+                unit
+                for word, unit in units.items()
+                if re.search(rf"_{word}\b|\b{word}\(", target["expr"])
+            ]
+            assert panel["fieldConfig"]["defaults"]["unit"] == (named or ["short"])[0], panel
+
+
+def test_alert_rules_when_read_are_about_metrics_that_there_are(
+    exported: dict[str, set[str]],
+) -> None:
     [group] = read_bundle("prometheus-alerts.yml")["groups"]
 
     assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
     for rule in group["rules"]:
         assert {"alert", "expr", "for", "labels", "annotations"} == rule.keys()
         assert {"summary", "description"} == rule["annotations"].keys()
-        require_known(rule["expr"])
+        require_known(rule["expr"], exported)
+        said = " ".join(rule["annotations"].values())
+        assert {*re.findall(r"\$labels\.(\w+)", said)} <= {"tube"}

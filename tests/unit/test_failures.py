@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from tests.row_oracle import NOW
 from tubeq_spark import Backoff, InvalidOptionError, TaskState
-from tubeq_spark.model.failures import LEASE_ENDED, MOST_TEXT, error_text, error_texts, headline
+from tubeq_spark.model.failures import (
+    LEASE_ENDED,
+    MOST_TEXT,
+    error_text,
+    error_texts,
+    headline,
+    kind_of,
+)
 from tubeq_spark.model.stored_task import StoredTask, time_events
 from tubeq_spark.model.times import FOREVER_US, US
 from tubeq_spark.storage.arrow.evaluate import column, of_table
@@ -287,3 +294,20 @@ def test_row_when_it_is_not_taken_is_none_of_the_backoff() -> None:
     for state, backoff in product((TaskState.READY, TaskState.DELAYED), (None, Backoff())):
         row = task(state=state, owner=None, take_id=None)
         assert row.seen_at(NOW, 1, backoff) == row.seen_at(NOW, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("ValueError: it broke\n  File 7", "ValueError"),
+        ("NotThere\n  File 7", "NotThere"),
+        ("KeyError", "KeyError"),
+        (LEASE_ENDED, LEASE_ENDED),
+        ("no such customer: ann", "no exception, but a text"),
+        ("ann", "no exception, but a text"),
+        ("", "no exception, but a text"),
+        ("<b>: x", "no exception, but a text"),
+    ],
+)
+def test_kind_of_an_error_is_its_class_and_nothing_else_of_its_text(text: str, kind: str) -> None:
+    assert kind_of(text) == kind

@@ -16,14 +16,14 @@ from tubeq_spark.markup import joined
 from tubeq_spark.observe.pages import (
     age,
     document,
+    now,
     overview,
     policy,
     size,
-    subqueues,
     tube_details,
     tube_now,
 )
-from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot, flows
+from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot, flows
 from tubeq_spark.storage.outcome import Commit
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
@@ -110,8 +110,9 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
 
     commit = Commit(1, 0, HOSTILE, HOSTILE, 1, 0, None, None)
     counts = UtubeCounts(HOSTILE, 1, 2, 3, 4, AT)
-    both = joined([tube_now(evil), subqueues([counts], AT), tube_details(evil, [commit])])
-    reported = overview(found, commits={HOSTILE: [commit]})
+    details = TubeDetails([commit], [counts], {HOSTILE: 1}, HOSTILE)
+    both = joined([tube_now(evil), now(details, AT), tube_details(evil, [commit])])
+    reported = overview(found, details={HOSTILE: details})
     for body in (reported, overview(found, lambda name: name), both):
         made = document(HOSTILE, body, refresh=5)
         page = Texts(made)
@@ -150,19 +151,30 @@ def test_sessions_when_listed_have_where_they_are_what_they_hold_and_how_long() 
 def test_subqueues_when_listed_have_their_tasks_and_the_age_of_the_oldest() -> None:
     counts = [UtubeCounts("a", 1_000, 1, 2, 3, AT), UtubeCounts(None, 0, 0, 0, 1, AT)]
 
-    made = subqueues(counts, AT + dt.timedelta(seconds=90))
+    made = now(TubeDetails(subqueues=counts), AT + dt.timedelta(seconds=90))
     text = " ".join(Texts(made).texts)
 
     assert "The 2 with the most tasks. sub-queue ready taken" in text
     assert "a 1,000 1 2 3 90 s tasks without one 0 0 0 1 90 s" in text
-    assert "None of them has tasks." in subqueues([], AT)
+    assert "None of them has tasks." in now(TubeDetails(subqueues=[]), AT)
+    assert now(TubeDetails(), AT) == ""
+
+
+def test_report_when_made_names_the_tube_of_each_part() -> None:
+    details = TubeDetails((), [], {"ValueError": 1_200, "TypeError": 3}, "Task 7 is next.")
+
+    text = " ".join(Texts(overview(snapshot(), details={"mail": details})).texts)
+
+    assert "First ready task of mail Task 7 is next." in text
+    assert "Failures of mail" in text
+    assert "error tasks ValueError 1,200 TypeError 3 Sub-queues of mail" in text
 
 
 def test_conflicts_when_reported_are_those_of_the_commits_that_were_read() -> None:
     us = 1_767_323_045_000_000
     commits = [Commit(number, us, "take", "s", 1, 2, None, None) for number in range(3)]
 
-    made = overview(snapshot(), commits={"mail": commits, "new": []})
+    made = overview(snapshot(), details={"mail": TubeDetails(commits), "new": TubeDetails()})
 
     assert '<td>mail</td><td class="n">6</td><td class="n">3</td><td>2026-01-02 03:04:05' in made
     assert '<td>new</td><td class="n">0</td><td class="n">0</td><td></td>' in made

@@ -35,6 +35,7 @@ def registered(
         alter=lambda ctx, given: change(ctx, functools.partial(_with_options, ctx, given)),
         pause=lambda ctx, paused: change(ctx, lambda current: replace(current, paused=paused)),
         upgrade=lambda ctx: change(ctx, _of_newest_format),
+        add_traces=lambda ctx: change(ctx, _with_traces),
         context=tubes.context_after,
     )
 
@@ -61,6 +62,11 @@ class _Finder:
 
 def _of_newest_format(record: TubeRecord) -> TubeRecord:
     return replace(record, format_version=FORMAT_VERSION)
+
+
+def _with_traces(record: TubeRecord) -> TubeRecord:
+    # Not by a format of its own: a program that does not know the column keeps it in rows that it moves.
+    return replace(_of_newest_format(record), has_traces=True)
 
 
 def _with_options(ctx: TubeContext, given: Mapping[str, Any], current: TubeRecord) -> TubeRecord:
@@ -104,6 +110,6 @@ def _change(
     # What this queue object has seen last may be some seconds old.
     current = registry.current(ctx.record)
     new = changed(current)
-    if new.format_version != current.format_version:
+    if (new.format_version, new.has_traces) != (current.format_version, current.has_traces):
         new_table.fit_columns(queue, opened, new)
     return registry.alter(ctx.record, changed)

@@ -30,6 +30,7 @@ from tubeq_spark.storage.tables.schema import (
     OPTIONAL_COLUMNS,
     OPTIONAL_STATISTICS,
     STATISTICS,
+    TRACE_COLUMN,
     new_tube_table,
 )
 
@@ -145,7 +146,8 @@ def fit_columns(queue: QueueContext, opened: OpenedLocation, record: TubeRecord)
     queue = engines.for_tube(queue, record.name, record.options)
     table, tables = opened.location.table(record.name), queue.engine.tables
     with opened.table_lock(record.name).changing(queue.engine.committer):
-        tables.add_columns(table, OPTIONAL_COLUMNS)
+        added = OPTIONAL_COLUMNS | (TRACE_COLUMN if record.has_traces else {})
+        tables.add_columns(table, added)
         while tables.property(table, STATISTICS) != OPTIONAL_STATISTICS:
             tables.set_property(table, STATISTICS, OPTIONAL_STATISTICS)
 

@@ -40,6 +40,7 @@ from tubeq_spark.storage.tables.schema import (
     FIRST_FORMAT,
     FORMAT_VERSION,
     OPTIONAL_COLUMNS,
+    TRACE_COLUMN,
     new_taken_utubes,
 )
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
@@ -269,7 +270,9 @@ def _order(record: TubeRecord, driver: Driver) -> tuple[str, ...]:
 
 
 def _optional_columns(record: TubeRecord) -> tuple[str, ...]:
-    return () if record.format_version == FIRST_FORMAT else tuple(OPTIONAL_COLUMNS)
+    if record.format_version == FIRST_FORMAT:
+        return ()
+    return (*OPTIONAL_COLUMNS, *(TRACE_COLUMN if record.has_traces else ()))
 
 
 def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:

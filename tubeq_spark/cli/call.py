@@ -242,6 +242,8 @@ def as_dict(task: Task) -> dict[str, Any]:
     """A task for machines; times as ISO 8601, the id as text."""
     # In jq and JavaScript numbers are doubles, which round it to another one.
     found = asdict(task) | {"task_id": str(task.task_id)}
+    if task.trace is None:
+        del found["trace"]
     for name in ("created", "next_event"):
         found[name] = None if found[name] is None else found[name].isoformat()
     return found

@@ -21,14 +21,13 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 
 from tubeq_spark.cli.call import json_text
-from tubeq_spark.errors import TubeNotFoundError, TubeqError
+from tubeq_spark.errors import TaskNotFoundError, TubeNotFoundError, TubeqError
 from tubeq_spark.markup import joined, table, tag
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import take_snapshot
-from tubeq_spark.queue import newest_commits
 from tubeq_spark.task import TaskState
-from tubeq_spark.tube import first_tasks, largest_subqueues
+from tubeq_spark.tube import details_of, first_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +53,8 @@ _FRESH, _FRESH_HEALTH = 1.0, 15.0
 _OVER, _KEPT = 60.0, 120
 #: Seconds after which a browser looks again.
 _REFRESH = 5
-#: Tasks, sub-queues and commits of a tube on its page, and characters of a payload.
-_TASKS, _UTUBES, _COMMITS, _PAYLOAD = 50, 20, 20, 2_000
+#: Tasks and commits of a tube on its page, and characters of a payload.
+_TASKS, _COMMITS, _PAYLOAD = 50, 20, 2_000
 #: Bytes of a form; ours have a number and a token.
 _MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
@@ -186,19 +185,20 @@ class _Dashboard:
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")
         tube = self._queue.tube(name)
-        utubes = largest_subqueues(tube, _UTUBES)
+        details = details_of(tube, _COMMITS)
         parts = [
             tag("p", tag("a", "all tubes", href="/")),
-            tag("p", f"{int(kicked)} kicked.", class_="sound") if kicked.isdecimal() else None,
+            tag("p", f"{kicked} kicked.", class_="sound") if _is_number(kicked) else None,
             pages.tube_now(found),
             *(self._forms(found) if self._token is not None else []),
-            self._tasks(name, request.query_params),
-            None if utubes is None else pages.subqueues(utubes, look.at),
-            pages.tube_details(found, newest_commits(tube, _COMMITS)),
+            self._tasks(tube, request.query_params),
+            pages.now(details, look.at),
+            pages.tube_details(found, details.commits),
         ]
         return HTMLResponse(pages.document(f"{name}: tubeq", *parts))
 
-    def _tasks(self, name: str, asked: Any) -> Html:
+    @staticmethod
+    def _tasks(tube: Tube, asked: Any) -> Html:
         wanted = asked.get("state")
         with_payloads = asked.get("payloads") == "1"
         links = [
@@ -212,12 +212,16 @@ class _Dashboard:
         ]
         parts: list[object] = [tag("p", *links, class_="tabs")]
         if wanted in _STATES:
-            tasks = first_tasks(self._queue.tube(name), _STATES[wanted], _TASKS)
-            parts.append(tag("p", f"The first {_TASKS} at most, in the order of the tube."))
+            tasks = first_tasks(tube, _STATES[wanted], _TASKS)
+            said = f"The first {_TASKS} at most, in the order of the tube. Click an id to see why its task waits."
+            parts.append(tag("p", said))
+            if _is_number(asked.get("why", "")):
+                parts.append(tag("p", _why(tube, int(asked["why"])), class_="sound"))
             if not with_payloads:
                 query = urlencode({"state": wanted, "payloads": 1})
                 parts.append(tag("p", tag("a", "Show the payloads", href=f"?{query}")))
-            parts.append(tag("div", _task_table(tasks, with_payloads=with_payloads), class_="wide"))
+            shown = _task_table(tasks, wanted, with_payloads=with_payloads)
+            parts.append(tag("div", shown, class_="wide"))
         return pages.section("Tasks", *parts)
 
     @staticmethod
@@ -235,7 +239,7 @@ class _Dashboard:
         """Make buried tasks ready again, and show the tube."""
         form = await self._form_of(request)
         count = form.get("count", [""])[-1]
-        if not count.isdecimal() or len(count) > 9:
+        if not _is_number(count) or len(count) > 9:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "How many tasks is a whole number.")
         kicked = await self._changed(request, lambda tube: tube.kick(int(count)))
         return _shown_after(request, {"kicked": kicked})
@@ -267,6 +271,18 @@ class _Dashboard:
         return await run_in_threadpool(change, tube)
 
 
+def _is_number(text: str) -> bool:
+    """Whether a text of a request is a whole number of a usual length."""
+    return text.isascii() and text.isdecimal() and len(text) < 20
+
+
+def _why(tube: Tube, task_id: int) -> str:
+    try:
+        return tube.why(task_id)
+    except TaskNotFoundError as error:
+        return reason_of(error)
+
+
 def _form(tube: str, does: str, *inputs: object) -> Html:
     """A form that changes a tube, for those who have the token."""
     token = tag("input", name="token", type="password", autocomplete="off", required=True)
@@ -286,11 +302,13 @@ def _shown_after(request: Request, what: dict[str, int]) -> Response:
     return RedirectResponse(where, HTTPStatus.SEE_OTHER)
 
 
-def _task_table(tasks: list[Task], *, with_payloads: bool) -> Html:
+def _task_table(tasks: list[Task], state: str, *, with_payloads: bool) -> Html:
     heads = ["task", "sub-queue", "pri", "attempts", "put (UTC)", "next change (UTC)"]
     rows: list[list[object]] = [
         [
-            str(task.task_id),
+            tag(
+                "a", str(task.task_id), href=f"?{urlencode({'state': state, 'why': task.task_id})}"
+            ),
             task.utube,
             task.pri,
             task.attempts,

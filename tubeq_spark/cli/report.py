@@ -28,17 +28,17 @@ def report(
     with call.queue() as queue:
         from tubeq_spark.observe.pages import document, overview  # noqa: PLC0415  as in call
         from tubeq_spark.observe.snapshot import take_snapshot  # noqa: PLC0415
-        from tubeq_spark.queue import newest_commits  # noqa: PLC0415
+        from tubeq_spark.tube import details_of  # noqa: PLC0415
 
         found = take_snapshot(queue)
         if over:
             call.outside.clock.sleep(over)
             found = take_snapshot(queue, before=found, health=found.health)
         title = f"tubeq: {found.location}"
-        commits = {}
+        details = {}
         for name in found.tubes:
             with suppress(TubeNotFoundError):  # somebody has dropped it meanwhile
-                commits[name] = newest_commits(queue.tube(name), _COMMITS)
-        html.write_text(document(title, overview(found, commits=commits)), encoding="utf-8")
+                details[name] = details_of(queue.tube(name), _COMMITS)
+        html.write_text(document(title, overview(found, details=details)), encoding="utf-8")
         shown = {"file": str(html), "problems": len(found.health.problems)}
         call.show(shown, f"wrote {html}")

@@ -27,11 +27,12 @@ _PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube", "unique"})
 
 @dataclass(frozen=True, slots=True)
 class PutCall:
-    """The arguments of one put: items and options as given, and how long it may wait."""
+    """The arguments of one put: items and options as given, how long it may wait, the span that it is called in."""
 
     items: list[Any]
     options: dict[str, Any]
     timeout: float
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def prepare(
                 raise
             msg = f"items[{place}]: {error}"
             raise InvalidOptionError(msg) from None
-        news.append(new_task(put, tube, now_us))
+        news.append(new_task(put, tube, now_us, call.trace))
     return PutRequest(news, data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ _CUT = "\n[…]\n"
 #: The error of a task whose lease ended in a tube with a backoff, and of one whose session died.
 LEASE_ENDED = "the lease ended before the task was acked, released or buried"
 SESSION_ENDED = "the session that held the task ended without giving it back"
+#: How the text of an exception begins, and the kind of a text that does not.
+_CLASS = re.compile(r"(\w{1,100})(?:: |\n|(?<=Error)\Z|(?<=Exception)\Z)", re.ASCII)
+_PLAIN = "no exception, but a text"
 
 #: An error as it is stored: one for all tasks, or one for each by its id.
 ErrorTexts: TypeAlias = str | Mapping[int, str]
@@ -106,6 +110,14 @@ def headline(error: str | BaseException) -> str:
     except Exception:  # noqa: BLE001  (an error of a program may do anything)
         said = ""
     return f"{name}: {said}" if said else name
+
+
+def kind_of(text: str) -> str:
+    """The kind of a stored error: its class, which `headline` begins with. Nothing else of a program's text."""
+    if text in (LEASE_ENDED, SESSION_ENDED):
+        return text
+    found = _CLASS.match(text)
+    return _PLAIN if found is None else found[1]
 
 
 def error_text(error: GivenError) -> str | None:

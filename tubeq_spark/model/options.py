@@ -312,9 +312,10 @@ class NewTask:
     expires_at: int | None
     unique: str | None = None
     rank: int | None = None
+    trace: str | None = None
 
 
-def new_task(put: PutDefaults, tube: TubeOptions, now_us: int) -> NewTask:
+def new_task(put: PutDefaults, tube: TubeOptions, now_us: int, trace: str | None = None) -> NewTask:
     """Apply a tube's defaults: the delay is added to the ttl; the default ttr is the given ttl."""
     ttl_s = tube.ttl if put.ttl is None else put.ttl
     ttr_s = tube.ttr if put.ttr is None else put.ttr
@@ -333,4 +334,5 @@ def new_task(put: PutDefaults, tube: TubeOptions, now_us: int) -> NewTask:
         next_event=plus(now_us, delay) if delayed else expires_at,
         expires_at=expires_at,
         unique=put.unique,
+        trace=trace,
     )

@@ -65,6 +65,7 @@ class StoredTask:
     error: str | None = None
     unique: str | None = None
     rank: int | None = None
+    trace: str | None = None
     #: The payload as `unreadable` decoded it, for whoever is handed it next: a program may change it.
     _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
@@ -176,6 +177,7 @@ class StoredTask:
             taken_at=from_us(self.taken_at) if is_taken else None,
             error=self.error,
             unique=self.unique,
+            trace=self.trace,
         )
 
 
@@ -203,6 +205,7 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
         take_id=None,
         unique=new.unique,
         rank=new.rank,
+        trace=new.trace,
     )
 
 

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.reports import TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
-    from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot
+    from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot
     from tubeq_spark.storage.outcome import Commit
 
 STATES = ("ready", "taken", "delayed", "buried")
 #: Sessions that are listed, the longest open ones first.
 _SESSIONS = 100
+#: Kinds of errors that are listed.
+_KINDS = 20
 #: From where on an age is told in the next unit, and the seconds of that.
 _UNITS = ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600), (float("inf"), "d", 86_400))
 
@@ -131,14 +133,14 @@ def depth(metrics: TubeMetrics) -> Html:
 def overview(
     snapshot: Snapshot,
     link: Callable[[str], str] | None = None,
-    commits: Mapping[str, Sequence[Commit]] | None = None,
+    details: Mapping[str, TubeDetails] | None = None,
 ) -> Html:
     """What there is to say of a queue.
 
     Args:
         snapshot: The queue.
         link: Where the page of a tube is, by its name; a report has no other pages.
-        commits: The newest of tubes, for a report of their conflicts.
+        details: Of tubes, for a report, which has no other pages.
     """
     tubes = list(snapshot.tubes.values())
     found: list[tuple[str, object]] = [(state, snapshot.total(state)) for state in STATES]
@@ -153,20 +155,21 @@ def overview(
             section("Tubes", _wide(_depths(tubes, link)), tag("p", _measured(tubes), class_="dim")),
             section("Sessions", *_sessions(snapshot)),
             section("Storage", _wide(_storage(tubes))),
-            None if commits is None else section("Conflicts", _wide(_conflicts(commits))),
+            None if details is None else section("Conflicts", _wide(_conflicts(details))),
+            *[now(each, snapshot.at, name) for name, each in (details or {}).items()],
         ]
     )
 
 
-def _conflicts(commits: Mapping[str, Sequence[Commit]]) -> Html:
+def _conflicts(details: Mapping[str, TubeDetails]) -> Html:
     rows = [
         [
             name,
-            sum(commit.conflicts or 0 for commit in newest),
-            len(newest),
-            moment(from_us(newest[-1].at_us)) if newest else "",
+            sum(commit.conflicts or 0 for commit in each.commits),
+            len(each.commits),
+            moment(from_us(each.commits[-1].at_us)) if each.commits else "",
         ]
-        for name, newest in commits.items()
+        for name, each in details.items()
     ]
     return table(["tube", "conflicts", "in commits", "since (UTC)"], rows, class_="numbers narrow")
 
@@ -296,8 +299,29 @@ def tube_now(tube: TubeSnapshot) -> Html:
     return joined([tag("h1", tube.name), kind, cards(found)])
 
 
-def subqueues(counts: Sequence[UtubeCounts], at: dt.datetime) -> Html:
-    """The sub-queues of a tube that have the most tasks, at a moment."""
+def now(details: TubeDetails, at: dt.datetime, of: str | None = None) -> Html:
+    """Why tasks of a tube wait, how many have failed, and its sub-queues, at a moment; `of`: in headings."""
+    in_which = "" if of is None else f" of {of}"
+    found = {
+        "First ready task": None if details.first is None else [tag("p", details.first)],
+        "Failures": _failures(details.failures) if details.failures else None,
+        "Sub-queues": None if details.subqueues is None else _subqueues(details.subqueues, at),
+    }
+    return joined(
+        section(f"{title}{in_which}", *parts) for title, parts in found.items() if parts is not None
+    )
+
+
+def _failures(failures: Mapping[str, int]) -> list[Html]:
+    rows = [[kind, tasks] for kind, tasks in failures.items()]
+    said = "Tasks that are stored, by the kind of their last error."
+    shown = table(["error", "tasks"], rows, limit=_KINDS, class_="numbers narrow")
+    return [tag("p", said, class_="dim"), _wide(shown)]
+
+
+def _subqueues(counts: Sequence[UtubeCounts], at: dt.datetime) -> list[Html]:
+    if not counts:
+        return [tag("p", "None of them has tasks.", class_="dim")]
     rows = [
         [
             "tasks without one" if each.utube is None else each.utube,
@@ -306,9 +330,9 @@ def subqueues(counts: Sequence[UtubeCounts], at: dt.datetime) -> Html:
         ]
         for each in counts
     ]
-    said = f"The {len(rows)} with the most tasks." if rows else "None of them has tasks."
+    said = f"The {len(rows)} with the most tasks."
     shown = table(["sub-queue", *STATES, "oldest"], rows, class_="numbers")
-    return section("Sub-queues", tag("p", said, class_="dim"), _wide(shown) if rows else None)
+    return [tag("p", said, class_="dim"), _wide(shown)]
 
 
 def tube_details(tube: TubeSnapshot, commits: Sequence[Commit]) -> Html:

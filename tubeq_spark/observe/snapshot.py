@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics
+    from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
+    from tubeq_spark.storage.outcome import Commit
 
 
 class Observed(Protocol):
@@ -69,6 +70,23 @@ class TubeSnapshot:
     done: int
     stored: int
     flow: Flow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TubeDetails:
+    """What is read of a single tube, besides.
+
+    Attributes:
+        commits: Its newest commits.
+        subqueues: Those with the most tasks; `None`: its type has none.
+        failures: The stored tasks that have failed, by the kind of their error.
+        first: Why the first ready task is not handed out; `None`: there is none.
+    """
+
+    commits: Sequence[Commit] = ()
+    subqueues: Sequence[UtubeCounts] | None = None
+    failures: Mapping[str, int] = field(default_factory=dict, hash=False)
+    first: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import StoreError
+from tubeq_spark.errors import StoreError, TubeqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ class Registered:
         alter: Changes options: those of `Tube.alter`.
         pause: Pauses it, or ends that.
         upgrade: Gives it the newest format.
+        add_traces: Gives it the column for traces, too.
         context: Makes the context of a changed record from the one before.
     """
 
@@ -40,6 +41,7 @@ class Registered:
     alter: Callable[[TubeContext, Mapping[str, Any]], TubeRecord]
     pause: Callable[[TubeContext, bool], TubeRecord]
     upgrade: Callable[[TubeContext], TubeRecord]
+    add_traces: Callable[[TubeContext], TubeRecord]
     context: Callable[[TubeContext, TubeRecord], TubeContext]
 
 
@@ -52,6 +54,7 @@ class CurrentTube:
         self._registered = registered
         self._lock = threading.RLock()
         self._looked = self._seconds()
+        self._is_without_traces = False
 
     def look(self) -> TubeContext:
         """The context, by a record that was read in the last four seconds. No commit.
@@ -101,6 +104,24 @@ class CurrentTube:
             if not self.ctx.table.optional:
                 self._become(self._registered.upgrade(self.ctx))
             return self.ctx
+
+    def add_traces(self) -> bool:
+        """Add the column for traces, if the table lacks it; a failure is no failure of the put that wants it.
+
+        Commits: 1 to the table and 1 to the registry, 1 more if it lacks the other optional columns.
+
+        Returns:
+            Whether it is there.
+        """
+        with self._lock:
+            if not self.ctx.record.has_traces and not self._is_without_traces:
+                try:
+                    self._become(self._registered.add_traces(self.ctx))
+                except TubeqError as error:
+                    self._is_without_traces = True
+                    name = self.ctx.record.name
+                    log.warning("tube %s: its tasks are put without traces: %s", name, error)
+            return self.ctx.record.has_traces
 
     def _become(self, record: TubeRecord | None) -> None:
         """Use a newer record; one that is gone makes verbs fail by themselves."""

@@ -68,17 +68,21 @@ def with_trace(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**({k: v for k, v in data.items() if k not in _FIELDS} if found else data), **found}
 
 
-def context_of(data: object) -> Context:
-    """Return the trace that a payload carries, as a context for spans of your own.
+def context_of(task: object) -> Context:
+    """Return the trace that a task carries, as a context for spans of your own.
 
     Args:
-        data: Any payload, such as `task.data`.
+        task: A task, or any payload such as `task.data`.
 
     Returns:
-        A context with the span that `with_trace` has found; an empty one if there is none.
+        A context with the span that `with_trace` has found, else with that in which the task was put; an
+        empty one if there is none.
     """
+    data = task.data if isinstance(task, Task) else task
     fields = data if isinstance(data, Mapping) else {}
     carrier = {name: fields[name] for name in _FIELDS if isinstance(fields.get(name), str)}
+    if _FIELDS[0] not in carrier and isinstance(task, Task) and task.trace is not None:
+        carrier = dict(zip(_FIELDS, task.trace.split("\n"), strict=False))
     return _W3C.extract(carrier, Context()) if carrier else Context()
 
 
@@ -89,6 +93,13 @@ class Traces:
         """Make spans with the times of `clock`, by the program's tracer provider."""
         self._clock = clock
         self._tracer = trace.get_tracer("tubeq_spark")
+
+    def current(self) -> str | None:
+        """The current span, as tasks that are put in it keep it; `None`: there is none."""
+        found: dict[str, str] = {}
+        with contextlib.suppress(Exception):
+            _W3C.inject(found)
+        return "\n".join(found[name] for name in _FIELDS if name in found) or None
 
     def of_verb(
         self, name: str, tube: str, type_name: str, verb: Callable[[], T], acked: int | None = None
@@ -153,7 +164,7 @@ class Traces:
         parent, links = None, _links(tasks)
         if isinstance(tasks, list) and len(tasks) == 1:
             # A task that carries no trace is worked on in the trace that is there.
-            parent, links = context_of(tasks[0].data) or None, []
+            parent, links = context_of(tasks[0]) or None, []
             attributes["tubeq.attempts"] = tasks[0].attempts
         return self._tracer.start_span(
             f"process {tube}", parent, SpanKind.CONSUMER, attributes, links
@@ -223,8 +234,8 @@ def _counted(result: object) -> dict[str, AttributeValue]:
 def _links(tasks: object) -> list[Link]:
     """Links to the traces that tasks carry, to each span once."""
     found: dict[tuple[int, int], Link] = {}
-    for data in _payloads(tasks):
-        span = trace.get_current_span(context_of(data)).get_span_context()
+    for carrier in _carriers(tasks):
+        span = trace.get_current_span(context_of(carrier)).get_span_context()
         if span.is_valid:
             found.setdefault((span.trace_id, span.span_id), Link(span))
         if len(found) == _LINKS:
@@ -232,12 +243,12 @@ def _links(tasks: object) -> list[Link]:
     return list(found.values())
 
 
-def _payloads(tasks: object) -> Iterable[object]:
-    """The payloads of tasks that are at hand."""
+def _carriers(tasks: object) -> Iterable[object]:
+    """Tasks that are at hand, or of a table of them the payloads."""
     if isinstance(tasks, Task):
-        return [tasks.data]
+        return [tasks]
     if isinstance(tasks, list):
-        return (task.data for task in tasks)
+        return tasks
     if not isinstance(tasks, pa.Table):
         return ()
     if "traceparent" in tasks.column_names:

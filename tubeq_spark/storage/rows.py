@@ -42,7 +42,7 @@ COLUMNS: Final[Mapping[str, Expression]] = {
     "taken_at": Micros(Column("taken_at")),
 }
 #: The optional columns of a tube, in the order of a StoredTask's attributes.
-_OPTIONAL = ("error", "unique", "rank")
+_OPTIONAL = ("error", "unique", "rank", "trace")
 
 
 def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
@@ -138,7 +138,7 @@ INSERTED = {
     "expires_at": pa.int64(),
 }
 #: Those of them that only some tables have.
-_INSERTED_BESIDES = {"unique": pa.string(), "rank": pa.int64()}
+_INSERTED_BESIDES = {"unique": pa.string(), "rank": pa.int64(), "trace": pa.string()}
 
 
 def inserted(optional: Sequence[str]) -> dict[str, pa.DataType]:

@@ -146,6 +146,7 @@ def frame_rows(
         "expires_at": f"tubeq_now + {ttl}",
         "unique": text("unique"),
         "rank": _rank(f"CAST({given('pri', float(options.pri))} AS BIGINT)", options.aging_us),
+        "trace": "CAST(NULL AS STRING)",
     }
     return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import refusals
+from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.task import TaskState
 
@@ -44,6 +46,14 @@ def utubes(ctx: TubeContext, limit: int | None) -> list[UtubeCounts]:
     now_us = ctx.queue.now_us()
     over = ctx.queue.lapsed.owners(now_us)
     return ctx.subqueue_reader.counts(now_us, ctx.max_attempts, over, limit)
+
+
+def failures(ctx: TubeContext, texts: int) -> dict[str, int]:
+    """The stored tasks that have failed, by the kind of their error, the most first; from so many texts. One query."""
+    found = Counter[str]()
+    for text, tasks in ctx.reader.failures(texts).items():
+        found[kind_of(text)] += tasks
+    return dict(found.most_common())
 
 
 def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:

@@ -13,7 +13,7 @@ from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema
-from tubeq_spark.storage.tables.schema import OPTIONAL_COLUMNS
+from tubeq_spark.storage.tables.schema import OPTIONAL_COLUMNS, TRACE_COLUMN
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "NOW",
     "OWNERS",
     "POSITION",
+    "TRACED",
     "TUBES",
     "stored",
     "table_of",
@@ -80,6 +81,8 @@ KEYED = replace(table_of("task_id"), optional=tuple(OPTIONAL_COLUMNS))
 KEPT = replace(KEYED, unique_for_us=100 * US)
 #: A tube with aging.
 AGED_TUBE = replace(table_of(*AGED), optional=tuple(OPTIONAL_COLUMNS))
+#: A tube with tasks that were put in spans.
+TRACED = replace(KEYED, optional=(*KEYED.optional, *TRACE_COLUMN))
 NEW_ROWS = empty(insert_schema(None))
 NEW_KEYED_ROWS = empty(insert_schema(None, KEYED.optional))
 DATA_FRAME = Frame(tuple(INSERTED))

@@ -24,6 +24,7 @@ from tests.unit.golden.sample_values import (
     NOW,
     OWNERS,
     POSITION,
+    TRACED,
     TUBES,
     stored,
     table_of,
@@ -54,10 +55,11 @@ from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
 from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.location import identifier, path_table
-from tubeq_spark.storage.rows import CapacityState, KeyState
+from tubeq_spark.storage.rows import CapacityState, KeyState, insert_schema
 from tubeq_spark.storage.statement import ExchangedRow, PutIdentity, SettleRow, SubqueueShare
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
@@ -121,6 +123,7 @@ def tube_cases() -> Iterator[Case]:
     yield from keys(KEYED)
     yield from kept_keys(KEPT)
     yield from with_backoff()
+    yield from with_traces()
 
 
 def keys(table: TubeTable) -> Iterator[Case]:
@@ -142,6 +145,11 @@ def keys(table: TubeTable) -> Iterator[Case]:
         yield Case(
             f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW, None)
         )
+    yield Case(
+        "TubeReader.failures: ",
+        lambda made: TubeReader(made.engine, table).failures(5),
+        [[{"error": "it broke", "below_zero": -2}]],
+    )
     yield Case(
         "SegmentReader.leftover_segments: a tube with keys",
         lambda made: SegmentReader(made.engine, table).leftover_segments(),
@@ -229,6 +237,16 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
             [[{"n": 4}], [{"n": 5}]],
             ended=EndedLog(3, 5 * RENEWALS, 0, notes, 7),
         )
+
+
+def with_traces() -> Iterator[Case]:
+    """What differs in a tube with the column for traces."""
+    yield Case(
+        "TubeReader.ready: two; with traces",
+        lambda made: TubeReader(made.engine, TRACED).ready(NOW, 2, None),
+    )
+    rows = empty(insert_schema(None, TRACED.optional))
+    yield statements(TRACED, "put: Arrow; with traces", lambda make: make.put(rows, 3, [10, 11]))
 
 
 def with_backoff() -> Iterator[Case]:

@@ -41,6 +41,8 @@ _ROW, _T = row(), row("t")
 _PAUSED = "paused"
 #: Stands among them where `parallel` was altered: when it was.
 _PARALLEL_ALTERED = "parallel_altered"
+#: Stands among them where the table has the column for traces.
+_TRACES = "traces"
 #: Seconds after which every program has seen what was altered.
 _SEEN_US = 5 * US
 
@@ -74,6 +76,7 @@ class TubeRecord:
         format_version: Of its table.
         parallel_altered_us: When its `parallel` was altered last; `None`: never.
         text: Its options as they are stored.
+        has_traces: Whether its table has the column for traces.
     """
 
     name: str
@@ -87,6 +90,7 @@ class TubeRecord:
     format_version: int = FIRST_FORMAT
     parallel_altered_us: int | None = None
     text: str = field(default="", compare=False)
+    has_traces: bool = False
 
     @property
     def limits(self) -> tuple[object, ...]:
@@ -380,6 +384,7 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         found["format_version"],
         stored.get(_PARALLEL_ALTERED),
         found["options"],
+        bool(stored.get(_TRACES)),
     )
 
 
@@ -409,4 +414,6 @@ def _options_text(record: TubeRecord) -> str:
         options[_PAUSED] = True
     if record.parallel_altered_us is not None:
         options[_PARALLEL_ALTERED] = record.parallel_altered_us
+    if record.has_traces:
+        options[_TRACES] = True
     return json.dumps(options, sort_keys=True)

@@ -85,6 +85,10 @@ OPTIONAL_COLUMNS = {
     "unique": ("STRING", "its key, which no other task of the tube has; NULL: it has none"),
     "rank": ("BIGINT", "its place in the order of a tube with aging, microseconds"),
 }
+#: The column that a tube of the second format gets beside these, with the first task that is put in a span.
+TRACE_COLUMN = {
+    "trace": ("STRING", "the span that it was put in, as in headers of W3C Trace Context"),
+}
 _REGISTRY_COLUMNS = {
     "name": ("STRING", "name of the tube and of its table"),
     "id": ("BIGINT", "unique for ever in this location"),

@@ -16,6 +16,7 @@ from tubeq_spark.storage.expression import (
     at,
     case,
     integer,
+    literal,
     row,
 )
 from tubeq_spark.storage.query import (
@@ -26,6 +27,7 @@ from tubeq_spark.storage.query import (
     greatest,
     least,
     named,
+    total,
 )
 from tubeq_spark.storage.rows import DueGroup, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
@@ -257,6 +259,19 @@ class TubeReader:
         found = self.engine.rows(self._table.select({"n": count()}, where, skips=()))
         # Itself is one of them.
         return max(0, int(found[0]["n"]) - 1)
+
+    def failures(self, limit: int) -> dict[str, int]:
+        """The errors that most stored tasks have, at most so many, and how many tasks have each."""
+        if "error" not in self._table.optional:
+            return {}
+        # Below zero, as an order goes up.
+        columns = {"error": _ROW.error, "below_zero": total(literal(-1))}
+        where = _ROW.error.is_not_null()
+        order = ["below_zero", "error"]
+        select = self._table.select(
+            columns, where, by=["error"], order=order, limit=limit, skips=()
+        )
+        return {each["error"]: -int(each["below_zero"]) for each in self.engine.rows(select)}
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""

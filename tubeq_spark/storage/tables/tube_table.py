@@ -70,7 +70,7 @@ class TubeTable:
         order: Columns that tasks are taken in, ending in `task_id`.
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements note what they do, for the feed of changes.
-        optional: Which of `schema.OPTIONAL_COLUMNS` it has: none, or all of them.
+        optional: Which optional columns it has: none, or all of `schema.OPTIONAL_COLUMNS`, then perhaps that for traces.
         backoff: The delays of its failed tasks: a lease that has ended counts as an error.
         unique_for_us: How long the key of a task stays in use after its end; `None`: it is free at once.
     """
