@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.outcome import Commit, Note
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.rows import BadFile, ToldFile
+    from tubeq_spark.storage.rows import BadFile, ContendedFiles, ToldFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -120,6 +120,13 @@ class Tables(Protocol):
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """What the log tells of all data files of a tube; `None` if it is not cheap to get, or if some cannot be read."""
+        ...
+
+    def contended_files(self, table: str, order: Sequence[str]) -> ContendedFiles | None:
+        """What the log tells of the data files of a tube, in an order of whole numbers.
+
+        `None`: a lock keeps its writers apart, or no others have committed lately.
+        """
         ...
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.memory.store import MemoryStore
     from tubeq_spark.storage.outcome import Commit
-    from tubeq_spark.storage.rows import BadFile, ToldFile
+    from tubeq_spark.storage.rows import BadFile, ContendedFiles, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 
@@ -136,6 +136,11 @@ class MemoryTables:
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """None: the rows are at hand."""
         del table
+        return None
+
+    def contended_files(self, table: str, order: Sequence[str]) -> ContendedFiles | None:
+        """None: one statement runs at a time."""
+        del table, order
         return None
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:

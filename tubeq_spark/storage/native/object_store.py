@@ -12,6 +12,7 @@ import re
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ from tubeq_spark.storage.native.store_client import patiently, plain, shared_by_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from obstore.store import ObjectStore
 
@@ -223,6 +225,12 @@ class Bucket:
         with shared_by_threads() as carried:
             return list(self._pool.map(carried(call), some))
 
+    def beside(self, call: Callable[[], T]) -> Future[T] | None:
+        """Call a function while this thread goes on; `None`: it is too late for that."""
+        with suppress(RuntimeError):
+            return self._pool.submit(call)
+        return None
+
     # -- what is kept --------------------------------------------------------------------------
 
     def kept(self, key: str) -> bytes | None:
@@ -265,6 +273,10 @@ class StoreFiles:
     def get(self, path: str, size: int | None = None) -> tuple[bytes, str | None]:
         """The contents of a file, and its tag. Raises as of a `Bucket`."""
         return patiently(lambda: self.bucket.get(self.key(path), size), self.patience)
+
+    def get_once(self, path: str) -> tuple[bytes, str | None]:
+        """The same by one request."""
+        return self.bucket.get(self.key(path))
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
         """A part of a file. Raises as of a `Bucket`."""

@@ -17,7 +17,7 @@ from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
-from tubeq_spark.storage.native.file_statistics import told_file
+from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.handles import read, schema_of
 from tubeq_spark.storage.native.open_location import create, schema_of_columns, schema_of_ddl
 from tubeq_spark.storage.native.store_client import patiently
@@ -32,6 +32,7 @@ from tubeq_spark.storage.outcome import (
     newest_write,
     read_commit,
 )
+from tubeq_spark.storage.rows import ContendedFiles
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -336,6 +337,22 @@ class NativeTables:
         if seen is None or local is None or local.bad_files.of(seen):
             return None
         return [told_file(file, seen.shape.schema) for file in seen.files.values()]
+
+    def contended_files(self, table: str, order: Sequence[str]) -> ContendedFiles | None:
+        """What the log tells of the data files of a tube, in an order; `None`: no others have committed lately."""
+        opened = self._handles.table(table)
+        local = opened.local
+        if local is None or not local.rivals:
+            return None
+        with errors.reading():
+            seen = opened.seen()
+        if seen is None:
+            return None
+        schema, files = seen.shape.schema, seen.files.values()
+        bounds = {file.path: least(file, order) for file in files}
+        in_order = sorted(files, key=lambda file: bounds[file.path] or ())
+        told = ((bounds[file.path], told_file(file, schema)) for file in in_order)
+        return ContendedFiles(local.rivals, told)
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """How many data files of at most so many rows and bytes, at one version in so many; else 0."""

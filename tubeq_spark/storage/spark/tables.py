@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.ended import EndedLog
-    from tubeq_spark.storage.rows import BadFile, ToldFile
+    from tubeq_spark.storage.rows import BadFile, ContendedFiles, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 #: Seconds between the attempts to create a table that others may be creating.
@@ -276,6 +276,11 @@ class SparkTables:
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """None: Spark reads its statistics itself, by a query."""
         del table
+        return None
+
+    def contended_files(self, table: str, order: Sequence[str]) -> ContendedFiles | None:
+        """None: row verbs of Spark take in order."""
+        del table, order
         return None
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
