@@ -115,7 +115,8 @@ class StoreLog:
         #: The last version of a commit in a listing; `None`: nothing was listed.
         self._end: int | None = None
         #: How many commits the next request but one asks for.
-        self._asked = min(ahead, _AHEAD)
+        self._asked = 0
+        self._ahead = min(ahead, _AHEAD)
 
     def __str__(self) -> str:
         return f"{self._uri}/{_LOG}"
@@ -132,7 +133,8 @@ class StoreLog:
     def _fetch(self, name: str) -> None:
         names = [name]
         if name.endswith(".json"):
-            first, count = int(name[:20]), max(self._asked, 1)
+            first, count = int(name[:20]), max(self._asked, self._ahead, 1)
+            self._ahead = 0
             if self._end is not None:
                 count = min(self._end - first + 1, _AHEAD)
             # One is asked for alone, and the next one: mostly that is all.
@@ -234,7 +236,7 @@ class StoreTable:
         return self._look() if known is None or is_new else known
 
     def _look(self) -> _Known:
-        files = StoreLog(self._files, self._uri, ahead=self.rivals + 1 if self.rivals else 0)
+        files = StoreLog(self._files, self._uri, ahead=max(self._met, default=0) + 1)
         at, now = _CLOCK.monotonic(), _now()
         known = self._known
         is_sure = known is not None and now - known.sure <= _SURE
@@ -423,8 +425,8 @@ class StoreTable:
 
     @property
     def rivals(self) -> int:
-        """How many commits of others one of the last commits had to give way to, at most."""
-        return max(self._met, default=0)
+        """How many commits of others the last commits had to give way to."""
+        return sum(self._met)
 
     def _rival_of(self, snapshot: Snapshot) -> _Rival:
         """The commit after a version that others may make; where others commit it is asked for at once."""
