@@ -16,7 +16,7 @@ from tubeq_spark.storage.expression import Column, Micros, Moment
 from tubeq_spark.storage.statement import SettleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.tube_types import OrderPosition
@@ -297,17 +297,16 @@ class ToldFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ContendedFiles:
-    """The data files of a tube whose writers no lock keeps apart, while others commit.
+class FileInOrder:
+    """A data file among others that are in an order.
 
     Attributes:
-        rivals: How many commits of others one of the last commits had to give way to.
-        files: In the tube's order: what is no greater than the order columns of any row, and what the log tells
-            of it; `None`: that is not known.
+        least: What is no greater than the columns of the order in any row; `None`: that is not known.
+        told: What the log tells of it.
     """
 
-    rivals: int
-    files: Iterable[tuple[tuple[int, ...] | None, ToldFile]]
+    least: tuple[int, ...] | None
+    told: ToldFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,10 +114,11 @@ class TakeInOrder:
         Their priority is that of the first task. Only where no lock keeps rivals apart.
         """
         ctx = self._ctx
-        found = ctx.reader.heads(now_us)
+        rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
+        found = ctx.reader.heads(now_us) if rivals else None
         if found is None:
             return None
-        rivals, key, heads = found
+        key, heads = found
         who = f"{ctx.queue.session.owner}/{ctx.lost_takes}"
         among = beginning(heads, count, rivals, who)
         if not among:

@@ -32,12 +32,12 @@ from tubeq_spark.storage.outcome import (
     newest_write,
     read_commit,
 )
-from tubeq_spark.storage.rows import ContendedFiles
+from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from deltalake import CommitProperties, DeltaTable, Schema
 
@@ -338,12 +338,14 @@ class NativeTables:
             return None
         return [told_file(file, seen.shape.schema) for file in seen.files.values()]
 
-    def contended_files(self, table: str, order: Sequence[str]) -> ContendedFiles | None:
-        """What the log tells of the data files of a tube, in an order; `None`: no others have committed lately."""
+    def rivals(self, table: str) -> int:
+        """How many commits of others the last commits to a table had to give way to."""
+        local = self._handles.table(table).local
+        return 0 if local is None else local.rivals
+
+    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
+        """The data files of a tube in an order; `None`: the library reads its log."""
         opened = self._handles.table(table)
-        local = opened.local
-        if local is None or not local.rivals:
-            return None
         with errors.reading():
             seen = opened.seen()
         if seen is None:
@@ -351,8 +353,7 @@ class NativeTables:
         schema, files = seen.shape.schema, seen.files.values()
         bounds = {file.path: least(file, order) for file in files}
         in_order = sorted(files, key=lambda file: bounds[file.path] or ())
-        told = ((bounds[file.path], told_file(file, schema)) for file in in_order)
-        return ContendedFiles(local.rivals, told)
+        return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """How many data files of at most so many rows and bytes, at one version in so many; else 0."""

@@ -20,7 +20,7 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from tubeq_spark.storage.rows import ToldFile
+    from tubeq_spark.storage.rows import FileInOrder, ToldFile
 
 #: States that wait for `next_event`, by their letters.
 _HOLDING = {state.value for state, timer in TIMERS.items() if timer.event is not None}
@@ -113,14 +113,14 @@ def states(
 
 
 def heads(
-    files: Iterable[tuple[tuple[int, ...] | None, ToldFile]], tube: int, now_us: int
+    files: Iterable[FileInOrder], tube: int, now_us: int
 ) -> tuple[tuple[int, ...], list[Head]]:
     """The segments of ready tasks that all have the priority of a tube's first task.
 
     A file that may have others, too, is none of these, but its first task may be the tube's.
 
     Args:
-        files: As of `ContendedFiles`.
+        files: All files of the tube's table, in the tube's order.
         tube: The tube's id.
         now_us: The moment.
 
@@ -132,7 +132,8 @@ def heads(
     """
     key: tuple[int, ...] | None = None
     found: list[Head] = []
-    for least, file in files:
+    for each in files:
+        least, file = each.least, each.told
         if _known(file.values.get("tube")) != tube or _is_held(file, now_us):
             continue
         if least is None:

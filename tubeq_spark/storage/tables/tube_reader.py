@@ -129,16 +129,13 @@ class TubeReader:
             lambda selections: sum(selection.count for selection in selections),
         )
 
-    def heads(self, now_us: int) -> tuple[int, tuple[int, ...], list[Head]] | None:
-        """How many rivals commit, and the first segments for them, as of `told_files.heads`; `None`: there are none.
-
-        No read of rows.
-        """
-        found = self.engine.tables.contended_files(self._table.name, self._table.order)
-        if found is None:
+    def heads(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
+        """The first segments, as of `told_files.heads`, without a read of rows; `None`: they are not known."""
+        files = self.engine.tables.files_in_order(self._table.name, self._table.order)
+        if files is None:
             return None
         try:
-            return (found.rivals, *told_files.heads(found.files, self._table.id, now_us))
+            return told_files.heads(files, self._table.id, now_us)
         except told_files.UntoldError:
             return None
 

@@ -101,7 +101,7 @@ class PlainTable(Protocol):
 
     @property
     def rivals(self) -> int:
-        """How many commits of others one of the last commits had to give way to; 0 under a lock."""
+        """How many commits of others the last commits had to give way to; 0 under a lock."""
         ...
 
     def newest(self) -> Snapshot:
