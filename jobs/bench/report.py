@@ -77,7 +77,15 @@ def _show_stores(stores: OnStore, stream: TextIO) -> None:
             )
         _table(stream, f"Calls on {stores.store}, each request 50 ms late", rows)
     if stores.together:
-        names = ("per_second", "least", "most", "conflicts", "requests")
+        names = (
+            "per_second",
+            "least",
+            "most",
+            "conflicts",
+            "requests",
+            "median_s",
+            "longest_s",
+        )
         rows = [
             [
                 "each does",
@@ -87,6 +95,8 @@ def _show_stores(stores: OnStore, stream: TextIO) -> None:
                 "most",
                 "conflicts a commit",
                 "requests a task",
+                "a round takes s",
+                "the longest",
             ]
         ]
         for one in stores.together:

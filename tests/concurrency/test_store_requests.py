@@ -17,6 +17,7 @@ from tests.concurrency.s3_store import COMMIT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, StoreError
+from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import store_client, store_table
 from tubeq_spark.storage.native.background import Background
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tubeq_spark import Queue, Tube
+    from tubeq_spark import Queue, Task, Tube
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
@@ -236,6 +237,84 @@ def test_ack_when_a_rival_acks_first_counts_both(
     assert stored(store, place) == []
     with opened(store, place) as queue:
         assert queue.statistics("work")["tasks"]["done"] == 4
+
+
+def filled_segments(tube: Tube, *priorities: int) -> None:
+    """Segments of ten tasks, each of one priority, which the tasks have as data."""
+    for pri in priorities:
+        tube.put_many([str(pri)] * 10, pri=pri)
+
+
+def stored_tasks(tube: Tube) -> list[Task]:
+    """The tasks that wait, in their order."""
+    return list(tube.tasks_by_state("r"))
+
+
+def takes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a session that has met rivals takes from the last segment that it may."""
+    monkeypatch.setattr(rivals, "_hash", lambda _who, segment: segment)
+
+
+def test_take_when_a_rival_came_first_takes_from_a_segment_of_its_own_until_no_rival_comes(
+    store: Store, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes_apart(monkeypatch)
+    filled_segments(tube, 0, 0, 0)
+    ids = [task.task_id for task in stored_tasks(tube)]
+    before_commit(monkeypatch, lambda: rival.take(0))
+    # The rival has the first task, and there is one segment for it and one for this take.
+    assert tube.take_many(1)[0].task_id == ids[10]
+    # Nothing that was read or written for these is lost to the rival's next take.
+    before_commit(monkeypatch, lambda: rival.take(0))
+    asked = requests(store, lambda: tube.take(0), "/work/.*parquet")
+    assert len([line for line in asked if line.startswith("PUT")]) == 4
+    # Four commits without a rival: strict order again.
+    for _ in range(4):
+        tube.put("last", pri=9)
+    assert tube.take_many(1)[0].task_id == ids[2]
+
+
+def test_take_when_rivals_come_first_leaves_no_higher_priority_for_a_lower_one(
+    tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes_apart(monkeypatch)
+    filled_segments(tube, 1, 0, 2)
+    got: list[str] = []
+
+    def come_first() -> None:
+        got.extend(task.data for task in rival.take_many(3))
+
+    while True:
+        before_commit(monkeypatch, come_first)
+        mine = tube.take_many(4)
+        if not mine:
+            break
+        got += [task.data for task in mine]
+    assert got == sorted(got)
+    assert len(got) == 30
+
+
+def test_take_when_its_own_segment_has_too_few_tasks_takes_the_first(
+    tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes_apart(monkeypatch)
+    filled_segments(tube, 0, 0)
+    ids = [task.task_id for task in stored_tasks(tube)]
+    before_commit(monkeypatch, lambda: rival.take(0))
+    assert tube.take_many(1)[0].task_id == ids[10]
+    assert [task.task_id for task in tube.take_many(12)] == [*ids[1:10], *ids[11:14]]
+
+
+def test_exchange_when_a_rival_came_first_acks_and_takes_from_a_segment_of_its_own(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes_apart(monkeypatch)
+    filled_segments(tube, 0, 0)
+    ids = [task.task_id for task in stored_tasks(tube)]
+    before_commit(monkeypatch, lambda: rival.take(0))
+    held = taken(tube)
+    assert [task.task_id for task in tube.exchange(ack=[held], take=2)] == ids[11:13]
+    assert len(stored(store, place)) == 19
 
 
 def test_two_threads_when_they_put_and_take_at_once_lose_nothing(

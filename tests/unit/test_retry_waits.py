@@ -53,3 +53,10 @@ def test_waits_are_one_fewer_than_attempts_and_within_the_cap(
 
     assert len(waits) == attempts - 1
     assert all(0 <= wait <= most for wait in waits)
+
+
+def test_waits_when_no_lock_keeps_rivals_apart_are_the_same_after_each_conflict() -> None:
+    waits = RetryWaits(attempts=6, seconds=100, first=0.5, most=3).waits(
+        no_time, longest, iter([2, 2, 2, 4, 9]).__next__
+    )
+    assert list(waits) == [1, 1, 1, 2, 3]

@@ -255,6 +255,8 @@ class TubeContext:
     sightings: dict[int, int] = field(default_factory=dict)
     #: How long takes take.
     headroom: Headroom = field(default_factory=Headroom)
+    #: How many attempts of takes others came before.
+    lost_takes: int = 0
     #: When takes that found nothing may find something.
     next_begin: NextBegin = field(default_factory=NextBegin)
 

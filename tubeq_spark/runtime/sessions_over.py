@@ -111,6 +111,9 @@ class ExpiredSessionCache:
         self._views, self._version, self._own = views, version, own
         self._interval_us, self._skew_us = interval_us, skew_us
         self._lock = threading.Lock()
+        #: How many looks and readings have begun, and which was the last that succeeded.
+        self._begun = self._done = 0
+        #: When it was.
         self._read_us: int | None = None
         self._seen: int | None = None
         #: The moment that the first of the known leases ends; `None`: never.
@@ -134,8 +137,10 @@ class ExpiredSessionCache:
 
     def _over(self, now_us: int) -> frozenset[tuple[str, int]]:
         """Ended owners with the ends of their leases; they may get a new lease."""
+        begun = self._begun
         with self._lock:
-            if self._is_old(now_us):
+            # One that began while this thread waited has seen whatever it would see.
+            if self._done <= begun and self._is_old(now_us):
                 self._read(now_us)
             own = self._own()
             return frozenset(
@@ -153,14 +158,25 @@ class ExpiredSessionCache:
         age_us = now_us - self._read_us
         if age_us < min(_YOUNG_US, self._interval_us) and not self._is_any_over:
             return False
+        look = self._begin()
         version = self._version()
-        return age_us >= self._interval_us if version is None else version != self._seen
+        if version is None:
+            return age_us >= self._interval_us
+        if version == self._seen:
+            self._read_us, self._done = now_us, look
+        return version != self._seen
+
+    def _begin(self) -> int:
+        """Count a look or a reading, and return its number."""
+        self._begun += 1
+        return self._begun
 
     def _read(self, now_us: int) -> None:
+        look = self._begin()
         # Before: what is written meanwhile is read once more.
         self._seen = self._version()
         self._sessions = self._views()
-        self._read_us = now_us
+        self._read_us, self._done = now_us, look
         ends = [
             member.lease_until + self._skew_us
             for view in self._sessions.values()

@@ -198,7 +198,9 @@ class CommitLoop:
         # Counted from the first conflict, so that a long write is retried, too.
         began: float | None = None
         waits = self._retry_waits.waits(
-            lambda: 0.0 if began is None else self._wall.monotonic() - began, self._uniform
+            lambda: 0.0 if began is None else self._wall.monotonic() - began,
+            self._uniform,
+            lambda: self._rivals(table_lock),
         )
         note = Note(operation, self.tally.session())
         while True:
@@ -225,6 +227,10 @@ class CommitLoop:
                     )
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
+
+    def _rivals(self, table_lock: TableLock) -> int:
+        table = self._tables.get(table_lock)
+        return 0 if table is None else self._engine.tables.rivals(table)
 
     def opened(self, table: str, table_lock: TableLock) -> None:
         """Begin to use a table: make its log readable if an earlier version wrote it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.outcome import Commit, Note
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.rows import BadFile, ToldFile
+    from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -120,6 +120,17 @@ class Tables(Protocol):
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """What the log tells of all data files of a tube; `None` if it is not cheap to get, or if some cannot be read."""
+        ...
+
+    def rivals(self, table: str) -> int:
+        """How many commits of others the last commits to a table had to give way to; 0 where a lock keeps them apart.
+
+        It costs nothing.
+        """
+        ...
+
+    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
+        """The data files of a tube in an order of whole numbers, by what the log tells; `None` as of `told_files`."""
         ...
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:

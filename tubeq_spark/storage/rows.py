@@ -297,6 +297,19 @@ class ToldFile:
 
 
 @dataclass(frozen=True, slots=True)
+class FileInOrder:
+    """A data file among others that are in an order.
+
+    Attributes:
+        least: What is no greater than the columns of the order in any row; `None`: that is not known.
+        told: What the log tells of it.
+    """
+
+    least: tuple[int, ...] | None
+    told: ToldFile
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """The work of a sweep in a tube.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from tubeq_spark.model.changes import InSegments, Named, Remove, Share, Take, Takeable
+from tubeq_spark.model.rivals import beginning
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
 from tubeq_spark.storage.commit_loop import Stale
@@ -83,7 +84,12 @@ class TakeInOrder:
         ctx = self._ctx
         owner, now_us = ctx.queue.taker(), ctx.queue.now_us()
         counts = [request.count for request in within(self._requests, self.room)]
-        tasks = kind.first(ctx, now_us, sum(counts))
+        if self.chosen is not None:
+            # What was chosen before, others had first.
+            ctx.lost_takes += 1
+        tasks = self._beside_rivals(kind, now_us, sum(counts)) or kind.first(
+            ctx, now_us, sum(counts)
+        )
         if tasks.in_lease_segment:
             end_due(ctx, now_us)
             tasks = kind.first(ctx, now_us, sum(counts))
@@ -99,6 +105,27 @@ class TakeInOrder:
         choice = OrderChoice(ctx, tasks, owner, now_us, calls, shares)
         self.chosen = choice
         return choice
+
+    def _beside_rivals(
+        self, kind: type[ChosenTasks[H]], now_us: int, count: int
+    ) -> ChosenTasks[H] | None:
+        """As many tasks as are wanted, from segments that no rival takes from; `None`: the first tasks.
+
+        Their priority is that of the first task. Only where no lock keeps rivals apart.
+        """
+        ctx = self._ctx
+        rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
+        found = ctx.reader.heads(now_us) if rivals else None
+        if found is None:
+            return None
+        key, heads = found
+        who = f"{ctx.queue.session.owner}/{ctx.lost_takes}"
+        among = beginning(heads, count, rivals, who)
+        if not among:
+            return None
+        tasks = kind.first(ctx, now_us, count, among)
+        is_same = not key or {place.key for _, place in tasks.places} == set(key)
+        return tasks if tasks.count == count and is_same and not tasks.in_lease_segment else None
 
 
 def _lease_segments(take_ids: Sequence[int], counts: Sequence[int]) -> list[int]:
@@ -183,8 +210,8 @@ class ChosenTasks(Protocol[T]):
     """The chosen tasks of a take; `T` is the result of one call."""
 
     @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
-        """Choose the first tasks in the order, including those with ended leases."""
+    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
+        """Choose the first tasks in the order, including those with ended leases; of some segments, or of all."""
         ...
 
     @classmethod
@@ -245,11 +272,11 @@ class ChosenRows(TaskRows):
     order: tuple[str, ...] = ()
 
     @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
+    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
         """Choose the first tasks in the order; bury unreadable ones before."""
 
         def read(at_least: int = 0) -> list[StoredTask]:
-            return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts)
+            return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts, among)
 
         return cls(readable(ctx, read(), read), ctx.table.order)
 
@@ -334,9 +361,9 @@ class ChosenSegments:
     is_all_that_is_ready: bool = False
 
     @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
+    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
         """Choose what comes first in the order."""
-        return cls(ctx.reader.ready_segments(now_us, count, ctx.max_attempts))
+        return cls(ctx.reader.ready_segments(now_us, count, ctx.max_attempts, among))
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:

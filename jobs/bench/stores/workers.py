@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import statistics
 import threading
 import time
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from bench.subjects import payload
 from tubeq_spark import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from multiprocessing.queues import Queue as Answers
     from multiprocessing.synchronize import Barrier
 
@@ -57,6 +58,8 @@ class Together:
         most: Those of the one that did the most.
         conflicts: Conflicts that they lost, for each commit to the tube's table.
         requests: Requests for each task.
+        median_s: Seconds of one round of a worker: a take and its ack, or an exchange.
+        longest_s: Seconds of the longest round of any.
     """
 
     how: How
@@ -66,6 +69,23 @@ class Together:
     most: int
     conflicts: float
     requests: float
+    median_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What a process has told.
+
+    Attributes:
+        tasks: How many tasks it took and acked.
+        conflicts: Conflicts that it lost.
+        rounds: Seconds of each of its rounds.
+    """
+
+    tasks: int
+    conflicts: int
+    rounds: Sequence[float]
 
 
 def measure(
@@ -102,15 +122,22 @@ def measure(
         commits = _version(location, options) - before
         for process in started:
             process.join()
-    counts = [count for count, _ in told]
+    counts = [each.tasks for each in told]
+    rounds = [seconds for each in told for seconds in each.rounds]
     done = sum(counts)
     if not done or done >= _PUTS * _TASKS:
         msg = f"{processes} processes did {counts} tasks in {seconds} s: not to be compared"
         raise BenchError(msg)
-    lost = sum(conflicts for _, conflicts in told)
-    per_commit = lost / max(commits, 1)
     return Together(
-        how, processes, done / seconds, min(counts), max(counts), per_commit, requests / done
+        how,
+        processes,
+        done / seconds,
+        min(counts),
+        max(counts),
+        sum(each.conflicts for each in told) / max(commits, 1),
+        requests / done,
+        statistics.median(rounds),
+        max(rounds),
     )
 
 
@@ -124,7 +151,7 @@ def _work(
     how: How,
     seconds: float,
     begin: Barrier,
-    answers: Answers[tuple[int, int]],
+    answers: Answers[_Done],
 ) -> None:
     # A terminal's Ctrl-C is for whoever waits for the answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -134,32 +161,42 @@ def _work(
             tube.ack(task.task_id)
         begin.wait(_START)
         until = time.monotonic() + seconds
-        done = _DO[how](tube, until)
-        answers.put((done, queue.metrics().tubes[_TUBE].conflicts))
+        rounds: list[float] = []
+        tasks = _DO[how](tube, until, rounds)
+        answers.put(_Done(tasks, queue.metrics().tubes[_TUBE].conflicts, rounds))
 
 
-def _one_by_one(tube: Tube, until: float) -> int:
-    done = 0
-    while time.monotonic() < until and (task := tube.take(0)) is not None:
+def _one_by_one(tube: Tube, until: float, rounds: list[float]) -> int:
+    done, began = 0, time.monotonic()
+    while began < until and (task := tube.take(0)) is not None:
         tube.ack(task.task_id)
         done += 1
+        began = _noted(rounds, began)
     return done
 
 
-def _exchange(tube: Tube, until: float) -> int:
-    done, held = 0, list[int]()
-    while time.monotonic() < until:
+def _exchange(tube: Tube, until: float, rounds: list[float]) -> int:
+    done, held, began = 0, list[int](), time.monotonic()
+    while began < until:
         tasks = tube.exchange(ack=held, take=_EXCHANGED)
         done += len(held)
         held = [task.task_id for task in tasks]
+        began = _noted(rounds, began)
     tube.ack_many(held)
     return done + len(held)
 
 
-def _threads(tube: Tube, until: float) -> int:
+def _noted(rounds: list[float], began: float) -> float:
+    """Note the end of a round, which is the beginning of the next."""
+    now = time.monotonic()
+    rounds.append(now - began)
+    return now
+
+
+def _threads(tube: Tube, until: float, rounds: list[float]) -> int:
     counts: list[int] = []
     threads = [
-        threading.Thread(target=lambda: counts.append(_one_by_one(tube, until)))
+        threading.Thread(target=lambda: counts.append(_one_by_one(tube, until, rounds)))
         for _ in range(_THREADS)
     ]
     for thread in threads:

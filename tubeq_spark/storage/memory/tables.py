@@ -17,11 +17,11 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.memory.store import MemoryStore
     from tubeq_spark.storage.outcome import Commit
-    from tubeq_spark.storage.rows import BadFile, ToldFile
+    from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 
@@ -136,6 +136,16 @@ class MemoryTables:
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """None: the rows are at hand."""
         del table
+        return None
+
+    def rivals(self, table: str) -> int:
+        """None that it knows of."""
+        del table
+        return 0
+
+    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
+        """None: as of `told_files`."""
+        del table, order
         return None
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:

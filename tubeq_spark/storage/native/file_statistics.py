@@ -37,7 +37,7 @@ _LEAST, _GREATEST = "minValues", "maxValues"
 #: Of two values that are not NULL either a comparison holds or its opposite.
 _OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 #: What is told of a file of a tube.
-_OWNER, _VALUES = "owner", ("segment", "tube", "state", "owner")
+_OWNER, _VALUES = "owner", ("segment", "tube", "state", "owner", "pri")
 _MOMENTS = ("next_event", "expires_at", "created")
 #: A bound that is shorter is no part of a longer text, whoever wrote it.
 _WHOLE_TEXT = 32

@@ -29,6 +29,7 @@ from tubeq_spark.storage.native.store_client import patiently, plain, shared_by_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from obstore.store import ObjectStore
 
@@ -246,6 +247,12 @@ class Bucket:
         with shared_by_threads() as carried:
             return list(self._pool.map(carried(call), some))
 
+    def beside(self, call: Callable[[], T]) -> Future[T] | None:
+        """Call a function while this thread goes on; `None`: it is too late for that."""
+        with suppress(RuntimeError):
+            return self._pool.submit(call)
+        return None
+
     # -- what is kept --------------------------------------------------------------------------
 
     def kept(self, key: str) -> bytes | None:
@@ -288,6 +295,10 @@ class StoreFiles:
     def get(self, path: str, size: int = 0) -> tuple[bytes, str | None]:
         """The contents of a file, and its tag. Raises as of a `Bucket`."""
         return patiently(lambda: self.bucket.get(self.key(path), size), self.patience)
+
+    def get_once(self, path: str) -> tuple[bytes, str | None]:
+        """The same by one request."""
+        return self.bucket.get(self.key(path))
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
         """A part of a file. Raises as of a `Bucket`."""

@@ -15,6 +15,8 @@ import itertools
 import logging
 import math
 import threading
+from collections import deque
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -45,6 +47,7 @@ from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from tubeq_spark.storage.native.background import Background
     from tubeq_spark.storage.native.delta_log.actions import DataFile
@@ -64,6 +67,10 @@ _HOURS, _LATE = 2, 4
 _AHEAD = 16
 #: How often a change is committed after the commit of a rival without being decided anew.
 _RIVALS = 50
+#: By so many commits it is judged whether others commit.
+_LAST = 4
+#: Seconds for an answer that was asked for with a commit, after that of the commit.
+_AHEAD_SECONDS = 1.0
 #: How many files are listed, and removed, by one request.
 _PAGE = 1_000
 #: Removed files of so many commits are kept for the next checkpoint.
@@ -99,8 +106,8 @@ class _Known:
 class StoreLog:
     """The log of a table as one look reads it: what was read or listed stays so."""
 
-    def __init__(self, files: StoreFiles, uri: str) -> None:
-        """Read nothing yet."""
+    def __init__(self, files: StoreFiles, uri: str, ahead: int = 0) -> None:
+        """Read nothing yet; as news so many commits are asked for at the same time at first."""
         self._files, self._uri = files, uri
         self._held: dict[str, bytes | None] = {}
         self.tags: dict[str, str | None] = {}
@@ -109,6 +116,7 @@ class StoreLog:
         self._end: int | None = None
         #: How many commits the next request but one asks for.
         self._asked = 0
+        self._ahead = min(ahead, _AHEAD)
 
     def __str__(self) -> str:
         return f"{self._uri}/{_LOG}"
@@ -125,7 +133,8 @@ class StoreLog:
     def _fetch(self, name: str) -> None:
         names = [name]
         if name.endswith(".json"):
-            first, count = int(name[:20]), max(self._asked, 1)
+            first, count = int(name[:20]), max(self._asked, self._ahead, 1)
+            self._ahead = 0
             if self._end is not None:
                 count = min(self._end - first + 1, _AHEAD)
             # One is asked for alone, and the next one: mostly that is all.
@@ -213,6 +222,8 @@ class StoreTable:
         self._base: _Known | None = None
         #: What commits since the last checkpoint have removed, by version.
         self._removes: dict[int, Sequence[Mapping[str, Any]]] = {}
+        #: How many commits of others each of the last commits had to give way to.
+        self._met: deque[int] = deque(maxlen=_LAST)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -232,7 +243,8 @@ class StoreTable:
         return self._look() if known is None or is_new else known
 
     def _look(self) -> _Known:
-        files, at, now = StoreLog(self._files, self._uri), _CLOCK.monotonic(), _now()
+        files = StoreLog(self._files, self._uri, ahead=max(self._met, default=0) + 1)
+        at, now = _CLOCK.monotonic(), _now()
         known = self._known
         is_sure = known is not None and now - known.sure <= _SURE
         if known is None or not (is_sure or self._is_there(known, files)):
@@ -378,20 +390,26 @@ class StoreTable:
             StoreError: It was not sent.
         """
         now_ms = to_us(_CLOCK.now()) // 1_000
+        rival = self._rival_of(snapshot)
         try:
             written = self._written(snapshot, change, now_ms)
         except (pa.ArrowException, ValueError) as error:
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         added = [file for file, _ in written]
+        met = 0
         try:
-            for _ in range(_RIVALS):
-                later = self._committed(snapshot, change, [*added, *change.written], now_ms)
-                if later is None:
-                    return written
+            for met in range(_RIVALS):
+                # One that came while data files were sent need not be met by a PUT.
+                if met or not (written and rival.is_there()):
+                    rival = self._rival_of(snapshot)
+                    if self._committed(snapshot, change, [*added, *change.written], now_ms, rival):
+                        return written
+                later = self._lost_to(snapshot, rival)
                 found = change.on(later)
                 if found is None:
                     break
                 snapshot, change = later, found
+            met += 1
         except EngineError as error:
             if error.outcome is not Outcome.LOST:
                 self._discard(added)
@@ -403,6 +421,8 @@ class StoreTable:
         except TubeqError:
             self._discard(added)
             raise
+        finally:
+            self._met.append(met)
         self._discard(added)
         msg = f"version {snapshot.version + 1} of {self._uri} was committed by somebody else"
         raise EngineError(msg, Outcome.CONFLICT)
@@ -424,17 +444,33 @@ class StoreTable:
                 self._files.bucket.keep(self.key(file), content)
         return [(file, rows) for file, rows, _ in parts]
 
+    @property
+    def rivals(self) -> int:
+        """How many commits of others the last commits had to give way to."""
+        return sum(self._met)
+
+    def _rival_of(self, snapshot: Snapshot) -> _Rival:
+        """The commit after a version that others may make; where others commit it is asked for at once."""
+        rival = _Rival(self._files, self._uri, snapshot.version + 1)
+        if self.rivals:
+            rival.ask_ahead()
+        return rival
+
     def _committed(
-        self, snapshot: Snapshot, change: Commit, added: Sequence[DataFile], now_ms: int
-    ) -> Snapshot | None:
-        """Commit a change as the version after another; if a rival did so before, return the rival's version."""
+        self,
+        snapshot: Snapshot,
+        change: Commit,
+        added: Sequence[DataFile],
+        now_ms: int,
+        rival: _Rival,
+    ) -> bool:
+        """Commit a change as the version after another; false if a rival did so before."""
         version = snapshot.version + 1
         content = encoded(change.actions(added, snapshot.version, now_ms))
         base = self._base
         if base is None or base.snapshot is not snapshot:
             # Nobody knows since when.
             base = _Known(snapshot, None, 0.0, -math.inf)
-        rival = _Rival(self._files, self._uri, version)
         sent_at, sure = _CLOCK.monotonic(), _now()
 
         def send() -> str | None:
@@ -454,7 +490,7 @@ class StoreTable:
             if error.outcome is not Outcome.CONFLICT or rival.text is None:
                 self._stale()
                 raise
-            return self._lost_to(snapshot, rival)
+            return False
         self._require_in_time(base, change)
         after = Actions(list(added), [file.removed(now_ms)["remove"] for file in change.gone])
         after.transactions.update(change.transactions(now_ms))
@@ -464,7 +500,7 @@ class StoreTable:
         has_made(newest)
         if version % EVERY == 0:
             self._background.run(lambda: self._tidy(newest))
-        return None
+        return True
 
     def _stale(self) -> None:
         """Look again before the next commit."""
@@ -576,6 +612,25 @@ class _Rival:
         self.tag: str | None = None
         #: When it was asked for, by the clock of `_Known.at`, and by `_now`.
         self.asked = (0.0, 0.0)
+        self._ahead: Future[tuple[bytes, str | None]] | None = None
+
+    @property
+    def _path(self) -> str:
+        return f"{_LOG}/{versions.commit_name(self.version)}"
+
+    def ask_ahead(self) -> None:
+        """Ask for it while something else is sent. An answer that it is not there means nothing later."""
+        self.asked = (_CLOCK.monotonic(), _now())
+        self._ahead = self._files.bucket.beside(lambda: self._files.get_once(self._path))
+
+    def is_there(self, seconds: float = 0.0) -> bool:
+        """Whether it was there when it was asked for; an answer is waited for so long."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            # Whatever it is, it is asked for again where it matters.
+            with suppress(OSError, CancelledError, TimeoutError):
+                self.text, self.tag = ahead.result(seconds)
+        return self.text is not None
 
     def info(self) -> Mapping[str, Any] | None:
         """Its commit info; `None` if it does not exist.
@@ -583,14 +638,15 @@ class _Rival:
         Raises:
             ShortLogError: It may have existed.
         """
-        self.asked = (_CLOCK.monotonic(), _now())
+        if not self.is_there(_AHEAD_SECONDS):
+            self.asked = (_CLOCK.monotonic(), _now())
+            try:
+                self.text, self.tag = self._files.get(self._path)
+            except FileNotFoundError:
+                self._require_log()
+                return None
         try:
-            self.text, self.tag = self._files.get(f"{_LOG}/{versions.commit_name(self.version)}")
-        except FileNotFoundError:
-            self._require_log()
-            return None
-        try:
-            return versions.info_in(self.text)
+            return versions.info_in(self.text or b"")
         except ValueError:
             # Not ours, whatever it is.
             return {}

@@ -18,7 +18,7 @@ from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
-from tubeq_spark.storage.native.file_statistics import told_file
+from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.handles import read, schema_of
 from tubeq_spark.storage.native.open_location import create, schema_of_columns, schema_of_ddl
 from tubeq_spark.storage.native.store_client import patiently
@@ -33,11 +33,12 @@ from tubeq_spark.storage.outcome import (
     newest_write,
     read_commit,
 )
+from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from deltalake import CommitProperties, DeltaTable
 
@@ -346,6 +347,23 @@ class NativeTables:
         if seen is None or local is None or local.bad_files.of(seen):
             return None
         return [told_file(file, seen.shape.schema) for file in seen.files.values()]
+
+    def rivals(self, table: str) -> int:
+        """How many commits of others the last commits to a table had to give way to."""
+        local = self._handles.table(table).local
+        return 0 if local is None else local.rivals
+
+    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
+        """The data files of a tube in an order; `None`: the library reads its log."""
+        opened = self._handles.table(table)
+        with errors.reading():
+            seen = opened.seen()
+        if seen is None:
+            return None
+        schema, files = seen.shape.schema, seen.files.values()
+        bounds = {file.path: least(file, order) for file in files}
+        in_order = sorted(files, key=lambda file: bounds[file.path] or ())
+        return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """How many data files of at most so many rows and bytes, at one version in so many; else 0."""

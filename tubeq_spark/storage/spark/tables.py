@@ -27,14 +27,14 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.ended import EndedLog
-    from tubeq_spark.storage.rows import BadFile, ToldFile
+    from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 #: Seconds between the attempts to create a table that others may be creating.
@@ -276,6 +276,16 @@ class SparkTables:
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """None: Spark reads its statistics itself, by a query."""
         del table
+        return None
+
+    def rivals(self, table: str) -> int:
+        """None that it knows of."""
+        del table
+        return 0
+
+    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
+        """None: as of `told_files`."""
+        del table, order
         return None
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:

@@ -9,20 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.rivals import Head
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.storage.rows import Waiting
+from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from tubeq_spark.storage.rows import ToldFile
+    from tubeq_spark.storage.rows import FileInOrder, ToldFile
 
 #: States that wait for `next_event`, by their letters.
 _HOLDING = {state.value for state, timer in TIMERS.items() if timer.event is not None}
 _TAKEN, _READY = TaskState.TAKEN.value, TaskState.READY.value
+#: States that time does not make ready.
+_NOT_READY = {TaskState.BURIED.value, TaskState.DONE.value}
 
 
 class UntoldError(Exception):
@@ -106,6 +110,50 @@ def states(
     first = _first(tasks)
     moments += [] if first is None else [first]
     return found, min(created, default=None), frozenset(owners), min(moments, default=None)
+
+
+def heads(
+    files: Iterable[FileInOrder], tube: int, now_us: int
+) -> tuple[tuple[int, ...], list[Head]]:
+    """The segments of ready tasks that all have the priority of a tube's first task.
+
+    A file that may have others, too, is none of these, but its first task may be the tube's.
+
+    Args:
+        files: All files of the tube's table, in the tube's order.
+        tube: The tube's id.
+        now_us: The moment.
+
+    Returns:
+        The priority (what the order compares before the id), and the first segments.
+
+    Raises:
+        UntoldError: The rows must be read.
+    """
+    key: tuple[int, ...] | None = None
+    found: list[Head] = []
+    for each in files:
+        least, file = each.least, each.told
+        if _known(file.values.get("tube")) != tube or _is_held(file, now_us):
+            continue
+        if least is None:
+            raise UntoldError
+        key = least[:-1] if key is None else key
+        if least[:-1] != key or len(found) == HEAD_SEGMENTS:
+            break
+        is_ready = file.values.get("state") == _READY and file.rows is not None
+        if is_ready and (not key or (file.values.get("pri"),) == key):
+            found.append(Head(_known(file.values.get("segment")), file.rows or 0))
+    return key or (), found
+
+
+def _is_held(file: ToldFile, now_us: int) -> bool:
+    """Whether no task of a file is ready."""
+    state = file.values.get("state")
+    if state in _HOLDING:
+        until_us = file.least_us.get("next_event", now_us)
+        return until_us is None or until_us > now_us
+    return state in _NOT_READY
 
 
 def _tasks_of(files: Sequence[ToldFile], tube: int, now_us: int) -> Iterator[_Tasks]:

@@ -31,7 +31,7 @@ from tubeq_spark.storage.query import (
 )
 from tubeq_spark.storage.rows import DueGroup, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
-from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS, HeadHint, Lasting, SegmentHead
 from tubeq_spark.storage.tables.tube_table import (
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tubeq_spark.model.rivals import Head
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.engine import Engine
@@ -103,26 +104,42 @@ class TubeReader:
                 raise
             return found
 
-    def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
-        """The next tasks in order, ended leases included."""
+    def ready(
+        self, now_us: int, limit: int, max_attempts: int | None, among: Sequence[int] = ()
+    ) -> list[StoredTask]:
+        """The next tasks in order, ended leases included; of some segments, or of all."""
         ready = self._is_ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
             return self.read(where, self._table.order, limit, expected, skips=())
 
+        if among:
+            return read(_ROW.segment.is_in(among) & ready, limit)
         return self._at_head(ready, limit, read, len)
 
     def ready_segments(
-        self, now_us: int, limit: int, max_attempts: int | None
+        self, now_us: int, limit: int, max_attempts: int | None, among: Sequence[int] = ()
     ) -> list[SegmentSelection]:
-        """Where the next `limit` tasks are, without their rows."""
+        """Where the next `limit` tasks are, without their rows; of some segments, or of all."""
         ready = self._is_ready(now_us, max_attempts)
+        if among:
+            return self.segments(_ROW.segment.is_in(among) & ready, limit, limit)
         return self._at_head(
             ready,
             limit,
             lambda where, expected: self.segments(where, limit, expected),
             lambda selections: sum(selection.count for selection in selections),
         )
+
+    def heads(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
+        """The first segments, as of `told_files.heads`, without a read of rows; `None`: they are not known."""
+        files = self.engine.tables.files_in_order(self._table.name, self._table.order)
+        if files is None:
+            return None
+        try:
+            return told_files.heads(files, self._table.id, now_us)
+        except told_files.UntoldError:
+            return None
 
     def _is_ready(self, now_us: int, max_attempts: int | None) -> Expression:
         return predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)

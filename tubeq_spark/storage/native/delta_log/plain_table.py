@@ -99,6 +99,11 @@ class PlainTable(Protocol):
         """The version that was last read or written; `None` if there is none yet."""
         ...
 
+    @property
+    def rivals(self) -> int:
+        """How many commits of others the last commits had to give way to; 0 under a lock."""
+        ...
+
     def newest(self) -> Snapshot:
         """The newest version.
 

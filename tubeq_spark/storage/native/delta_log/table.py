@@ -62,6 +62,11 @@ class LocalTable:
         #: Those of its data files that cannot be read.
         self.bad_files = BadFiles(directory)
 
+    @property
+    def rivals(self) -> int:
+        """None: the table's lock keeps them apart."""
+        return 0
+
     def newest(self) -> Snapshot:
         """The newest version.
 

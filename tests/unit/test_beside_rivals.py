@@ -1,0 +1,101 @@
+"""Which segments a take reads where rivals take the first ones, and what the log must tell for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tubeq_spark.model.rivals import Head, beginning
+from tubeq_spark.storage.rows import FileInOrder, ToldFile
+from tubeq_spark.storage.tables.told_files import UntoldError, heads
+
+TUBE, NOW = 7, 1_000
+
+
+def of_rows(*rows: int) -> list[Head]:
+    """Segments 0, 1 and so on, with so many tasks."""
+    return [Head(segment, count) for segment, count in enumerate(rows)]
+
+
+def chosen(found: list[Head], wanted: int, rivals: int) -> set[tuple[int, ...]]:
+    """What many sessions read; () is the first tasks."""
+    return {tuple(beginning(found, wanted, rivals, f"session-{n}")) for n in range(200)}
+
+
+@pytest.mark.parametrize("rows", [(), (50,), (50, 3), (1, 1, 1)])
+def test_beginning_when_there_are_too_few_tasks_for_two_is_the_first_task(
+    rows: tuple[int, ...],
+) -> None:
+    assert chosen(of_rows(*rows), wanted=20, rivals=3) == {()}
+
+
+def test_beginning_when_there_is_one_rival_is_one_of_two_segments() -> None:
+    assert chosen(of_rows(50, 50, 50, 50), wanted=20, rivals=1) == {(), (1,)}
+
+
+def test_beginning_when_there_are_rivals_goes_no_further_than_a_segment_for_each() -> None:
+    assert chosen(of_rows(*[50] * 9), wanted=20, rivals=3) == {(), (1,), (2,), (3,)}
+
+
+def test_beginning_when_segments_are_small_takes_all_that_the_wanted_tasks_are_in() -> None:
+    assert chosen(of_rows(*[2] * 9), wanted=3, rivals=2) == {(), (2, 3), (4, 5)}
+
+
+def test_beginning_when_segments_before_are_emptied_stays_in_its_segment() -> None:
+    found = of_rows(50, 50, 50, 50, 50)
+    who = next(w for n in range(99) if list(beginning(found, 1, 3, w := f"s{n}")) == [2])
+    assert list(beginning(found[1:4], 1, 2, who)) == [2]
+
+
+def test_beginning_when_a_session_has_lost_is_another_one_at_some_time() -> None:
+    found = of_rows(50, 50, 50, 50)
+    assert len({tuple(beginning(found, 1, 3, f"session/{lost}")) for lost in range(50)}) == 4
+
+
+def file(segment: int, *least: int, rows: int = 5, **values: Any) -> FileInOrder:
+    """A file of ready tasks, whose least position is given: its priority and its id."""
+    moment = values.pop("next_event", None)
+    told = {"tube": TUBE, "segment": segment, "state": "r", "pri": least[0]} | values
+    return FileInOrder(least, ToldFile(rows, told, {"next_event": moment}))
+
+
+def segments(*files: FileInOrder) -> list[int]:
+    return [head.segment for head in heads(files, TUBE, NOW)[1]]
+
+
+def test_heads_when_all_are_ready_are_those_with_the_priority_of_the_first() -> None:
+    files = [file(3, 0, 1), file(4, 0, 9), file(5, 1, 2)]
+    assert heads(files, TUBE, NOW) == ((0,), [Head(3, 5), Head(4, 5)])
+
+
+@pytest.mark.parametrize("held", [{"state": "t", "next_event": NOW + 1}, {"state": "!"}])
+def test_heads_when_a_segment_before_has_no_ready_task_do_not_count_it(held: Any) -> None:
+    assert segments(file(2, -1, 1, **held), file(3, 0, 2), file(4, 0, 3)) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "may_be",
+    [{"state": "t", "next_event": NOW}, {"state": "~", "next_event": NOW}, {"state": None}],
+)
+def test_heads_when_a_higher_priority_may_wait_in_a_file_are_none_of_the_lower(may_be: Any) -> None:
+    assert segments(file(2, -1, 1, **may_be), file(3, 0, 2), file(4, 0, 3)) == []
+
+
+def test_heads_when_a_segment_has_lower_priorities_too_leave_it_out() -> None:
+    assert segments(file(3, 0, 1), file(4, 0, 2, pri=None), file(5, 0, 3)) == [3, 5]
+
+
+def test_heads_when_a_tube_had_this_name_before_do_not_have_its_rows() -> None:
+    assert segments(file(3, 0, 1, tube=TUBE - 1), file(4, 0, 2)) == [4]
+
+
+def test_heads_when_a_tube_has_no_priorities_compare_none() -> None:
+    told = ToldFile(5, {"tube": TUBE, "segment": 3, "state": "r"}, {})
+    assert heads([FileInOrder((1,), told)], TUBE, NOW) == ((), [Head(3, 5)])
+
+
+def test_heads_when_a_file_is_without_bounds_are_not_told() -> None:
+    told = ToldFile(5, {"tube": TUBE, "segment": 3, "state": "r"}, {})
+    with pytest.raises(UntoldError):
+        heads([FileInOrder(None, told)], TUBE, NOW)

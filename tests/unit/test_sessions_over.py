@@ -1,0 +1,97 @@
+"""How often a queue object looks at what sessions have written."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
+
+TUBE, SECOND = 1, 1_000_000
+
+
+class Table:
+    """What is written about sessions; counts who looks."""
+
+    def __init__(self) -> None:
+        self.version, self.looks, self.reads = 1, 0, 0
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+        self.fails = False
+        self.cache = ExpiredSessionCache(
+            self.read, self.look, lambda: "me", interval_us=60 * SECOND, skew_us=0
+        )
+        self.cache.are_new(TUBE, 0)
+        self.looks = self.reads = 0
+
+    def look(self) -> int:
+        self.looks += 1
+        self.entered.set()
+        self.go_on.wait()
+        if self.fails:
+            raise OSError
+        return self.version
+
+    def read(self) -> dict[str, object]:
+        self.reads += 1
+        return {}
+
+    def asked(self, at_us: int) -> None:
+        self.cache.are_new(TUBE, at_us)
+
+
+def test_look_when_nothing_was_written_is_as_good_as_a_reading_for_a_second() -> None:
+    table = Table()
+    for at_us in (2 * SECOND, 2 * SECOND + 1, 3 * SECOND - 1, 3 * SECOND):
+        table.asked(at_us)
+    assert (table.looks, table.reads) == (2, 0)
+
+
+def test_look_when_something_was_written_reads() -> None:
+    table = Table()
+    table.version = 2
+    table.asked(2 * SECOND)
+    assert table.reads == 1
+
+
+class CountedLock:
+    """A lock that counts who comes."""
+
+    def __init__(self) -> None:
+        self.came, self._lock = 0, threading.Lock()
+
+    def __enter__(self) -> None:
+        self.came += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize(("fails", "looks"), [(False, 2), (True, 4)])
+def test_threads_when_they_wait_for_one_that_looks_share_the_next_look(
+    fails: bool, looks: int
+) -> None:
+    """Not that one, which had begun before they asked; and none that has failed."""
+    table, lock = Table(), CountedLock()
+    table.cache._lock = lock  # type: ignore[assignment]
+    table.go_on.clear()
+    table.fails = fails
+
+    def ask(at_us: int) -> None:
+        with contextlib.suppress(OSError):
+            table.asked(at_us)
+
+    threads = [threading.Thread(target=ask, args=(2 * SECOND - n,)) for n in range(4)]
+    threads[0].start()
+    table.entered.wait()
+    for thread in threads[1:]:
+        thread.start()
+    while lock.came < len(threads):
+        threads[0].join(0.001)
+    table.go_on.set()
+    for thread in threads:
+        thread.join()
+    assert table.looks == looks
