@@ -100,6 +100,19 @@ def test_bury_when_it_has_an_error_keeps_it_whatever_the_state(
     assert error_of(tube, task) == "why"
 
 
+def test_bury_many_when_one_is_buried_already_returns_the_error_that_it_keeps(
+    new_tube: NewTube,
+) -> None:
+    tube = new_tube("fifo")
+    ids = ids_of(tube.put_many([*"ab"]))
+    tube.bury(ids[0], error="why")
+
+    buried = tube.bury_many(ids, error="another")
+
+    assert [task.error for task in buried] == ["why", "another"]
+    assert [tube.peek(i).error for i in ids] == ["why", "another"]
+
+
 def test_many_when_each_has_an_error_keeps_its_own(new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     tube.put_many([*"abcde"])

@@ -316,9 +316,10 @@ def _burial(
 
     def finish(settled: Settlement[GiveBack]) -> list[Task]:
         write_down(ctx, found.rows, now_us)
-        after = settled.after(seen)
-        ctx.record_event("bury", [row for row in after if row.task_id not in buried])
-        return [row.task() for row in after]
+        changing = [row for row in seen if row.task_id not in buried]
+        after = {row.task_id: row for row in settled.after(changing)}
+        ctx.record_event("bury", after.values())
+        return [after.get(row.task_id, row).task() for row in seen]
 
     event = Event("bury", now_us, ctx.max_attempts)
     found.by_task = isinstance(error, Mapping)
