@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import product
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -12,7 +13,7 @@ from tests.concurrency.lost_answers import CASES, Bench
 from tests.concurrency.s3_store import served
 from tests.concurrency.silent_verbs import SILENT, came_to, limit, timed_verbs, tried, wrong_of
 from tests.concurrency.support import FOR_EVER, end_heartbeat
-from tests.thorough import thorough
+from tests.thorough import one_in
 from tubeq_spark import CommitUnknownError
 from tubeq_spark.storage.native import handles
 from tubeq_spark.testing import ManualClock
@@ -50,8 +51,9 @@ def quiet(store: Store, place: str, options: dict[str, str]) -> Iterator[Queue]:
         yield queue
 
 
-@pytest.mark.parametrize("way", SILENT)
-@pytest.mark.parametrize("name", [*_QUICK, *thorough(*_OTHERS)])
+@pytest.mark.parametrize(
+    ("name", "way"), [*product(_QUICK, SILENT), *one_in(5, product(_OTHERS, SILENT))]
+)
 def test_verb_when_the_store_is_silent_or_busy_loses_and_doubles_nothing(
     bench: Bench, name: str, way: str
 ) -> None:
@@ -69,7 +71,8 @@ def test_verb_when_the_store_is_silent_or_busy_loses_and_doubles_nothing(
 
 #: Seconds of one request, and of all that failed and was repeated.
 REQUEST, LOST = 5, 30
-#: How many random choices of requests are tried.
+#: Which part of the requests hangs, and how many random choices of them are tried.
+SHARES = (1 / 3, 0.15, 0.6)
 CHOICES = 2
 
 
@@ -86,10 +89,9 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Hanging:
     return Hanging(monkeypatch, REQUEST)
 
 
-@pytest.mark.parametrize("share", [1 / 3, *thorough(0.15, 0.6)])
 @pytest.mark.parametrize(
-    "name",
-    [case.name for case in CASES if case.name in _QUICK] + thorough(*_OTHERS),
+    ("name", "share"),
+    [*product(_QUICK, [SHARES[0]]), *one_in(5, product(_OTHERS, SHARES))],
 )
 def test_verb_when_some_of_its_requests_hang_ends_within_its_limit(
     patient: Bench, hanging: Hanging, name: str, share: float
