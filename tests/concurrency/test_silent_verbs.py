@@ -71,7 +71,8 @@ def test_verb_when_the_store_is_silent_or_busy_loses_and_doubles_nothing(
 
 #: Seconds of one request, and of all that failed and was repeated.
 REQUEST, LOST = 5, 30
-#: How many random choices of requests are tried.
+#: Which part of the requests hangs, and how many random choices of them are tried.
+SHARES = (1 / 3, 0.15, 0.6)
 CHOICES = 2
 
 
@@ -90,7 +91,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Hanging:
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [*product(_QUICK, [1 / 3]), *one_in(5, product(_OTHERS, [1 / 3, 0.15, 0.6]))],
+    [*product(_QUICK, [SHARES[0]]), *one_in(5, product(_OTHERS, SHARES))],
 )
 def test_verb_when_some_of_its_requests_hang_ends_within_its_limit(
     patient: Bench, hanging: Hanging, name: str, share: float

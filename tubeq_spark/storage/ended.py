@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -215,7 +216,7 @@ def read_log(log: Path, tube: int) -> EndedLog:
 
 
 def _read(log: Path, tube: int) -> EndedLog:
-    names = [path.name for path in log.iterdir()]
+    names = os.listdir(log)  # noqa: PTH208  (names are enough)
     versions = versions_of(names)
     last = versions[-1] if versions else -1
     totals = _totals(log, names, versions)
@@ -242,13 +243,13 @@ def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[En
         # The table was created again.
         known = None
     since = -1 if known is None else known.version
-    versions = [v for v in versions_of(path.name for path in log.iterdir()) if since < v <= last]
+    versions = [v for v in _versions(log) if since < v <= last]
     return notes_of(tube, _commits(log, versions), known)
 
 
 def first_note(log: Path, before: int) -> int | None:
     """The first version with a note that no sweep has added up; `None` if none has."""
-    versions = versions_of(path.name for path in log.iterdir())
+    versions = _versions(log)
     tubes = {tube_of(commit) for commit in _commits(log, [v for v in versions if v < before])}
     first = [
         note.version
@@ -260,11 +261,16 @@ def first_note(log: Path, before: int) -> int | None:
     return min(first, default=None)
 
 
+def _versions(log: Path) -> list[int]:
+    return versions_of(os.listdir(log))  # noqa: PTH208  (names are enough)
+
+
 def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
     """The commits, the newest first; only the version of those without a note."""
     for version in reversed(versions):
         try:
-            text = Path(commit_file(log, version)).read_bytes()
+            with open(commit_file(log, version), "rb") as file:  # noqa: PTH123  (a sweep reads many)
+                text = file.read()
         except FileNotFoundError:
             # The log was shortened meanwhile: what lies before is added up.
             return

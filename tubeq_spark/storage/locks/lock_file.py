@@ -14,6 +14,7 @@ next program has its turn.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import threading
@@ -53,8 +54,6 @@ class LockFile:
     def __init__(self, path: Path, wall: Clock) -> None:
         """Use a lock file, which may not exist yet; `wall` is real time."""
         self.path = path
-        # thread_local=False: whoever uses it lets in one thread at a time.
-        self._file = FileLock(path, thread_local=False)
         self._turn = path.with_suffix(TURN_SUFFIX)
         self._process = os.getpid()
         self._wall = wall
@@ -68,6 +67,12 @@ class LockFile:
         #: Held to change that.
         self._keeping = threading.Lock()
         _lock_files.add(self)
+
+    @functools.cached_property
+    def _file(self) -> FileLock:
+        """The lock, made when it is used: who looks at many tables commits to few of them."""
+        # thread_local=False: whoever uses it lets in one thread at a time.
+        return FileLock(self.path, thread_local=False)
 
     def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
         """Wait until this process holds it.

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
 from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.native import store_client
 from tubeq_spark.storage.native.background import Background
@@ -258,13 +259,22 @@ class Table:
 
     def exists(self) -> bool:
         """Whether the table exists, by its log."""
-        there = self._answers() if self.is_far else DeltaTable.is_deltatable(self.path)
+        there = self._answers() if self.is_far else self._has_log()
         if not there:
             self._writing.forget()
             self._reading.forget()
             if self._local is not None:
                 self._local.forget()
         return there
+
+    def _has_log(self) -> bool:
+        """Whether a table on local files has a commit or a checkpoint."""
+        directory = local_directory(self.path)
+        # The library needs two milliseconds to find that out.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = os.listdir(f"{directory}/_delta_log")  # noqa: PTH208  (names are enough)
+            return bool(versions_of(names) or checkpoints_in(names))
+        return False
 
     def _answers(self) -> bool:
         """Whether a table on an object store exists; other threads run meanwhile."""

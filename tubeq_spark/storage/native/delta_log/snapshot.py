@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 #: What readers and writers have to know of a table that is plain.
 _READERS, _WRITERS = {1}, {1, 2}
+
+
+@functools.lru_cache(maxsize=64)
+def _columns(text: str) -> pa.Schema:
+    """The columns that a schema tells; most tubes have the same."""
+    return pa.schema(Schema.from_json(text).to_arrow())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Shape:
         if properties.get("delta.appendOnly") == "true" or "delta.invariants" in text:
             msg = "a table with rules for its rows"
             raise UnknownLogError(msg)
-        schema = pa.schema(Schema.from_json(text).to_arrow())
+        schema = _columns(text)
         by = tuple(metadata["partitionColumns"] or ())
         if not all(pa.types.is_integer(schema.field(name).type) for name in by):
             msg = "partitions that are no numbers"
