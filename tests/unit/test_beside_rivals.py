@@ -9,6 +9,7 @@ import pytest
 from tubeq_spark.model.rivals import Head, beginning
 from tubeq_spark.storage.rows import FileInOrder, ToldFile
 from tubeq_spark.storage.tables.told_files import UntoldError, heads
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
 TUBE, NOW = 7, 1_000
 
@@ -88,6 +89,11 @@ def test_heads_when_a_segment_has_lower_priorities_too_leave_it_out() -> None:
 
 def test_heads_when_a_tube_had_this_name_before_do_not_have_its_rows() -> None:
     assert segments(file(3, 0, 1, tube=TUBE - 1), file(4, 0, 2)) == [4]
+
+
+def test_heads_when_a_tube_has_rows_of_its_own_do_not_have_these() -> None:
+    own = FileInOrder(None, ToldFile(1, {"tube": TUBE, "segment": SEGMENT_0, "state": None}, {}))
+    assert segments(own, file(4, 0, 2)) == [4]
 
 
 def test_heads_when_a_tube_has_no_priorities_compare_none() -> None:

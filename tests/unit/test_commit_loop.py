@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,6 +104,10 @@ class FakeEngine:
     memory: int = 0
     jvm: Committer | StoreError | None = JVM
     looks: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def tables(self) -> SimpleNamespace:
+        return SimpleNamespace(rivals=lambda _: 0)
 
     def look_ahead(self, table: str) -> None:
         self.ahead.append(table)

@@ -390,7 +390,7 @@ class StoreTable:
             StoreError: It was not sent.
         """
         now_ms = to_us(_CLOCK.now()) // 1_000
-        rival = self._rival_of(snapshot)
+        rival = self._rival_of(snapshot) if change.rows is not None else None
         try:
             written = self._written(snapshot, change, now_ms)
         except (pa.ArrowException, ValueError) as error:
@@ -400,7 +400,7 @@ class StoreTable:
         try:
             for met in range(_RIVALS):
                 # One that came while data files were sent need not be met by a PUT.
-                if met or not (written and rival.is_there()):
+                if met or rival is None or not rival.is_there():
                     rival = self._rival_of(snapshot)
                     if self._committed(snapshot, change, [*added, *change.written], now_ms, rival):
                         return written

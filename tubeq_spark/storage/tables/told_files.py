@@ -136,6 +136,9 @@ def heads(
         least, file = each.least, each.told
         if _known(file.values.get("tube")) != tube or _is_held(file, now_us):
             continue
+        segment = _known(file.values.get("segment"))
+        if segment in OWN_SEGMENTS:
+            continue
         if least is None:
             raise UntoldError
         key = least[:-1] if key is None else key
@@ -143,7 +146,7 @@ def heads(
             break
         is_ready = file.values.get("state") == _READY and file.rows is not None
         if is_ready and (not key or (file.values.get("pri"),) == key):
-            found.append(Head(_known(file.values.get("segment")), file.rows or 0))
+            found.append(Head(segment, file.rows or 0))
     return key or (), found
 
 
