@@ -121,6 +121,12 @@ FAULTS = (
         "None,\n                with_created",
     ),
     Fault(
+        "one task more than `parallel` begins",
+        "verbs/subqueue_limits.py",
+        "return self._parallel - taken",
+        "return self._parallel - taken + 1",
+    ),
+    Fault(
         "tasks of dead sessions stay taken",
         "runtime/sessions_over.py",
         "return owner in self._dead",

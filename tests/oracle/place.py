@@ -33,6 +33,7 @@ class StoredTube:
         last_id: The id of the task that was put last.
         takes: How many takes there were: its number is the take id of what it took.
         begun: By sub-queue: the number of its last turn, and when its leases began.
+        kept: By key: the task that had it last, if the tube keeps keys; its `expires_at` frees the key.
         dropped: Whether it is gone; who still has it is refused.
     """
 
@@ -44,6 +45,7 @@ class StoredTube:
     last_id: int = -1
     takes: int = 0
     begun: dict[str | None, tuple[int, list[int]]] = field(default_factory=dict)
+    kept: dict[str, StoredTask] = field(default_factory=dict)
     dropped: bool = False
 
 

@@ -11,11 +11,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests.row_oracle import ended_at
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Share, Take, Touch, released
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.reports import TubeSweep
+from tubeq_spark.model.states import due
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import AGED, OrderPosition, rank_of
@@ -26,7 +28,7 @@ from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tests.oracle.place import StoredTube
     from tests.oracle.queue import OracleQueue
@@ -131,7 +133,7 @@ class Verbs:
 
     def put(self, request: PutRequest) -> list[Task]:
         """Add tasks, and find those that have the keys already; none where there is no room for all."""
-        holders = {row.unique: row for row in self.seen() if row.unique is not None}
+        holders = self._holders({new.unique for new in request.news} - {None})
         news = [self._new(new, data) for new, data in zip(request.news, request.data, strict=True)]
         firsts = {row.unique: row for row in reversed(news) if row.unique is not None}
         added = [
@@ -145,6 +147,16 @@ class Verbs:
         holders |= {row.unique: row for row in stored.values() if row.unique is not None}
         self.events.record_event("put", stored.values())
         return [(stored.get(id(row)) or holders[row.unique]).task() for row in news]
+
+    def _holders(self, keys: Collection[str | None]) -> dict[str | None, StoredTask]:
+        """The tasks that have some keys, or had them until a while ago; what has ended is written down."""
+        now_us = self.queue.now_us()
+        for row in [row for row in self.tube.rows.values() if row.unique in keys]:
+            if row.seen_at(now_us, self.max_attempts, self.backoff) is None:
+                self._write_down(row, now_us)
+        there = {row.unique: row for row in self.seen() if row.unique in keys}
+        kept = self.tube.kept.values()
+        return {row.unique: row for row in kept if not due(row.expires_at, now_us)} | there
 
     def _new(self, new: NewTask, data: str) -> StoredTask:
         aging_us = self.tube.options.aging_us
@@ -311,6 +323,7 @@ class Verbs:
         for row in list(self.tube.rows.values()):
             self._write_down(row, now_us)
         self._remove(list(self.tube.rows))
+        self.tube.kept.clear()
 
     def drop(self) -> None:
         """Remove the tube.
@@ -382,7 +395,8 @@ class Verbs:
         if events:
             after = row.seen_at(now_us, self.max_attempts, self.backoff)
             if after is None:
-                del self.tube.rows[row.task_id]
+                ended_us = ended_at(row, now_us, self.max_attempts, self.backoff)
+                self._remove([row.task_id], ended_us)
             else:
                 self.tube.rows[row.task_id] = after
         return events
@@ -402,9 +416,19 @@ class Verbs:
     def _store(self, rows: Iterable[StoredTask]) -> None:
         self.tube.rows.update((row.task_id, row) for row in rows)
 
-    def _remove(self, ids: Iterable[int]) -> None:
+    def _remove(self, ids: Iterable[int], ended_us: int | None = None) -> None:
+        """Remove tasks, which end now if no moment is given; keys stay in use from then on."""
+        ended_us = self.queue.now_us() if ended_us is None else ended_us
         for task_id in ids:
-            del self.tube.rows[task_id]
+            row = self.tube.rows.pop(task_id)
+            if row.unique is not None and self.tube.options.unique_for_us is not None:
+                self.tube.kept[row.unique] = replace(
+                    row.given_back(TaskState.DONE),
+                    data=None,
+                    error=None,
+                    next_event=None,
+                    expires_at=ended_us + self.tube.options.unique_for_us,
+                )
 
 
 def failed(rows: Iterable[StoredTask], error: ErrorTexts | None) -> list[StoredTask]:
