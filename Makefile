@@ -5,24 +5,26 @@ SHELL := /bin/sh
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Each has a Spark session of its own; one session alone leaves half of two cores idle.
+# One of them has the Spark session.
 WORKERS ?= 2
 STAMP := .venv/.installed
 # Less than all: what `make demo` needs, where there was no `make setup` yet.
 DEMO_STAMP := .venv/.demo-installed
 DOCS_STAMP := .venv/.docs-installed
-# By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
-# those are the short ones.
+# By file, as its tests share a queue, and all tests on Spark to one worker (tests/one_jvm.py); in the order
+# of testpaths, not the file of most tests first: those are the short ones.
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
-# Each test is in one of two halves: what proves the product, and what is left to test-rest.
-QUICK = not benchmark and not thorough
-REST = not benchmark and thorough
+# Each test is in one of three parts: what proves the product, what is left to test-rest, and what is left
+# of large grids.
+QUICK = not benchmark and not thorough and not nightly
+REST = not benchmark and thorough and not nightly
+NIGHTLY = not benchmark and nightly
 # Spark Connect is left to test-rest: what is about it alone, and of the cases one module for each kind of
 # tube, and for sessions; the verbs do not know which kind of session they run in.
 CASES = $(wildcard tests/acceptance/test_case_*.py)
 CASES_ON_CONNECT = $(patsubst %,tests/acceptance/test_case_%.py, \
 	010_fifo 020_fifottl 030_utube 100_limfifottl 220_concurrency x_g_sessions)
-ON_CONNECT = not benchmark and (connect or not thorough)
+ON_CONNECT = not benchmark and not nightly and (connect or not thorough)
 # Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
 PAIRS ?= 4.0.1-4.0.1 4.0.2-4.4.0 4.1.1-4.2.0 4.1.3-4.4.0
 # What the oldest has of the other packages: the oldest that pyproject.toml allows.
@@ -32,7 +34,7 @@ ON_OLD_SPARK = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExce
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit test-rest test-all test-connect test-model test-stores test-compat wheel bench docs clean java
+.PHONY: help setup demo check fmt test test-unit test-rest test-nightly test-all test-connect test-model test-stores test-compat wheel bench docs clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -68,7 +70,11 @@ test-all: ## Run all tests, on classic Spark and on Spark Connect
 	@status=0; \
 	$(MAKE) test || status=1; \
 	$(MAKE) test-rest || status=1; \
+	$(MAKE) test-nightly || status=1; \
 	exit $$status
+
+test-nightly: java setup ## Run the rest of the large grids of cases
+	$(PYTEST) -n $(WORKERS) -m "$(NIGHTLY)" $(ARGS)
 
 test-connect: java setup ## Run the tests of all cases on Spark Connect
 	$(PYTEST) --connect -n $(WORKERS) -m "not benchmark" $(or $(ARGS),tests/connect $(CASES))

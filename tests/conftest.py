@@ -14,6 +14,12 @@ from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
 from tests.jvm_options import WORKER
+from tests.one_jvm import (
+    needs_the_jvm,
+    pytest_collection_finish,
+    pytest_configure,
+    pytest_xdist_make_scheduler,
+)
 from tests.time_limit import ORDER, STOP_AT, is_over, ranks
 from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+__all__ = ["pytest_collection_finish", "pytest_configure", "pytest_xdist_make_scheduler"]
 
 #: What a queue can be kept in.
 ENGINES = ("spark", "native", "memory")
@@ -59,11 +66,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the files of a run that has to end in an order of its own, power cuts always first."""
+    """Begin with the tests on Spark, which last longest.
+
+    The files of a run that has to end have an order of their own, power cuts always first.
+    """
     order = os.environ.get(ORDER)
     if order:
         rank = ranks((item.location[0] for item in items), order, "tests/power/")
         items.sort(key=lambda item: rank[item.location[0]])
+    items.sort(key=lambda item: not needs_the_jvm(item))
 
 
 @pytest.hookimpl(tryfirst=True)

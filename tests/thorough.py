@@ -30,6 +30,19 @@ def thorough(*cases: object) -> list[ParameterSet]:
     return _marked(pytest.mark.thorough, cases)
 
 
+def nightly(*cases: object) -> list[ParameterSet]:
+    """Parameters that are left to `make test-nightly`: each of their values is in a test that runs before."""
+    return _marked(pytest.mark.nightly, cases)
+
+
+def one_in(every: int, cases: Iterable[object]) -> list[ParameterSet]:
+    """A grid of cases: one in so many is left to `make test-rest`, the others to `make test-nightly`.
+
+    Choose a number with no common divisor with the length of a row: all columns are then chosen.
+    """
+    return [(nightly if number % every else thorough)(case)[0] for number, case in enumerate(cases)]
+
+
 def without_spark(*cases: object) -> list[ParameterSet]:
     """Parameters of cases that go the way of those beside them on Spark: run on the other engines."""
     return _marked(pytest.mark.without_spark, cases)

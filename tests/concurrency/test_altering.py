@@ -50,7 +50,7 @@ def taken(world: World, letters: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "verb", ["put", "take", "ack", *thorough("ack of one", "release", "bury", "exchange")]
+    "verb", ["put", *thorough("take", "ack", "ack of one", "release", "bury", "exchange")]
 )
 def test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once(
     fresh: World, verb: str

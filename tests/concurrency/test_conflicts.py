@@ -272,6 +272,7 @@ def overlapped(
 
 #: In `make test` one stands for those that begin anew, and one for those that stand both.
 MORE = {
+    "take, put",
     "take, ack of another lease segment",
     "ack of a part, take of others",
     "sweep of what is due, take of some of it",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.concurrency.meetings import at_point
 from tests.concurrency.support import TTR, Hosts, ids_of, names, rows_of, two_hosts
-from tests.thorough import thorough
+from tests.thorough import nightly, thorough
 from tubeq_spark import Rate, TubeqError
 from tubeq_spark.model.times import to_us
 
@@ -65,22 +65,30 @@ VERBS: dict[str, Callable[[Any, list[int]], object]] = {
     "release": lambda tube, held: tube.release_many(held),
 }
 #: Which meet each other: all that begin tasks, and what makes room for them.
-MEETINGS = [
-    ("take", "take"),
+MEETINGS = (
     ("take_several", "take_several"),
     ("exchange", "take_several"),
+    ("take", "take"),
+    ("take", "ack"),
     ("take_several", "exchange"),
-    *thorough(
-        ("take", "ack"),
-        ("take_several", "release"),
-        ("take_arrow", "take_several"),
-        ("take_several", "take_arrow"),
-        ("exchange", "exchange"),
-        ("exchange", "release"),
-        ("ack", "take_several"),
-        ("release", "take_several"),
-    ),
-]
+    ("take_several", "release"),
+    ("take_arrow", "take_several"),
+    ("take_several", "take_arrow"),
+    ("exchange", "exchange"),
+    ("exchange", "release"),
+    ("ack", "take_several"),
+    ("release", "take_several"),
+)
+
+
+def meetings_at_limits() -> list[object]:
+    """The first two meetings at each limit, each of the others at one, and the rest of the grid."""
+    found, rest = list[object](), list[object]()
+    for number, limit in enumerate(LIMITS):
+        for place, meeting in enumerate(MEETINGS):
+            is_usual = place < 2 or place % len(LIMITS) == number
+            (found if is_usual else rest).append((limit, *meeting))
+    return found + nightly(*rest)
 
 
 @dataclass
@@ -124,9 +132,7 @@ class Limited(Hosts):
         return len(self.rival._ctx.utube_locks.all()) if has_subqueues else 0
 
 
-@pytest.fixture(
-    scope="module", params=[name for name in LIMITS if name != "fair"] + thorough("fair")
-)
+@pytest.fixture(scope="module", params=LIMITS)
 def limited(
     request: pytest.FixtureRequest, engine: OnSpark, open_queue: OpenQueue, clock: ManualClock
 ) -> Limited:
@@ -151,7 +157,7 @@ def outcome(verb: str, tube: Any, held: list[int]) -> object:
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize(("mine", "theirs"), MEETINGS)
+@pytest.mark.parametrize(("limited", "mine", "theirs"), meetings_at_limits(), indirect=["limited"])
 def test_verb_when_a_rival_commits_at_any_step_begins_no_more_than_may(
     limited: Limited, mine: str, theirs: str
 ) -> None:

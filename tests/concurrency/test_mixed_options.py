@@ -14,7 +14,7 @@ import pytest
 from tests.concurrency.both_at_once import ENGINES, native_side, new_tube
 from tests.concurrency.meetings import OF_KEYS, OF_SUBQUEUES, Kind, meet, seated
 from tests.concurrency.support import two_hosts
-from tests.thorough import thorough
+from tests.thorough import nightly, one_in
 from tubeq_spark import Backoff, Rate
 
 if TYPE_CHECKING:
@@ -88,14 +88,13 @@ MEETINGS = {
         of_subqueues(order="fair"), {"take": "take", "exchange": "take", "take_all": "ack"}
     ),
 }
-#: Those that run with all other tests of Spark.
-USUAL = [
-    ("keys", "put_keys"),
-    ("most_taken", "take_all"),
-    ("parallel", "take_all"),
-    ("rate", "take_all"),
-]
 CASES = [(name, verb) for name, meeting in MEETINGS.items() for verb in meeting.verbs]
+#: Those that run with all other tests of Spark, and all others.
+USUAL = [
+    ("keys", "put_keys", "spark"),
+    ("most_taken", "take_all", "native"),
+]
+OTHERS = [(*case, engine) for case in CASES for engine in ENGINES if (*case, engine) not in USUAL]
 
 
 def meet_everywhere(name: str, verb: str, probe: Probe, new_table: Callable[[Kind], Table]) -> None:
@@ -116,12 +115,9 @@ def meet_everywhere(name: str, verb: str, probe: Probe, new_table: Callable[[Kin
     assert point >= 2
 
 
-@pytest.mark.parametrize("engine_of_mine", ENGINES)
-@pytest.mark.parametrize(
-    ("name", "verb"), [*USUAL, *thorough(*(case for case in CASES if case not in USUAL))]
-)
+@pytest.mark.parametrize(("name", "verb", "engine_of_mine"), [*USUAL, *one_in(9, OTHERS)])
 def test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other(
-    both: Both, engine_of_mine: str, name: str, verb: str
+    both: Both, name: str, verb: str, engine_of_mine: str
 ) -> None:
     probe = both.probes[engine_of_mine]
     meet_everywhere(name, verb, probe, lambda kind: both.table(engine_of_mine, kind))
@@ -134,7 +130,7 @@ def two_sessions(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize(("name", "verb"), CASES)
+@pytest.mark.parametrize(("name", "verb"), [*CASES[::2], *nightly(*CASES[1::2])])
 def test_verb_when_a_rival_of_its_engine_commits_at_any_step_is_as_one_after_the_other(
     two_sessions: tuple[Probe, Queue, Queue], clock: ManualClock, name: str, verb: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ from tests.concurrency.meetings import (
     seated,
 )
 from tests.concurrency.support import Probe, names, on_another_host
+from tests.thorough import nightly
 from tubeq_spark import CommitUnknownError, StoreError
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ pytestmark = pytest.mark.parametrize("engine", ["native"], indirect=True, scope=
 #: As the library words what a storage fails with that many hosts share, and what this host's does.
 FAR = "Generic S3 error: error sending request for url (http://store/bucket/00000000000000000007.json)"
 NEAR = "Generic LocalFileSystem error: Unable to write to /queue/_delta_log: Input/output error"
+OF_ONE_COMMIT = [verb for verb in VERBS if verb not in ("release_all", "sweep")]
 _names = iter(f"met_{number}" for number in range(10_000))
 
 
@@ -48,7 +51,14 @@ def line(engine: object, monkeypatch: pytest.MonkeyPatch) -> Line:
     return Line(monkeypatch)
 
 
-@pytest.fixture(scope="module", params=["by the library", "by itself"])
+def written(verbs: Iterable[str]) -> list[object]:
+    """Verbs that commit by themselves, as in most tubes, and by the library, as in tables with features."""
+    by_itself, by_library = product(["by itself"], verbs), list(product(["by the library"], verbs))
+    few = by_library[::5]
+    return [*by_itself, *few, *nightly(*(case for case in by_library if case not in few))]
+
+
+@pytest.fixture(scope="module", params=["by itself"])
 def writer(request: pytest.FixtureRequest) -> str:
     """Who writes the log."""
     return request.param
@@ -103,7 +113,7 @@ def rivals_turn(results: list[object], verb: Callable[[Side], object], table: Ta
     results.append(outcome(verb, table.rival))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("writer", "verb"), written(VERBS), indirect=["writer"])
 def test_verb_when_a_rival_commits_between_its_decision_and_its_commit_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, line: Line, verb: str
 ) -> None:
@@ -118,7 +128,7 @@ def test_verb_when_a_rival_commits_between_its_decision_and_its_commit_is_as_one
         assert_serial(found, (verb, name), (VERBS[verb], VERBS[name]), lay)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("writer", "verb"), written(VERBS), indirect=["writer"])
 def test_verb_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, verb: str
 ) -> None:
@@ -129,7 +139,7 @@ def test_verb_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
             meet(table, pair[0], point, (verb, VERBS[verb]), (name, VERBS[name]))
 
 
-@pytest.mark.parametrize("verb", OF_SUBQUEUES)
+@pytest.mark.parametrize(("writer", "verb"), written(OF_SUBQUEUES), indirect=["writer"])
 def test_verb_of_subqueues_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, verb: str
 ) -> None:
@@ -143,7 +153,7 @@ def test_verb_of_subqueues_when_a_rival_commits_at_any_step_of_it_is_as_one_afte
         assert point >= 2
 
 
-@pytest.mark.parametrize("verb", DROP)
+@pytest.mark.parametrize(("writer", "verb"), written(DROP), indirect=["writer"])
 def test_drop_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, verb: str
 ) -> None:
@@ -164,7 +174,7 @@ def fails(message: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("message", [NEAR, FAR])
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("release_all", "sweep")])
+@pytest.mark.parametrize(("writer", "verb"), written(OF_ONE_COMMIT), indirect=["writer"])
 def test_verb_when_storage_fails_after_its_commit_is_there_returns_as_if_it_had_heard(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, line: Line, verb: str, message: str
 ) -> None:
@@ -179,7 +189,7 @@ def test_verb_when_storage_fails_after_its_commit_is_there_returns_as_if_it_had_
 
 
 @pytest.mark.parametrize("message", [NEAR, FAR])
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("release_all", "sweep")])
+@pytest.mark.parametrize(("writer", "verb"), written(OF_ONE_COMMIT), indirect=["writer"])
 def test_verb_when_storage_fails_before_its_commit_is_there_says_so_and_can_be_repeated(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, line: Line, verb: str, message: str
 ) -> None:

@@ -1,8 +1,10 @@
 """Tells whose sessions are over: dead owners by their dead marks, and leases that have ended.
 
 If a session is known to live until some time, its lease cannot end before that, so it is not read
-again until then. A session that has just begun is not known yet. So the sessions are read again
-when a known lease has ended, and otherwise once in `interval`, if anything was written meanwhile.
+again until then. A session that has just begun is not known yet, and one that is over may renew its
+lease while nobody has marked it as dead. So the sessions are read again when a known lease has ended,
+and otherwise if anything was written meanwhile: that is looked up at once while a session is over, and
+else once in `interval`.
 """
 
 from __future__ import annotations
@@ -113,6 +115,7 @@ class ExpiredSessionCache:
         self._seen: int | None = None
         #: The moment that the first of the known leases ends; `None`: never.
         self._next_us: int | None = None
+        self._is_any_over = False
         self._sessions: Mapping[str, SessionView] = {}
         #: By tube: what was over when somebody looked whether it holds any of its tasks.
         self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
@@ -148,7 +151,7 @@ class ExpiredSessionCache:
         if self._next_us is not None and now_us >= self._next_us:
             return True
         age_us = now_us - self._read_us
-        if age_us < min(_YOUNG_US, self._interval_us):
+        if age_us < min(_YOUNG_US, self._interval_us) and not self._is_any_over:
             return False
         version = self._version()
         return age_us >= self._interval_us if version is None else version != self._seen
@@ -165,3 +168,6 @@ class ExpiredSessionCache:
             if member.lease_until is not None and member.alive(now_us, self._skew_us)
         ]
         self._next_us = min(ends, default=None)
+        self._is_any_over = any(
+            view.over(now_us, self._skew_us) for view in self._sessions.values()
+        )

@@ -1,0 +1,70 @@
+"""Gives all tests on Spark to one worker of a run, so that one JVM starts and warms up; the others go by file.
+
+Each worker knows the tests with their fixtures, and the process that deals them out knows their ids
+alone. So the workers write down which ids need Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from xdist.scheduler import LoadFileScheduling
+
+from tests.both_engines import engine_of
+
+if TYPE_CHECKING:
+    import pytest
+    from xdist.remote import Producer
+
+__all__ = [
+    "needs_the_jvm",
+    "pytest_collection_finish",
+    "pytest_configure",
+    "pytest_xdist_make_scheduler",
+]
+
+_LIST = "TUBEQ_TESTS_ON_SPARK"
+
+
+class _OneJvm(LoadFileScheduling):
+    @cached_property
+    def _on_spark(self) -> frozenset[str]:
+        return frozenset(json.loads(Path(os.environ[_LIST]).read_text(encoding="utf-8")))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid in self._on_spark else super()._split_scope(nodeid)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make a place for the ids before the workers start, which inherit its name."""
+    if config.getoption("dist", "no") == "loadfile" and not config.getoption("--connect"):
+        os.environ[_LIST] = str(Path(mkdtemp(prefix="tubeq-tests-")) / "on-spark.json")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Deal out by file and Spark, where `--dist loadfile` asks for files."""
+    return _OneJvm(config, log) if _LIST in os.environ else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write the ids of all tests on Spark for the process that deals out the tests."""
+    if _LIST in os.environ and "PYTEST_XDIST_WORKER" in os.environ:
+        ids = [item.nodeid for item in session.items if needs_the_jvm(item)]
+        own = Path(os.environ[_LIST]).with_suffix("." + os.environ["PYTEST_XDIST_WORKER"])
+        own.write_text(json.dumps(ids), encoding="utf-8")
+        own.replace(os.environ[_LIST])
+
+
+def needs_the_jvm(item: pytest.Item) -> bool:
+    """Whether a test uses the session of the run; queues are on Spark where neither test nor module says."""
+    fixtures = getattr(item, "fixturenames", ())
+    is_engine_chosen = "engine" not in fixtures or hasattr(getattr(item, "module", None), "engine")
+    return (
+        "spark" in fixtures
+        or (engine_of(item) or (None if is_engine_chosen else "spark")) == "spark"
+    )
