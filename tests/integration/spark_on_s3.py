@@ -1,5 +1,7 @@
 """Programs of Spark at a location on the S3 of the tests: `python -m tests.integration.spark_on_s3 PROGRAM URL LOCATION`.
 
+`python -m tests.integration.spark_on_s3 rounds` starts an S3 of its own and counts the requests of verbs.
+
 The session reaches it by Hadoop's client, which is downloaded when it is first needed (700 MB).
 """
 
@@ -10,13 +12,14 @@ import itertools
 import json
 import re
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 
-from tests.concurrency.s3_store import Store
+from tests.concurrency.s3_store import Store, served
 from tests.jvm_options import SHORT_LIVED
 from tubeq_spark import NotTakenError, Queue, StoreError, local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
@@ -26,12 +29,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tubeq_spark import Tube
+    from tubeq_spark import Batch, Tube
 
 #: How a program ends that has no session.
 NO_SESSION = 77
 #: Tasks of a put, and of a take.
 ROWS, BATCH = 50, 30
+#: How often each verb is measured.
+TIMES = 3
 _EXCLUDED = "spark.jars.excludes"
 
 
@@ -110,6 +115,36 @@ def moves(spark: SparkSession, location: str) -> None:
                 tell(acked=data)
 
 
+def rounds(spark: SparkSession, location: str) -> None:
+    """Tell of each verb how many requests it needs, and how many of them in sequence, with 50 ms for each answer."""
+    store = Store(sys.argv[2])
+    store.delay(0.05)
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("work", "fifottl", ttr=3600)
+        for _ in range(TIMES):
+            frame = spark.range(0, 1_000, 1, 2).selectExpr("CAST(id AS STRING) AS data")
+            tell(verb="put_df of 1000", **cost_of(store, lambda frame=frame: tube.put_df(frame)))
+            for _ in range(2):
+                batches: list[Batch] = []
+                tell(
+                    verb="take_df of 500",
+                    **cost_of(store, lambda batches=batches: batches.append(tube.take_df(500))),
+                )
+                (batch,) = batches
+                tell(verb="its rows", **cost_of(store, batch.df.collect))
+                tell(verb="its ack", **cost_of(store, batch.ack))
+
+
+def cost_of(store: Store, act: Callable[[], object]) -> dict[str, float]:
+    """The requests of a verb, those in sequence, and its seconds."""
+    store.requests()
+    began = time.perf_counter()
+    act()
+    seconds = time.perf_counter() - began
+    found, in_sequence = store.rounds()
+    return {"requests": found, "in_sequence": in_sequence, "seconds": round(seconds, 3)}
+
+
 def works(url: str, location: str) -> None:
     """Take and ack for ever without Spark; what is done is told after it, what is tried before it."""
     with Store(url).open(location) as queue:
@@ -127,11 +162,20 @@ def _life() -> int:
     return int(sys.argv[4])
 
 
-PROGRAMS: dict[str, Callable[[SparkSession, str], None]] = {"verbs": verbs, "moves": moves}
+PROGRAMS: dict[str, Callable[[SparkSession, str], None]] = {
+    "verbs": verbs,
+    "moves": moves,
+    "rounds": rounds,
+}
 
 
 def main() -> None:
     """Run a program."""
+    if sys.argv[1:] == [rounds.__name__]:
+        with served() as store:
+            sys.argv += [store.url, "s3a://bucket/queue"]
+            main()
+        return
     program, url, location = sys.argv[1:4]
     if program == works.__name__:
         works(url, location)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import convert_to_deltalake
+from deltalake import convert_to_deltalake, write_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
@@ -304,3 +304,20 @@ def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Pa
     found = NativeEngine().arrow(Select(path_table(str(place)), columns), MANY)
 
     assert found.to_pylist() == [{"at": to_us(at), "inner": to_us(at)} for at in far]
+
+
+def test_moments_as_spark_writes_them_are_read_without_the_library(tmp_path: Path) -> None:
+    far = [
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+        None,
+        dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    ]
+    rows = pa.table({"at": pa.array(far, pa.timestamp("us", "UTC")), "n": [1, 2, 3]})
+    write_deltalake(tmp_path, rows)
+    (file,) = tmp_path.glob("*.parquet")
+    pq.write_table(rows, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    engine = NativeEngine()
+
+    query = Select(path_table(str(tmp_path)), {"at": Column("at"), "n": Column("n")})
+    assert engine.arrow(query).to_pylist() == rows.to_pylist()
+    assert engine._datafusion is None

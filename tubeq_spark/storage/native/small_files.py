@@ -300,13 +300,16 @@ def _read(
 
     names = [name for name in schema.names if name not in file.partition]
     try:
-        with table.opened(file) as source, ParquetFile(source) as opened:
+        with (
+            table.opened(file) as source,
+            ParquetFile(source, coerce_int96_timestamp_unit="us") as opened,
+        ):
             if at_most is not None and _most_bytes(opened.metadata, names) > at_most:
                 raise _LargeError
             stored = opened.schema_arrow
             for field in map(schema.field, names):
                 place = stored.get_field_index(field.name)
-                if place >= 0 and stored.field(place).type != field.type:
+                if place >= 0 and not _fits(opened, stored.field(place), field.type):
                     msg = f"another column {field.name}"
                     raise NotByArrowError(msg)
             # A column that was added later is NULL. Without any there would be no number of rows.
@@ -315,7 +318,7 @@ def _read(
                 columns = [
                     repeated(file.partition[field.name], field.type, rows.num_rows)
                     if field.name in file.partition
-                    else rows.column(field.name)
+                    else _as(field.type, rows.column(field.name))
                     if field.name in there
                     else pa.nulls(rows.num_rows, field.type)
                     for field in schema
@@ -325,6 +328,20 @@ def _read(
         raise
     except (OSError, pa.ArrowException) as error:
         raise NotByArrowError(str(error)) from error
+
+
+def _fits(file: ParquetFile, stored: pa.Field, kind: pa.DataType) -> bool:
+    """Whether a column of a file has a type, or the moments of it as Spark writes them (INT96)."""
+    if stored.type == kind:
+        return True
+    if (stored.type, kind) != (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        return False
+    columns = map(file.schema.column, range(len(file.schema)))
+    return {c.physical_type for c in columns if c.path == stored.name} == {"INT96"}
+
+
+def _as(kind: pa.DataType, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)
 
 
 def _decoded(file: ParquetFile, columns: Sequence[str]) -> Iterator[pa.Table]:
