@@ -10,7 +10,6 @@ import pytest
 
 from tests.concurrency.imagined_time import Hanging
 from tests.concurrency.lost_answers import CASES, Bench
-from tests.concurrency.s3_store import served
 from tests.concurrency.silent_verbs import SILENT, came_to, limit, timed_verbs, tried, wrong_of
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import one_in
@@ -36,9 +35,9 @@ _OTHERS = tuple(case.name for case in CASES if case.name not in _QUICK)
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def bench(store: Store) -> Iterator[Bench]:
     """A queue on a store whose client waits for moments only, and whose heart does not beat."""
-    with served() as store, quiet(store, "queue", SHORT) as queue:
+    with quiet(store, "queue", SHORT) as queue:
         yield Bench(store, queue)
 
 
@@ -77,10 +76,10 @@ CHOICES = 2
 
 
 @pytest.fixture(scope="module")
-def patient(bench: Bench) -> Iterator[Bench]:
+def patient(store: Store) -> Iterator[Bench]:
     """A queue on the same store with the limits by default, whose real requests are answered at once."""
-    with quiet(bench.store, "patient", {"timeout": "60s"}) as queue:
-        yield Bench(bench.store, queue)
+    with quiet(store, "patient", {"timeout": "60s"}) as queue:
+        yield Bench(store, queue)
 
 
 @pytest.fixture
