@@ -66,6 +66,7 @@ def test_take_when_it_names_a_subqueue_takes_its_tasks_one_after_the_other(tube:
     assert (first.data, second.data) == ("a", "f")
 
 
+@pytest.mark.thorough
 def test_take_when_it_names_a_subqueue_leaves_the_others_free(tube: Tube, other: Queue) -> None:
     mine = tube.take_many(2, per_utube=2, utube=["two", 7])
 

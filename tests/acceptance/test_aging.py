@@ -311,6 +311,7 @@ def test_put_arrow_when_a_tube_has_aging_gives_the_ranks_of_put_many(
     assert ranks[:2] == [rows[0].created + 2_100_000, rows[0].created]
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_put_df_when_a_tube_has_aging_gives_the_ranks_of_put_many(
     spark: SparkSession, new_tube: NewTube, clock: ManualClock

@@ -290,6 +290,7 @@ def test_per_utube_takes_the_next_tasks_of_a_subqueue_in_order(
     assert take(rival).data == "d"
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_take_df_holds_its_subqueues_until_the_last_task_is_done(
     shared_tube: SharedTube, other: Queue

@@ -134,6 +134,7 @@ def swept(queue: Queue, clock: ManualClock) -> Swept:
     )
 
 
+@pytest.mark.thorough
 def test_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
     """Cases X-C4 and U1."""
     assert [change for change in swept.changes if change[1] == "expired"] == [

@@ -89,6 +89,7 @@ def test_kick_where_a_condition_holds_kicks_these(mixed: Tube, where: str) -> No
     assert ready(mixed) == [*expected, "never buried"]
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_kick_where_a_condition_holds_kicks_what_spark_finds_by_it(mixed: Tube) -> None:
     ctx, found = mixed._ctx, mixed.df().where("state = '!'")

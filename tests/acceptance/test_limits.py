@@ -836,6 +836,7 @@ def test_exchange_in_a_fair_tube_leaves_its_subqueue_to_the_next_turn(
     assert moved(before, versions()) == {tube.name: 5, LOCKS: 10}
 
 
+@pytest.mark.thorough
 def test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

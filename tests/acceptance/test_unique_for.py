@@ -182,6 +182,7 @@ def test_put_when_the_task_has_ended_returns_it_as_done_without_its_data(
     assert data_of(tube.tasks_by_state("r")) == ["b"]
 
 
+@pytest.mark.thorough
 def test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_none(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:

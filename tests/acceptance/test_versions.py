@@ -141,6 +141,7 @@ def test_tube_when_a_newer_version_changes_an_open_one_is_refused_within_five_se
     assert versions() == before
 
 
+@pytest.mark.thorough
 def test_queue_when_a_newer_version_has_a_tube_leaves_it_out_and_serves_the_others(
     engine: Engine,
     session: Session,

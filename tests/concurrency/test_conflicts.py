@@ -401,6 +401,7 @@ def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_nu
         end_heartbeat(queue)
 
 
+@pytest.mark.thorough
 def test_puts_and_takes_when_many_run_at_once_never_conflict(
     overlap: World, open_queue: OpenQueue
 ) -> None:

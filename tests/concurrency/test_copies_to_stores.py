@@ -57,6 +57,7 @@ def test_copy_when_it_goes_to_a_store_and_back_has_all_that_the_queue_had(tmp_pa
             assert back["fifo"].peek(task.task_id).data == "there"
 
 
+@pytest.mark.thorough
 def test_copy_when_it_is_in_a_store_is_swept_and_used_as_any_queue(tmp_path: Path) -> None:
     with served() as store, Queue(None, tmp_path / "q", engine="native") as queue:
         fill(queue)

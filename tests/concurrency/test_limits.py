@@ -82,7 +82,7 @@ MEETINGS = (
 
 
 def meetings_at_limits() -> list[object]:
-    """The first two meetings at each limit, each of the others at one, and the rest of the grid."""
+    """The first meeting at each limit, each of the others at one, and the rest of the grid."""
     found, rest = list[object](), list[object]()
     for number, limit in enumerate(LIMITS):
         for place, meeting in enumerate(MEETINGS):

@@ -180,6 +180,7 @@ def worked(tube: Tube) -> None:
     tube.truncate()
 
 
+@pytest.mark.thorough
 def test_tables_when_either_engine_makes_and_writes_them_are_the_same(both: Both) -> None:
     name = {engine: next(NAMES) for engine in ENGINES}
     for engine, queue in both.queues.items():

@@ -65,6 +65,7 @@ def taken(world: World, letters: str) -> list[int]:
 # -- takes ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_take_when_a_rival_takes_all_candidates_looks_at_the_next(world: World) -> None:
     put(world, "abc")
     before = world.conflicts()

@@ -87,6 +87,7 @@ def test_lease_segments_of_small_takes_are_that_of_the_first_and_of_larger_ones_
     assert _lease_segments([-1], [1, 1]) == [-1]
 
 
+@pytest.mark.thorough
 def test_takes_of_one_commit_share_a_lease_segment_and_keep_their_take_ids(world: World) -> None:
     calls = together(world)
 

@@ -77,6 +77,7 @@ def hosts(engine: OnSpark, pair_of_hosts: Subqueues) -> Subqueues:
     return pair_of_hosts
 
 
+@pytest.mark.thorough
 def test_take_when_its_lock_was_taken_over_while_it_paused_takes_nothing(hosts: Subqueues) -> None:
     hosts.put("ab")
     taken: list[str] = []

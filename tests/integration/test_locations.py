@@ -25,6 +25,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
     spark.sql(f"DROP SCHEMA {name} CASCADE")
 
 
+@pytest.mark.thorough
 def test_queue_in_a_catalog_schema_works_and_leaves_dropped_tables_empty(
     spark: SparkSession, schema: str
 ) -> None:

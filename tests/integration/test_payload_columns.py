@@ -22,6 +22,7 @@ DDLS = (
 )
 
 
+@pytest.mark.thorough
 def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location: str) -> None:
     for ddl in DDLS:
         kinds = T.StructType.fromDDL(ddl)
