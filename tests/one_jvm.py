@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 from xdist.scheduler import LoadFileScheduling
 
-from tests.both_engines import engine_of
-
 if TYPE_CHECKING:
     import pytest
     from xdist.remote import Producer
@@ -61,10 +59,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def needs_the_jvm(item: pytest.Item) -> bool:
-    """Whether a test uses the session of the run; queues are on Spark where neither test nor module says."""
-    fixtures = getattr(item, "fixturenames", ())
-    is_engine_chosen = "engine" not in fixtures or hasattr(getattr(item, "module", None), "engine")
-    return (
-        "spark" in fixtures
-        or (engine_of(item) or (None if is_engine_chosen else "spark")) == "spark"
-    )
+    """Whether a test uses the session of the run.
+
+    It does if it or one of its parameters names Spark, if its module says so of its parameters by
+    `asks_for_spark`, and if neither it nor its module says what its queues are on.
+    """
+    module, fixtures = getattr(item, "module", None), getattr(item, "fixturenames", ())
+    callspec = getattr(item, "callspec", None)
+    params = {} if callspec is None else callspec.params
+    if "spark" in fixtures or any(
+        value in ("spark", "Spark") for value in params.values() if isinstance(value, str)
+    ):
+        return True
+    if hasattr(module, "asks_for_spark"):
+        return bool(module.asks_for_spark(**params))
+    return "engine" in fixtures and "engine" not in params and not hasattr(module, "engine")

@@ -129,6 +129,13 @@ def require(where: str, told: str, printed: str) -> None:
         pytest.fail(f"{where}\n{checker.output_difference(example, printed, doctest.ELLIPSIS)}")
 
 
+def asks_for_spark(name: str = "", **_: object) -> bool:
+    """Whether a page has an example that needs Spark."""
+    return bool(name) and any(
+        _OF_SPARK.search(each.text) for each in examples(name) if not each.reason
+    )
+
+
 @pytest.fixture
 def reader(
     request: pytest.FixtureRequest,
@@ -141,8 +148,7 @@ def reader(
 
     There is a Spark session for pages that need one; the others are for those who have none.
     """
-    needs_spark = any(_OF_SPARK.search(each.text) for each in examples(name) if not each.reason)
-    spark = request.getfixturevalue("spark") if needs_spark else None
+    spark = request.getfixturevalue("spark") if asks_for_spark(name) else None
     names = ("TUBEQ_CONFIG", "TUBEQ_ENGINE", "TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_SESSION")
     for variable in names:
         monkeypatch.delenv(variable, raising=False)
