@@ -68,6 +68,7 @@ def test_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
         fifottl.peek(put.task_id)
 
 
+@pytest.mark.thorough
 def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualClock) -> None:
     """Case 020-4."""
     put = fifottl.put("cde", delay=0.1, ttl=0.1, ttr=0.01)

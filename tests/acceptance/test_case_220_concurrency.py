@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.acceptance.support import WAIT, ids_of
 
 if TYPE_CHECKING:
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
+@pytest.mark.thorough
 def test_put_and_take_by_two_sessions_at_once_all_succeed(
     queue: Queue, other: Queue, new_tube: NewTube, in_background: InBackground
 ) -> None:

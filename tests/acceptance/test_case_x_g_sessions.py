@@ -109,6 +109,7 @@ def test_identify_with_another_uuid_leaves_the_old_session(fifo: Tube, session: 
     assert joined[fifo.name].ack(again.task_id).task_id == task.task_id
 
 
+@pytest.mark.thorough
 def test_tasks_of_a_dead_session_are_ready_at_once_in_their_place_in_the_order(
     queue: Queue, clock: ManualClock, new_tube: NewTube, session: Session
 ) -> None:

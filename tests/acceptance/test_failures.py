@@ -360,6 +360,7 @@ def test_batch_when_its_block_is_interrupted_keeps_no_error(new_tube: NewTube) -
     assert [task.error for task in tube.tasks_by_state("r")] == [None]
 
 
+@pytest.mark.thorough
 @pytest.mark.frames
 def test_batch_when_a_frame_has_errors_keeps_them(new_tube: NewTube) -> None:
     from pyspark.sql import functions as F  # noqa: PLC0415

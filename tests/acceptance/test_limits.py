@@ -614,6 +614,7 @@ def test_exchange_in_a_tube_with_most_taken_counts_what_it_acks_as_free(
     assert taken_in_turn(tube, 2) == "h."
 
 
+@pytest.mark.thorough
 def test_take_when_a_lease_of_most_taken_ends_takes_again(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

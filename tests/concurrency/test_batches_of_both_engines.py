@@ -157,7 +157,7 @@ def test_df_when_the_session_may_read_old_snapshots_has_the_tasks_of_the_take(
     assert found == 2
 
 
-@pytest.mark.parametrize("verb", ["take", *thorough("release_some")])
+@pytest.mark.parametrize("verb", thorough("take", "release_some"))
 def test_large_verb_when_a_native_rival_commits_at_any_step_is_as_one_after_the_other(
     spark: SparkSession, opens: Opens, clock: ManualClock, verb: str
 ) -> None:

@@ -77,9 +77,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "case", [CASES[1], *thorough(CASES[0], *CASES[2:])], ids=lambda case: case.name
-)
+@pytest.mark.parametrize("case", thorough(*CASES), ids=lambda case: case.name)
 def test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended(
     world: World, case: Case
 ) -> None:

@@ -280,6 +280,7 @@ def test_create_and_drop_make_the_commits_to_the_registry_that_their_docstrings_
     assert registry.spent == {"create": 1, "create if not exists": 0, "open": 0, "drop": 2}
 
 
+@pytest.mark.thorough
 def test_ack_of_a_whole_lease_segment_only_removes_files(world: World) -> None:
     world.tube.put_many(list("abc"))
     tasks = world.tube.take_many(2)

@@ -531,7 +531,7 @@ def failing(losing: LosesRequests, failure: str) -> Iterator[None]:
         assert is_an_id(caught.value.operation_id)
 
 
-@pytest.mark.parametrize("failure", ["connection", *thorough("engine")])
+@pytest.mark.parametrize("failure", thorough("connection", "engine"))
 def test_put_when_its_statement_is_never_run_says_so_and_puts_nothing(
     world: World, unheard: Tube, losing: LosesRequests, failure: str
 ) -> None:

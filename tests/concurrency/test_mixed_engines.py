@@ -61,7 +61,7 @@ MEETINGS = {
     ("engine_of_mine", "verb"),
     [
         ("spark", "take"),
-        ("native", "put"),
+        *thorough(("native", "put")),
         *one_in(3, product(ENGINES, [verb for verb in MEETINGS if verb not in ("put", "take")])),
     ],
 )
@@ -285,7 +285,9 @@ def test_row_verbs_of_a_tube_with_a_change_feed_when_there_is_no_session_are_ref
 # -- nothing keeps them apart but Delta -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(("winner", "expected", "conflicts"), [("put", "a", 0), ("take", "b", 1)])
+@pytest.mark.parametrize(
+    ("winner", "expected", "conflicts"), [*thorough(("put", "a", 0)), ("take", "b", 1)]
+)
 def test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge(
     both: Both,
     spark: SparkSession,

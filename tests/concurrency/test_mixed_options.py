@@ -90,10 +90,7 @@ MEETINGS = {
 }
 CASES = [(name, verb) for name, meeting in MEETINGS.items() for verb in meeting.verbs]
 #: Those that run with all other tests of Spark, and all others.
-USUAL = [
-    ("keys", "put_keys", "spark"),
-    ("most_taken", "take_all", "native"),
-]
+USUAL = [("most_taken", "take_all", "native")]
 OTHERS = [(*case, engine) for case in CASES for engine in ENGINES if (*case, engine) not in USUAL]
 
 

@@ -142,6 +142,7 @@ def test_acks_of_shared_takes_one_by_one_leave_the_others_held(world: World) -> 
     ack_the_others(world, [c, d, a], "")
 
 
+@pytest.mark.thorough
 def test_undo_of_one_call_when_others_share_its_segment_leaves_theirs(world: World) -> None:
     one, two, three = together(world)
 

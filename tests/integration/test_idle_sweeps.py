@@ -60,6 +60,7 @@ def test_sweep_and_take_when_there_is_nothing_to_do_commit_nothing_to_a_tube(
         assert [commits(spark, tube) for tube in tubes] == [before[0], before[1] + 1]
 
 
+@pytest.mark.thorough
 def test_sweep_when_it_judges_by_a_moment_ahead_reads_registry_and_sessions_once(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_queue_in_a_catalog_schema_works_and_leaves_dropped_tables_empty(
         assert spark.table(f"{schema}.crawl").where("segment <> 0").count() == 0
 
 
+@pytest.mark.thorough
 def test_queue_in_a_catalog_schema_when_it_has_a_storage_is_shared_with_workers_without_spark(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:

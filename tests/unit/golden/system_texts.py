@@ -243,6 +243,7 @@ def maintenance_of_sessions() -> Iterator[Case]:
     yield removal("VacuumNotes.forget_asks", "none", lambda t, loop: t.forget_asks(NOW, loop), [])
     for said, before in {"first": no_total, "later": total}.items():
         yield removal("Sessions.compact", said, lambda t, loop: t.compact(5, loop), members, before)
+    yield removal("Sessions.merge_files", "all", lambda t, loop: t.merge_files(loop))
     yield removal("Sessions.compact", "few", lambda t, loop: t.compact(99, loop), members)
     for said, least in {"enough": 5, "few": 99}.items():
         yield removal(
