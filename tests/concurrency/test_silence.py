@@ -22,7 +22,7 @@ from tubeq_spark.storage.native.object_store import Bucket
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tubeq_spark import Queue, Tube
@@ -116,10 +116,10 @@ def test_put_arrow_when_it_is_large_is_sent_by_a_client_that_has_time_for_it(
     used: list[float] = []
     client = Bucket._client
 
-    def told(bucket: Bucket, size: int | None = None) -> Any:
-        large = store_client.to_write("s3://bucket", {}, size or 0)
+    def told(bucket: Bucket, given: Mapping[str, str], size: int) -> Any:
+        large = store_client.to_write("s3://bucket", {}, size)
         used.append(float((large or {"timeout": "5s"})["timeout"].removesuffix("s")))
-        return client(bucket, size)
+        return client(bucket, given, size)
 
     with store.open(f"s3://bucket/{tmp_path.name}") as opened:
         tube = opened.create_tube("large")
