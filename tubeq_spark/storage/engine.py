@@ -289,3 +289,26 @@ class Engine(Protocol):
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit that holds an operation id."""
         ...
+
+
+class TablesWithoutOwnLog:
+    """The answers of engines that do not read the logs of tables themselves: what only a log tells is not known."""
+
+    def stored_tables(self, location: str) -> None:
+        """None are checked."""
+        del location
+
+    def told_files(self, table: str) -> Sequence[ToldFile] | None:
+        """None: the rows are read."""
+        del table
+        return None
+
+    def rivals(self, table: str) -> int:
+        """None that it knows of."""
+        del table
+        return 0
+
+    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
+        """None: as of `told_files`."""
+        del table, order
+        return None

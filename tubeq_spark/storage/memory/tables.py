@@ -11,21 +11,21 @@ from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import arrow_struct
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.ended import EndedLog
-from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.engine import Extent, TablesWithoutOwnLog
 from tubeq_spark.storage.memory.store import StoredTable
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tubeq_spark.storage.memory.store import MemoryStore
     from tubeq_spark.storage.outcome import Commit
-    from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
+    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 
-class MemoryTables:
+class MemoryTables(TablesWithoutOwnLog):
     """The tables of a `MemoryEngine`; they have no files and no log."""
 
     def __init__(self, store: MemoryStore, now_us: Callable[[], int]) -> None:
@@ -128,25 +128,6 @@ class MemoryTables:
         """What is known of tasks of a tube that have come to their end."""
         found = self._store.table(table)
         return EndedLog(found.ended(tube), 0, None, (), found.version)
-
-    def stored_tables(self, location: str) -> None:
-        """None are checked."""
-        del location
-
-    def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """None: the rows are at hand."""
-        del table
-        return None
-
-    def rivals(self, table: str) -> int:
-        """None that it knows of."""
-        del table
-        return 0
-
-    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """None: as of `told_files`."""
-        del table, order
-        return None
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
         """The data files that cannot be read: there are no files."""

@@ -14,7 +14,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import ended
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.engine import Extent, TablesWithoutOwnLog
 from tubeq_spark.storage.location import identifier, local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.native.commit_notes import told_by
 from tubeq_spark.storage.native.delta_log.actions import hours_of
@@ -27,14 +27,14 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.ended import EndedLog
-    from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
+    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 #: Seconds between the attempts to create a table that others may be creating.
@@ -74,7 +74,7 @@ class _Engine(Protocol):
     def run(self, sql: str) -> None: ...
 
 
-class SparkTables:
+class SparkTables(TablesWithoutOwnLog):
     """The tables of a `SparkEngine`."""
 
     def __init__(self, engine: _Engine) -> None:
@@ -268,25 +268,6 @@ class SparkTables:
             f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"
         )
         return {row["segment"]: row["size"] for row in found}
-
-    def stored_tables(self, location: str) -> None:
-        """None are checked."""
-        del location
-
-    def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """None: Spark reads its statistics itself, by a query."""
-        del table
-        return None
-
-    def rivals(self, table: str) -> int:
-        """None that it knows of."""
-        del table
-        return 0
-
-    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """None: as of `told_files`."""
-        del table, order
-        return None
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
         """None: a read by Spark fails for each."""
