@@ -10,6 +10,7 @@ import json
 import os
 from functools import cached_property
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,9 @@ class _OneJvm(LoadFileScheduling):
 def pytest_configure(config: pytest.Config) -> None:
     """Make a place for the ids before the workers start, which inherit its name."""
     if config.getoption("dist", "no") == "loadfile" and not config.getoption("--connect"):
-        os.environ[_LIST] = str(Path(mkdtemp(prefix="tubeq-tests-")) / "on-spark.json")
+        place = mkdtemp(prefix="tubeq-tests-")
+        config.add_cleanup(lambda: rmtree(place))
+        os.environ[_LIST] = str(Path(place) / "on-spark.json")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
@@ -61,8 +64,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def needs_the_jvm(item: pytest.Item) -> bool:
     """Whether a test uses the session of the run.
 
-    It does if it or one of its parameters names Spark, if its module says so of its parameters by
-    `asks_for_spark`, and if neither it nor its module says what its queues are on.
+    It does if it or one of its parameters names Spark, if `asks_for_spark` of its module says so, or if
+    neither the test nor its module chooses an engine.
     """
     module, fixtures = getattr(item, "module", None), getattr(item, "fixturenames", ())
     callspec = getattr(item, "callspec", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +14,11 @@ from tubeq_spark.storage.native.object_store import Bucket, NoClientError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.concurrency.s3_store import Store
+    from tubeq_spark import Tube
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
@@ -65,16 +67,21 @@ def opened(location: str, given: Callable[[], dict[str, str]], **settings: Any) 
     return queue
 
 
+@contextmanager
+def working(
+    store: Store, name: str
+) -> Iterator[tuple[Program, Callable[[str], None], Queue, Tube]]:
+    """A program that gives credentials, a function that tells the store which it accepts, and a tube."""
+    program = Program(store)
+    with store.accepting() as accept, opened(f"s3://bucket/{name}", program) as queue:
+        yield program, accept, queue, queue.create_tube("work", "fifo")
+
+
 @pytest.mark.usefixtures("reads_logs")
 def test_verbs_when_credentials_expire_go_on_with_new_ones(
     store: Store, clock: ManualClock, tmp_path: Path
 ) -> None:
-    program = Program(store)
-    with (
-        store.accepting() as accept,
-        opened(f"s3://bucket/{tmp_path.name}", program) as queue,
-    ):
-        tube = queue.create_tube("work", "fifo")
+    with working(store, tmp_path.name) as (program, accept, queue, tube):
         tube.put("a")
         for verb, key in enumerate(("second", "third", "fourth")):
             clock.advance(60)
@@ -97,12 +104,8 @@ def test_commit_when_its_credentials_are_refused_is_made_once(
     store: Store, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They expire between the data file and the commit."""
-    program, put = Program(store), Bucket.put_if_absent
-    with (
-        store.accepting() as accept,
-        opened(f"s3://bucket/{tmp_path.name}", program) as queue,
-    ):
-        tube = queue.create_tube("work", "fifo")
+    put = Bucket.put_if_absent
+    with working(store, tmp_path.name) as (program, accept, _, tube):
         tube.put("a")
 
         def late(bucket: Bucket, key: str, content: bytes) -> str | None:
@@ -121,12 +124,7 @@ def test_commit_when_its_credentials_are_refused_is_made_once(
 def test_queue_when_its_credentials_are_ten_minutes_old_gets_others_before_they_expire(
     store: Store, clock: ManualClock, tmp_path: Path
 ) -> None:
-    program = Program(store)
-    with (
-        store.accepting() as accept,
-        opened(f"s3://bucket/{tmp_path.name}", program) as queue,
-    ):
-        tube = queue.create_tube("work", "fifo")
+    with working(store, tmp_path.name) as (program, accept, _, tube):
         program.key = "second"
         clock.advance(600)
         tube.put("a")

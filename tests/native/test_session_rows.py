@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ from tubeq_spark.storage.tables.sessions import bucket_of
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tubeq_spark.storage.query import Select
@@ -140,12 +142,19 @@ def died(queue: Queue, count: int) -> None:
             assert sessions.mark_dead(session, 1, 10**9, 0)
 
 
-def test_sessions_when_they_end_without_a_close_leave_few_files_and_all_rows(
-    location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def after_deaths(location: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    """A queue with the files of many dead sessions, more than it keeps."""
     monkeypatch.setattr(sweeper, "_FILES", FEW)
     with Queue(None, location, engine="native") as queue:
         died(queue, DEAD)
+        yield queue
+
+
+def test_sessions_when_they_end_without_a_close_leave_few_files_and_all_rows(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with after_deaths(location, monkeypatch) as queue:
         before, calls = queue._context.sessions.views(), queue._context.sessions.calls("nobody")
         assert files(location) > DEAD
 
@@ -164,10 +173,8 @@ def test_sessions_when_they_end_without_a_close_leave_few_files_and_all_rows(
 def test_take_when_earlier_sessions_ended_without_a_close_has_their_files_merged(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeper, "_FILES", FEW)
     monkeypatch.setattr(sweeper, "_SELDOM", 1)
-    with Queue(None, location, engine="native") as queue:
-        died(queue, DEAD)
+    with after_deaths(location, monkeypatch) as queue:
         queue["work"].put("a")
         queue["work"].take(0)
         # The heart does it when it starts, and is waited for.
@@ -178,9 +185,7 @@ def test_take_when_earlier_sessions_ended_without_a_close_has_their_files_merged
 def test_sweep_when_sessions_ended_without_a_close_merges_their_files(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeper, "_FILES", FEW)
-    with Queue(None, location, engine="native") as queue:
-        died(queue, DEAD)
+    with after_deaths(location, monkeypatch) as queue:
         queue.sweep()
         assert files(location) <= BUCKETS_OF_DEAD + 1
         assert len(queue._context.sessions.views()) == DEAD
