@@ -49,7 +49,8 @@ def put_batch(
     batch: int,
     name: str | None,
     timeout: float | None,
-    upgrade: Callable[[], TubeContext],
+    trace: str | None,
+    fit: Callable[[CountedFrame], TubeContext],
 ) -> None:
     """Put a micro-batch, unless it was put before.
 
@@ -59,7 +60,8 @@ def put_batch(
         batch: Its number.
         name: Of the stream; the id of the query that runs by default.
         timeout: Seconds to wait for room; `None` is for ever.
-        upgrade: Makes the tube one for tasks with keys.
+        trace: The span that each task keeps.
+        fit: Gives the tube the columns that the rows need.
 
     Raises:
         InvalidOptionError: The stream has no name, a row is bad, or the batch can never fit.
@@ -67,11 +69,11 @@ def put_batch(
     """
     identity = _identity(df, batch, name)
     ctx = context()
-    frame = count_frame(ctx, df)
-    if frame.has_keys:
-        upgrade()
-        _put(context, frame, identity, timeout)
-    elif _put(context, frame, identity, timeout).count < frame.total:
+    frame = count_frame(ctx, df, trace)
+    fit(frame)
+    count = _put(context, frame, identity, timeout).count
+    # Of rows with keys some may be there.
+    if not frame.has_keys and count < frame.total:
         log.warning(
             "tube %s: batch %d of the %s was put before; nothing is added",
             ctx.record.name,
