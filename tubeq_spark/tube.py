@@ -752,8 +752,10 @@ class Tube:
             halves: Whether a batch that fails is halved to find the bad tasks.
 
         Returns:
-            The query. Its `stop()` waits for the current call, and gives back what it has not tried. It ends with an error when the
-            queue is closed or the tube is dropped.
+            The query. Its `stop()` waits for the current call, and gives back what it has not tried. Ctrl-C, the stop
+            button of a notebook and SIGTERM do the same to a program that waits in `awaitTermination()`, which then
+            returns; a second signal raises `KeyboardInterrupt` there. The query ends with an error when the queue is
+            closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -767,6 +769,7 @@ class Tube:
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
+        from tubeq_spark.streams.query import until_signal  # noqa: PLC0415
 
         unsettled: list[Batch] = []
 
@@ -777,7 +780,8 @@ class Tube:
             take = lambda: self.take_df(size, per_utube=per_utube, utube=utube)  # noqa: E731
             process.work_off(self.name, take, handle, goes_on, unsettled)
 
-        return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
+        query = process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
+        return until_signal(query, self.name)
 
     def work(  # noqa: PLR0913  (the contract)
         self,

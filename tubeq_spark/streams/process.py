@@ -7,8 +7,9 @@ released. A restarted query, with or without its checkpoint, goes on from there.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 from tubeq_spark.model import validation
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.batch import Batch
     from tubeq_spark.model.reports import BatchReport
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -119,12 +121,12 @@ def start_ticking(
     """Start a query that calls `tick`.
 
     Each tick runs in a separate thread, because stopping a query interrupts the query's thread and
-    cancels its Spark jobs. `stop()` waits for the running tick.
+    cancels its Spark jobs. `stop()` waits for the running tick, and so does the end of the program.
 
     Args:
         spark: The session that runs the query.
-        tick: Called with a function that returns whether the query is still active. An error in
-            `tick` ends the query.
+        tick: Called with a function that returns whether to go on: whether the query is still active, and the
+            program has not ended. An error in `tick` ends the query.
         trigger: Time from one tick to the next, such as "10 seconds"; with `None` the query runs
             one tick and ends, by `availableNow`, the only trigger on some platforms.
         name: Name of the query.
@@ -152,12 +154,35 @@ def start_ticking(
     started: list[StreamingQuery] = []
 
     def goes_on() -> bool:
-        # The first tick may come before `started` has the query.
-        return all(query.isActive for query in started)
+        # The first tick may come before `started` has the query. A program that has ended waits for its threads.
+        return threading.main_thread().is_alive() and all(query.isActive for query in started)
 
     def run(_rows: DataFrame, _number: int) -> None:
-        with ThreadPoolExecutor(1, thread_name_prefix="tubeq-tick") as worker:
-            worker.submit(tick, goes_on).result()
+        if threading.main_thread().is_alive():
+            in_thread(lambda: tick(goes_on), daemon=False).result()
 
     started.append(writer.foreachBatch(run).start())
     return started[0]
+
+
+def in_thread(
+    call: Callable[[], T], then: Callable[[], object] = lambda: None, *, daemon: bool = True
+) -> Future[T]:
+    """Run a call in a thread of its own.
+
+    Args:
+        call: What to run.
+        then: Called when it has ended.
+        daemon: Whether the process may end before it; else it waits for the call.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001  (it is raised where the result is asked for)
+            future.set_exception(error)
+        then()
+
+    threading.Thread(target=run, name="tubeq-stream", daemon=daemon).start()
+    return future
