@@ -769,7 +769,6 @@ class Tube:
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
         from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
-        from tubeq_spark.streams.query import until_signal  # noqa: PLC0415
 
         unsettled: list[Batch] = []
 
@@ -781,7 +780,8 @@ class Tube:
             process.work_off(self.name, take, handle, goes_on, unsettled)
 
         query = process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
-        return until_signal(query, self.name)
+        told = f"tube {self.name}: the stream ends after the call in hand"
+        return process.until_signal(query, told)
 
     def work(  # noqa: PLR0913  (the contract)
         self,

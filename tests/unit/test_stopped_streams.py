@@ -17,7 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tubeq_spark import StoreError
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.streams import process, sink
-from tubeq_spark.streams.query import TubeQuery, until_signal
+from tubeq_spark.streams.process import until_signal
+from tubeq_spark.streams.query import EndedBySignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class Java:
 
 
 def query(java: Java) -> StreamingQuery:
-    return until_signal(StreamingQuery(cast("Any", java)), "mail")
+    return until_signal(StreamingQuery(cast("Any", java)))
 
 
 def test_wait_for_a_stream_when_a_signal_comes_stops_it_and_returns(
@@ -69,7 +70,7 @@ def test_wait_for_a_stream_when_a_signal_comes_stops_it_and_returns(
     query(java).awaitTermination()
 
     assert java.call.is_set()
-    assert caplog.messages == ["tube mail: the stream ends after the call in hand"]
+    assert caplog.messages == ["the stream ends"]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -86,7 +87,7 @@ def test_wait_for_a_stream_when_no_signal_comes_is_that_of_spark() -> None:
     assert query(Java()).awaitTermination(0.01) is False  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the query has failed"):
         query(Java(fails=True)).awaitTermination()
-    assert isinstance(until_signal(query(Java()), "mail"), TubeQuery)
+    assert isinstance(query(Java()), EndedBySignal)
 
 
 class Stream:

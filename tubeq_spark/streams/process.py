@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 from tubeq_spark.model import validation
+from tubeq_spark.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tubeq_spark.batch import Batch
     from tubeq_spark.model.reports import BatchReport
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -165,24 +164,18 @@ def start_ticking(
     return started[0]
 
 
-def in_thread(
-    call: Callable[[], T], then: Callable[[], object] = lambda: None, *, daemon: bool = True
-) -> Future[T]:
-    """Run a call in a thread of its own.
+def until_signal(query: StreamingQuery, told: str = "the stream ends") -> StreamingQuery:
+    """Return a query whose `awaitTermination()` ends at Ctrl-C and SIGTERM, in the main thread.
+
+    The first signal stops the query, and the call returns; a second one raises `KeyboardInterrupt`. Spark's own wait
+    does not stop the query, and PySpark logs stack traces.
 
     Args:
-        call: What to run.
-        then: Called when it has ended.
-        daemon: Whether the process may end before it; else it waits for the call.
+        query: A query that runs. One of Spark Connect is returned as it is.
+        told: What the log says at the first signal.
     """
-    future: Future[T] = Future()
+    from pyspark.sql.streaming.query import StreamingQuery  # noqa: PLC0415  pyspark is optional
 
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  (it is raised where the result is asked for)
-            future.set_exception(error)
-        then()
+    from tubeq_spark.streams.query import EndedBySignal  # noqa: PLC0415
 
-    threading.Thread(target=run, name="tubeq-stream", daemon=daemon).start()
-    return future
+    return EndedBySignal(query, told) if type(query) is StreamingQuery else query

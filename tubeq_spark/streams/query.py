@@ -1,4 +1,4 @@
-"""The query of `Tube.process`: a wait for it ends at Ctrl-C and SIGTERM, after the call in hand.
+"""A query, such as that of `Tube.process`, for which a wait ends at Ctrl-C and SIGTERM.
 
 Spark's own wait is a call of the JVM in the main thread. Where a signal strikes there, PySpark and py4j log
 the stack traces of what they were about, and the query goes on.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tubeq_spark.runtime.stopping import Stop
-from tubeq_spark.streams.process import in_thread
+from tubeq_spark.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -25,18 +25,13 @@ log = logging.getLogger(__name__)
 _LOOK = 0.2
 
 
-def until_signal(query: StreamingQuery, tube: str) -> StreamingQuery:
-    """A query whose wait ends at a signal; that of Spark Connect as it is, which waits in no JVM of this process."""
-    return TubeQuery(query, tube) if type(query) is StreamingQuery else query
+class EndedBySignal(StreamingQuery):
+    """A classic query, which a signal stops while the main thread waits for it."""
 
-
-class TubeQuery(StreamingQuery):
-    """A classic query that works a tube off."""
-
-    def __init__(self, query: StreamingQuery, tube: str) -> None:
-        """Stand for a query that works off the tube of this name."""
+    def __init__(self, query: StreamingQuery, told: str) -> None:
+        """Stand for a query, and log this when a signal comes."""
         super().__init__(query._jsq)  # noqa: SLF001  as PySpark makes its own from each other
-        self._tube = tube
+        self._told = told
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802  Spark's name
         """Wait as Spark does; in the main thread Ctrl-C or SIGTERM stops the query, and this returns.
@@ -53,7 +48,7 @@ class TubeQuery(StreamingQuery):
             waiting = in_thread(wait, woken.set)
             _sleep(woken)
             if stop.is_asked and not waiting.done():
-                log.warning("tube %s: the stream ends after the call in hand", self._tube)
+                log.warning("%s", self._told)
                 self._end(stop, woken)
         return waiting.result()
 
