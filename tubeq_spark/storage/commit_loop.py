@@ -316,7 +316,8 @@ class CommitLoop:
             outcome = outcome_of(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
                 raise Stale from error
-            log.warning("%s: no plain answer, asking the history", operation, exc_info=error)
+            # If it stays unknown, the error that is raised has this one as its cause.
+            log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
             found = self._landed(engine, statement, error)
             if found is not None:
                 return found

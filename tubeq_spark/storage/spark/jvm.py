@@ -79,6 +79,15 @@ def streaming_query_id(spark: SparkSession) -> str | None:
     return found
 
 
+def is_stopped(spark: SparkSession, query_id: str) -> bool:
+    """Whether somebody has stopped a streaming query of a classic session, whose thread still runs."""
+    # It may be another session's, or the JVM may be gone.
+    with contextlib.suppress(Exception):
+        query = spark.streams.get(query_id)
+        return query is not None and not query.isActive
+    return False
+
+
 def plan_text(df: DataFrame) -> str | None:
     """The physical plan of a DataFrame, as `explain` prints it; nothing is run.
 
