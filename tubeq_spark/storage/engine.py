@@ -133,6 +133,10 @@ class Tables(Protocol):
         """The data files of a tube in an order of whole numbers, by what the log tells; `None` as of `told_files`."""
         ...
 
+    def reads_in_order(self, table: str) -> bool:
+        """Whether a query for the first rows in an order reads the files that have them and no others."""
+        ...
+
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of known small data files, if it is cheap to get; else 0.
 
@@ -312,3 +316,8 @@ class TablesWithoutOwnLog:
         """None: as of `told_files`."""
         del table, order
         return None
+
+    def reads_in_order(self, table: str) -> bool:
+        """No."""
+        del table
+        return False

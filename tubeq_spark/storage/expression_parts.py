@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.expression import Column, Expression
+from tubeq_spark.storage.expression import And, Column, Expression, Or, all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +59,19 @@ def columns_of(expression: Expression) -> set[str]:
 def aliases_of(expression: Expression) -> set[str]:
     """The aliases of all columns in an expression."""
     return {column.of for column in _columns(expression)}
+
+
+def implied(condition: Expression, *aliases: str) -> Expression | None:
+    """What a condition says of the columns of some aliases alone, wherever it holds; `None`: nothing."""
+    match condition:
+        case And(parts):
+            found = [said for part in parts if (said := implied(part, *aliases)) is not None]
+            return all_of(*found) if found else None
+        case Or(parts):
+            found = [said for part in parts if (said := implied(part, *aliases)) is not None]
+            return any_of(*found) if len(found) == len(parts) else None
+        case _:
+            return condition if aliases_of(condition).issubset(aliases) else None
 
 
 def _columns(expression: Expression) -> Iterator[Column]:

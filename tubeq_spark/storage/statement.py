@@ -133,6 +133,7 @@ class Statement:
         tasks: How many tasks it is about, where that is not the rows that it changes.
         ended: How many of them come to their end; `None`: none, or they do not count.
         written: Rows that its commit adds besides, whatever it finds.
+        order: The columns in whose order the next statements take what this one leaves; none: in no order.
     """
 
     table: str
@@ -146,6 +147,7 @@ class Statement:
     tasks: int | None = None
     ended: Ended | None = None
     written: WrittenRows | None = None
+    order: Sequence[str] = ()
 
     @property
     def inserts(self) -> bool:
@@ -228,6 +230,14 @@ class SettleTable:
     rows: pa.Table
     segments: Sequence[int]
     chosen: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsUpTo:
+    """The rows of some segments up to a position in the tube's order."""
+
+    segments: Sequence[int]
+    last: OrderPosition
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
 from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.statement import SettleRow
+from tubeq_spark.storage.statement import SegmentsUpTo, SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import end_due, write_down
@@ -189,7 +189,12 @@ class OrderChoice(Generic[H]):
             (Takeable(self.shares[-1].last, self.now_us), Take(self.shares, lease)),
         ]
         taken = (SettleRow(segment, None, chosen=not moves) for segment in self.tasks.segments)
-        statement = self.ctx.writer.settle([*found.source(), *taken], changes, moves)
+        statement = self.ctx.writer.settle(
+            [*found.source(), *taken],
+            changes,
+            moves,
+            SegmentsUpTo(self.tasks.segments, self.shares[-1].last),
+        )
         # What moves along is no task that is taken; without it the statement knows their number itself.
         return replace(statement, tasks=found.count + self.tasks.count) if moves else statement
 

@@ -60,7 +60,13 @@ from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.rows import CapacityState, KeyState, insert_schema
-from tubeq_spark.storage.statement import ExchangedRow, PutIdentity, SettleRow, SubqueueShare
+from tubeq_spark.storage.statement import (
+    ExchangedRow,
+    PutIdentity,
+    SegmentsUpTo,
+    SettleRow,
+    SubqueueShare,
+)
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
@@ -897,7 +903,9 @@ def taken_gate(table: TubeTable) -> Iterator[Case]:
         rows = [*ROWS[said][0], SettleRow(10, None)]
         yield passing(
             f"an exchange: {said}",
-            lambda made, rows=rows: TubeWriter(table, made.fresh).settle(rows, changes, {}),
+            lambda made, rows=rows: TubeWriter(table, made.fresh).settle(
+                rows, changes, {}, SegmentsUpTo([10], POSITION)
+            ),
         )
     for said, some in shares().items():
         yield passing(

@@ -12,6 +12,7 @@ from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, holds, of_table
 from tubeq_spark.storage.arrow.sources import held
+from tubeq_spark.storage.expression_parts import implied
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.plain_table import Commit
 from tubeq_spark.storage.native.errors import is_from_library
@@ -21,7 +22,7 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.native.datafusion import DataFusion
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
-    from tubeq_spark.storage.native.small_files import Listed, SmallFiles
+    from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.native.writer import Writer
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
@@ -65,8 +66,7 @@ class LocalWriter:
                 raise bad.refusal(file)
             if is_of_whole_partitions(statement, snapshot.shape.by):
                 return self._remove(table, local, snapshot, statement, note)
-            listed = self._files.listed(local, snapshot, statement.partitions)
-            target = _Target(table, snapshot, statement, listed, self._files, self._datafusion)
+            target = _Target(table, local, snapshot, statement, self._files, self._datafusion)
             try:
                 decision = plan_rewrite(statement, target)
             except Exception as error:
@@ -78,7 +78,7 @@ class LocalWriter:
                 raise
             if decision.rows is not None:
                 affected, written = _with_written(statement, decision.affected, snapshot)
-                gone = _files_in(snapshot, statement.partitions, decision.changed or ())
+                gone = target.files_in(decision.changed or ())
                 change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
                 self.commit(local, snapshot, change)
                 return affected
@@ -146,16 +146,21 @@ class _Target:
     def __init__(
         self,
         table: Table,
+        local: PlainTable,
         snapshot: Snapshot,
         statement: Statement,
-        listed: Listed,
         files: SmallFiles,
         datafusion: Callable[[], DataFusion],
     ) -> None:
         self._table = table
         self._version = snapshot.version
         self._statement = statement
-        self._listed = listed
+        self._all = files.listed(local, snapshot, statement.partitions)
+        #: Those that are read. In the others no row changes, and they stay.
+        self._listed = self._all
+        if len(self._all.files) > 1:
+            where = implied(statement.where, "t", "")
+            self._listed = files.listed(local, snapshot, statement.partitions, where)
         self._files = files
         self._datafusion = datafusion
         self.schema = snapshot.shape.schema
@@ -163,15 +168,17 @@ class _Target:
         self.properties = snapshot.shape.properties
 
     def rows(self) -> pa.Table:
-        """The rows in the partitions that the statement names."""
+        """The rows in the partitions that the statement names, without files that have none for its condition."""
         rows = self._files.rows(self._listed)
         if rows is not None:
             return rows
+        self._listed = self._all
         with self._table.at(self._version) as newest:
             return self._datafusion().rows(self._statement, self.schema, newest)
 
     def changed(self, *, is_new: bool) -> pa.Table:
         """The rows after the statement."""
+        self._listed = self._all
         with self._table.at(self._version) as newest:
             return self._datafusion().changed(
                 self._statement, self.schema, self.by, newest, is_new=is_new
@@ -179,19 +186,15 @@ class _Target:
 
     def is_empty(self) -> bool:
         """Whether there are no files in these partitions."""
-        return not self._listed.files
+        return not self._all.files
 
-
-def _files_in(
-    snapshot: Snapshot, near: Mapping[str, Sequence[int]], changed: Collection[Partition]
-) -> list[DataFile]:
-    """The files in some of the partitions that a statement names."""
-    by = snapshot.shape.by
-    return [
-        file
-        for file in snapshot.within(near)
-        if tuple(file.partition[name] for name in by) in changed
-    ]
+    def files_in(self, partitions: Collection[Partition]) -> list[DataFile]:
+        """The files in some partitions whose rows were read."""
+        return [
+            file
+            for file in self._listed.files
+            if tuple(file.partition[name] for name in self.by) in partitions
+        ]
 
 
 def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
@@ -252,7 +255,7 @@ def _change(
     total = _total(snapshot, statement, affected)
     read = _paths(snapshot, statement)
     operation_id = statement.operation_id
-    change = Commit(said, rows, gone, None, total, operation_id, on, written)
+    change = Commit(said, rows, gone, None, total, operation_id, on, written, statement.order)
     return change
 
 

@@ -365,6 +365,11 @@ class NativeTables:
         in_order = sorted(files, key=lambda file: bounds[file.path] or ())
         return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
+    def reads_in_order(self, table: str) -> bool:
+        """Whether a query for the first rows in an order reads the files that have them and no others."""
+        with errors.reading():
+            return self._handles.table(table).is_plain()
+
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """How many data files of at most so many rows and bytes, at one version in so many; else 0."""
         local = self._handles.table(table).local

@@ -159,6 +159,8 @@ class TubeReader:
         size: Callable[[T], int],
     ) -> T:
         """Read ready tasks, skipping segments that cannot have the next `limit` tasks."""
+        if self.engine.tables.reads_in_order(self._table.name):
+            return read(ready, 0)
         hint = self._heads
         is_fresh = hint.outworn
         if is_fresh:

@@ -36,6 +36,7 @@ from tubeq_spark.storage.expression import (
     Literal,
     Type,
     all_of,
+    any_of,
     case,
     integer,
     literal,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.changes import Change, Share, Which
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import PutIdentity, Source
+    from tubeq_spark.storage.statement import PutIdentity, SegmentsUpTo, Source
 
 #: In place of a task id, which is never negative: every row of a segment, and a row that no source
 #: row names though the source names all of its segment.
@@ -159,6 +160,7 @@ class TubeWriter:
             partitions_of([*segments, *moved_to]),
             size=size,
             tasks=size,
+            order=self._table.order,
         )
 
     def taken(self, lease: NewLease) -> Clause:
@@ -240,6 +242,7 @@ class TubeWriter:
         rows: Sequence[SettleRow] | SettleTable,
         changes: Sequence[tuple[Which, Change]],
         moves: Mapping[int, int],
+        taken: SegmentsUpTo | None = None,
     ) -> Statement:
         """Change rows that have not moved since the decision, or fail as a whole.
 
@@ -250,6 +253,7 @@ class TubeWriter:
                 else may be there. Of many tasks a table, which names each.
             changes: Which rows become what; the first that applies.
             moves: For each lease segment that loses rows: the fresh one of its rest.
+            taken: The segments that are taken from, where nothing else is changed.
         """
         errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
         source = _source_of(rows, errors)
@@ -270,6 +274,7 @@ class TubeWriter:
                 _T.segment == _S.segment,
                 source.same_task,
                 self._table.mine(_T),
+                *([] if taken is None else [self._changes(taken, source.segments)]),
             ),
             clauses,
             operation_id,
@@ -279,7 +284,14 @@ class TubeWriter:
             source.size,
             source.chosen,
             self._ended([change for _, change in changes]),
+            order=() if taken is None else self._table.order,
         )
+
+    def _changes(self, taken: SegmentsUpTo, segments: Iterable[int]) -> Expression:
+        """Which rows are not among those that a take leaves where they are: their files need not be read."""
+        up_to = self._table.up_to(taken.last, _T)
+        others = [segment for segment in segments if segment not in taken.segments]
+        return any_of(_T.segment.is_in(others), up_to) if others else up_to
 
     def _ended(self, changes: Sequence[Change]) -> Ended | None:
         """The tasks that such changes end: removed rows, or one that is kept as done."""

@@ -1,4 +1,4 @@
-"""Writes rows into files of a table, one a partition, with the statistics by which they are skipped.
+"""Writes rows into files of a table, usually one a partition, with the statistics by which they are skipped.
 
 If a column has values but no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
 the file, whether or not the NULLs are counted. So a long text gets shortened bounds, as Spark and
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tubeq_spark.model.times import from_us
 from tubeq_spark.payloads.put_columns import FIRST_US, LAST_US
 from tubeq_spark.storage.arrow.columns import grouped
+from tubeq_spark.storage.arrow.order import places_in_order
 from tubeq_spark.storage.arrow.sources import ARROW_TYPES
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
@@ -32,6 +33,8 @@ _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
 _TOLD = ("tube", "owner", "created")
 #: Of a longer text only so many characters are told.
 _TEXT = 64
+#: So many rows are in the first of several pieces, and so many times as many in each next one.
+_PIECE, _GROWS = 512, 4
 #: The last character, which has no next one, and those that texts do not have.
 _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
@@ -95,14 +98,25 @@ def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
     return None if at is None else at.isoformat(timespec=told).replace("+00:00", "Z")
 
 
-def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[DataFile, pa.Table]]:
+def write(
+    table: Path,
+    shape: Shape,
+    rows: pa.Table,
+    at_ms: int,
+    gone: Sequence[DataFile] = (),
+    order: Sequence[str] = (),
+) -> list[tuple[DataFile, pa.Table]]:
     """Write rows on local files; a commit that adds their files makes them part of the table.
+
+    With an order, what is left of the partitions of `gone` is written in pieces.
 
     Args:
         table: The directory of the table.
         shape: What its rows look like; these have its columns.
         rows: The rows, which are some.
         at_ms: The moment, in milliseconds since 1970.
+        gone: The files in whose place they come.
+        order: The order in which the rows are taken next; none: in no order.
 
     Returns:
         The files, each with its rows.
@@ -113,7 +127,7 @@ def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[D
     written: list[tuple[DataFile, pa.Table]] = []
     begun: list[Path] = []
     try:
-        for path, partition, part in _parts(shape, rows):
+        for path, partition, part in _parts(shape, rows, gone, order):
             place = table / path
             begun.append(place)
             place.parent.mkdir(exist_ok=True, parents=True)
@@ -139,11 +153,45 @@ def encoded(shape: Shape, rows: pa.Table, at_ms: int) -> Iterator[tuple[DataFile
         yield _file(path, len(content), shape, partition, part, at_ms), part, content
 
 
-def _parts(shape: Shape, rows: pa.Table) -> Iterator[tuple[str, dict[str, int | None], pa.Table]]:
+def _parts(
+    shape: Shape, rows: pa.Table, gone: Sequence[DataFile] = (), order: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, int | None], pa.Table]]:
     """The path, the partition and the rows of each new file."""
+    left = {tuple(file.partition[name] for name in shape.by) for file in gone} if order else set()
     for values, part in grouped(rows, shape.by):
         partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
-        yield _path(partition), partition, part
+        for piece in _pieces(part, order) if values in left else (part,):
+            yield _path(partition), partition, piece
+
+
+def _pieces(rows: pa.Table, order: Sequence[str]) -> Iterator[pa.Table]:
+    """Rows in pieces that grow: who takes the first ones next writes a small file anew, not all of them."""
+    if rows.num_rows < 2 * _PIECE:
+        yield rows
+        return
+    rows = rows.take(places_in_order([rows.column(name) for name in order], descending=False))
+    key = rows.column(order[0]) if len(order) > 1 else None
+    first, size = 0, _PIECE
+    while first < rows.num_rows:
+        left = rows.num_rows - first
+        count = size if left >= 2 * size else left
+        if first and key is not None:
+            count = min(count, _going_on(key, first) or count)
+        yield rows.slice(first, count)
+        first, size = first + count, _GROWS * size
+
+
+def _going_on(key: pa.ChunkedArray, place: int) -> int:
+    """How many values from a place on are equal to the one before it, in a sorted column.
+
+    A piece with these has no others: by its bounds, which are those of each column, it might have rows that come
+    before some of the piece before it.
+    """
+    before = key[place - 1].as_py()
+    following = key.slice(place)
+    if before is None:
+        return int(following.null_count)
+    return int(pc.sum(pc.equal(following, before)).as_py() or 0)
 
 
 def _path(partition: Mapping[str, int | None]) -> str:

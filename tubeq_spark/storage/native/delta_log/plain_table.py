@@ -32,6 +32,7 @@ class Commit:
         on: The same change for a later version than it was decided on; `None`: it must be decided anew. It
             has the same rows and files.
         written: Files that are there from now on, and were written before.
+        order: The order in which the rows that stay in their partitions are read next; none: in no order.
     """
 
     user_metadata: str
@@ -42,6 +43,7 @@ class Commit:
     operation_id: int = 0
     on: Callable[[Snapshot], Commit | None] = lambda _: None
     written: Sequence[DataFile] = ()
+    order: Sequence[str] = ()
 
     def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
         """The transaction versions of application ids, with their times for Spark's expiry."""

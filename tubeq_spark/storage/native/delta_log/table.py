@@ -178,7 +178,9 @@ class LocalTable:
                 raise EngineError(msg, Outcome.STALE)
             if rows is not None and rows.num_rows:
                 require_space(self.directory, rows, change.gone)
-                written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
+                written = data_files.write(
+                    self.directory, snapshot.shape, rows, now_ms, change.gone, change.order
+                )
             ours = [file for file, _ in written]
             added = [*ours, *change.written]
             actions = change.actions(added, snapshot.version, now_ms)

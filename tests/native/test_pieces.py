@@ -1,0 +1,132 @@
+"""What a take leaves of a large segment is in pieces: the next takes read and write the first of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.native.logs import versions
+from tests.native.support import NOW, OWNER, Place, at
+from tubeq_spark import PutItem, Queue
+from tubeq_spark.model.changes import Share
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.storage.native.delta_log import data_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tubeq_spark import Task, Tube
+
+#: Tasks of the segment, and of the first piece in these tests.
+TASKS, PIECE = 300, 8
+LEASE = NewLease(OWNER, NOW)
+
+#: The next take of a consumer that holds a task.
+TAKES: dict[str, Callable[[Tube, int], object]] = {
+    "take": lambda tube, _: tube.take(0),
+    "exchange": lambda tube, held: tube.exchange(ack=[held], take=1),
+    "take_arrow": lambda tube, _: tube.take_arrow(1),
+}
+#: Tubes with each of the orders.
+TUBES: dict[str, dict[str, Any]] = {
+    "fifo": {"type": "fifo"},
+    "priorities": {"type": "fifottl"},
+    "aging": {"type": "fifottl", "aging": 0.001},
+    "most taken": {"type": "fifottl", "most_taken": 500},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows make a piece."""
+    monkeypatch.setattr(data_files, "_PIECE", PIECE)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    """A queue on local files."""
+    with Queue(None, str(tmp_path / "queue"), engine="native") as opened:
+        yield opened
+
+
+def filled(queue: Queue, options: dict[str, Any]) -> Tube:
+    """A tube with many tasks in one segment, some of them with other priorities."""
+    tube = queue.create_tube("tube", **options)
+    priorities = random.Random(3)
+    with_priorities = tube.type != "fifo"
+    tube.put_many(
+        PutItem(n, pri=priorities.randrange(5) if with_priorities else None) for n in range(TASKS)
+    )
+    return tube
+
+
+def rows_written(tmp_path: Path) -> int:
+    """The rows in the files of the newest commit."""
+    log = tmp_path / "queue" / "tube" / "_delta_log"
+    lines = (log / f"{versions(log)[-1]:020}.json").read_text().splitlines()
+    rows: int = json.loads(lines[0])["commitInfo"]["operationMetrics"]["num_added_rows"]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("tube", "verb"), [*(("fifo", verb) for verb in TAKES), *((tube, "take") for tube in TUBES)][1:]
+)
+def test_take_after_one_out_of_a_large_segment_writes_no_more_than_a_piece(
+    queue: Queue, tmp_path: Path, tube: str, verb: str
+) -> None:
+    opened = filled(queue, TUBES[tube])
+    first = opened.take(0)
+    assert first is not None
+    assert rows_written(tmp_path) >= TASKS
+
+    TAKES[verb](opened, first.task_id)
+
+    # What is taken, a row of `most_taken`, and the rest of the first piece.
+    assert rows_written(tmp_path) <= PIECE + 1
+
+
+@pytest.mark.parametrize("options", TUBES.values(), ids=TUBES)
+def test_tasks_when_they_are_taken_by_pieces_come_once_and_in_order(
+    queue: Queue, options: dict[str, Any]
+) -> None:
+    tube, chance = filled(queue, options), random.Random(5)
+    come: list[Task] = []
+    deleted, aging = 0, options.get("aging")
+
+    def place(task: Task) -> tuple[float, int]:
+        older = 0.0 if aging is None else task.created.timestamp() / aging
+        return round(older + (task.pri or 0), 6), task.task_id
+
+    while tasks := tube.take_many(chance.choice((1, 3, 20))):
+        assert come == sorted(come, key=place)
+        if chance.random() < 0.2:
+            # They are the next again, in a segment of their own.
+            tube.release_many([task.task_id for task in tasks])
+            continue
+        come += tasks
+        tube.ack_many([task.task_id for task in tasks])
+        if chance.random() < 0.2 and (following := next(tube.tasks_by_state("r"), None)):
+            tube.delete(following.task_id)
+            deleted += 1
+    assert len({task.task_id for task in come}) == len(come) == TASKS - deleted
+    assert queue.statistics("tube")["tasks"]["total"] == 0
+
+
+def test_take_of_a_piece_when_the_library_decides_leaves_the_other_pieces_once(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path, -1, local=True).create()
+    # Arrow cannot compute when the lease of the second one would end.
+    place.put(5, range(100, 150), ttr=[7, 2**63 - 1, *[7] * 48])
+    place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
+    assert len(place.engine._handles.table(place.tube).seen().files) > 2
+
+    place.run(place.statements.take([5], [Share(at(102), -60, -60)], LEASE, NOW, 2))
+
+    stored = place.stored()
+    assert len(stored) == 50
+    assert sorted(task_id for _, task_id, _ in stored) == list(range(100, 150))
