@@ -9,13 +9,17 @@ from __future__ import annotations
 import itertools
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from typer.testing import CliRunner
 
 from tubeq_spark import StoreError, TubeBusyError
 from tubeq_spark.admin import hand_over
 from tubeq_spark.admin.engines import engines_of
+from tubeq_spark.cli import ahead
+from tubeq_spark.cli.app import app
+from tubeq_spark.cli.call import Outside
 from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.location import name_of, path_of
 from tubeq_spark.storage.native import open_location
@@ -382,3 +386,27 @@ def test_upgrade_when_the_store_overwrites_is_refused(place: Place) -> None:
     ):
         queue.upgrade()
     place.require_sparks()
+
+
+def test_tubeq_upgrade_when_the_location_is_sparks_tells_of_it_and_repeated_does_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upgrade(queue: Queue) -> list[str]:
+        engines: list[str] = []
+
+        def opened(_spark: object, _location: str, *, engine: str, **_: Any) -> Queue:
+            engines.append(engine)
+            return queue
+
+        monkeypatch.setattr(ahead, "QueueOfOneCall", opened)
+        outside: Any = Outside(open_spark=lambda _: cast("Any", None))
+        call = ["--location", place.location, "--engine", "auto", "upgrade"]
+        done = CliRunner().invoke(app, call, obj=outside, prog_name="tubeq")
+        assert (done.exit_code, engines) == (0, ["auto"]), done.stderr
+        return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+    with place.spark() as (queue, _):
+        assert upgrade(queue) == [
+            f"upgraded {place.location}: the native engine makes all commits from now on"
+        ]
+    assert upgrade(place.native()) == ["tubeq: all tubes have the newest format"]
