@@ -14,10 +14,10 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
+import pytest
 from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
-    import pytest
     from xdist.remote import Producer
 
 __all__ = [
@@ -52,8 +52,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return _OneJvm(config, log) if _LIST in os.environ else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the ids of all tests on Spark for the process that deals out the tests."""
+    """Write the ids of all tests on Spark for the process that deals out the tests.
+
+    The file is there before xdist tells that process that the tests are collected, which reads it then.
+    """
     if _LIST in os.environ and "PYTEST_XDIST_WORKER" in os.environ:
         ids = [item.nodeid for item in session.items if needs_the_jvm(item)]
         own = Path(os.environ[_LIST]).with_suffix("." + os.environ["PYTEST_XDIST_WORKER"])

@@ -172,13 +172,13 @@ def test_queue_when_the_location_is_none_is_refused(spark: SparkSession, text: o
 
 
 @pytest.mark.thorough
-def test_queue_when_the_format_is_newer_is_refused(spark: SparkSession, location: str) -> None:
+def test_tube_when_the_format_is_newer_is_refused(spark: SparkSession, location: str) -> None:
     with Queue(spark, location) as queue:
         queue.create_tube("t")
     spark.sql(f"UPDATE delta.`{location}/_tubeq_tubes` SET format_version = 99")
 
-    with pytest.raises(StoreError, match="99"):
-        Queue(spark, location)
+    with Queue(spark, location) as queue, pytest.raises(StoreError, match="99"):
+        queue.tube("t")
 
 
 @pytest.mark.thorough
