@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
 from tests.jvm_options import WORKER
-from tests.nightly_on_spark import pytest_itemcollected
+from tests.left_on_spark import pytest_itemcollected
 from tests.one_jvm import (
     needs_the_jvm,
     pytest_collection_finish,
