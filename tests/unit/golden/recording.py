@@ -101,6 +101,7 @@ class Recorder:
         self.lock: Any = None
         self.random = random.Random(7)
         self.tables = SimpleNamespace(
+            reads_in_order=lambda _: False,
             ended_log=lambda *_, **__: case.ended,
             version=lambda _: None,
             bad_files=lambda _: (),
