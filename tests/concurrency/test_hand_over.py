@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from typer.testing import CliRunner
 
+from tests.thorough import thorough
 from tubeq_spark import StoreError, TubeBusyError
 from tubeq_spark.admin import hand_over
 from tubeq_spark.admin.engines import engines_of
@@ -219,6 +220,7 @@ def test_upgrade_when_spark_has_a_commit_unfinished_finishes_it_and_lets_native_
     assert place.commits() == before
 
 
+@pytest.mark.thorough
 def test_upgrade_when_it_is_stopped_after_any_commit_leaves_the_location_to_one_engine(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +301,7 @@ def test_upgrade_when_a_session_is_alive_names_it_and_writes_nothing(place: Plac
     place.require_sparks()
 
 
+@pytest.mark.thorough
 def test_upgrade_when_its_own_queue_object_holds_a_task_gives_it_back(place: Place) -> None:
     with place.spark() as (queue, _):
         assert queue["work"].take(0) is not None
@@ -306,7 +309,7 @@ def test_upgrade_when_its_own_queue_object_holds_a_task_gives_it_back(place: Pla
     assert drained(place) == ["first"]
 
 
-@pytest.mark.parametrize("table", ["work", "_tubeq_tubes"])
+@pytest.mark.parametrize("table", ["work", *thorough("_tubeq_tubes")])
 def test_upgrade_when_another_program_commits_meanwhile_is_refused(
     place: Place, table: str
 ) -> None:
@@ -323,6 +326,7 @@ def test_upgrade_when_another_program_commits_meanwhile_is_refused(
     place.require_sparks()
 
 
+@pytest.mark.thorough
 def test_upgrade_when_another_program_commits_at_the_moment_of_the_mark_says_so(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +344,7 @@ def test_upgrade_when_another_program_commits_at_the_moment_of_the_mark_says_so(
             other.close()
 
 
+@pytest.mark.thorough
 def test_upgrade_when_the_session_lacks_the_log_store_is_refused_only_if_a_commit_is_unfinished(
     place: Place,
 ) -> None:
@@ -378,6 +383,7 @@ def test_upgrade_when_a_tube_has_a_feed_of_changes_is_refused_before_anything_is
         assert place.commits() == before
 
 
+@pytest.mark.thorough
 def test_upgrade_when_the_store_overwrites_is_refused(place: Place) -> None:
     with (
         place.spark() as (queue, _),
