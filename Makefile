@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 PYTHON ?= python3
 BIN := .venv/bin
-# One of them has the Spark session.
+# One of them has the Spark session; where most tests need one, all have (tests/one_jvm.py).
 WORKERS ?= 2
 STAMP := .venv/.installed
 # Less than all: what `make demo` needs, where there was no `make setup` yet.
@@ -63,7 +63,7 @@ test-rest: java setup ## Run all tests that make test leaves out, some cases on 
 	@status=0; \
 	$(if $(ARGS),,$(PYTEST) --connect -n $(WORKERS) -m "$(ON_CONNECT)" \
 		tests/connect $(CASES_ON_CONNECT) || status=1;) \
-	$(PYTEST) -n $(WORKERS) -m "$(REST) and not connect" $(ARGS) || status=1; \
+	TUBEQ_TESTS_JVMS=all $(PYTEST) -n $(WORKERS) -m "$(REST) and not connect" $(ARGS) || status=1; \
 	exit $$status
 
 test-all: ## Run all tests, on classic Spark and on Spark Connect
@@ -74,7 +74,7 @@ test-all: ## Run all tests, on classic Spark and on Spark Connect
 	exit $$status
 
 test-nightly: java setup ## Run the rest of the large grids of cases
-	$(PYTEST) -n $(WORKERS) -m "$(NIGHTLY)" $(ARGS)
+	TUBEQ_TESTS_JVMS=all $(PYTEST) -n $(WORKERS) -m "$(NIGHTLY)" $(ARGS)
 
 test-connect: java setup ## Run the tests of all cases on Spark Connect
 	$(PYTEST) --connect -n $(WORKERS) -m "not benchmark" $(or $(ARGS),tests/connect $(CASES))

@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
 from tests.jvm_options import WORKER
+from tests.left_on_spark import pytest_itemcollected
 from tests.one_jvm import (
     needs_the_jvm,
     pytest_collection_finish,
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["pytest_collection_finish", "pytest_configure", "pytest_xdist_make_scheduler"]
+__all__ = [
+    "pytest_collection_finish",
+    "pytest_configure",
+    "pytest_itemcollected",
+    "pytest_xdist_make_scheduler",
+]
 
 #: What a queue can be kept in.
 ENGINES = ("spark", "native", "memory")

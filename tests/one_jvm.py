@@ -2,6 +2,9 @@
 
 Each worker knows the tests with their fixtures, and the process that deals them out knows their ids
 alone. So the workers write down which ids need Spark.
+
+Where most tests are on Spark, one worker would work alone at the end: with `TUBEQ_TESTS_JVMS=all` each
+worker has a JVM, and all tests go by file.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ __all__ = [
 ]
 
 _LIST = "TUBEQ_TESTS_ON_SPARK"
+_JVMS = "TUBEQ_TESTS_JVMS"
 
 
 class _OneJvm(LoadFileScheduling):
@@ -41,7 +45,8 @@ class _OneJvm(LoadFileScheduling):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make a place for the ids before the workers start, which inherit its name."""
-    if config.getoption("dist", "no") == "loadfile" and not config.getoption("--connect"):
+    is_by_file = config.getoption("dist", "no") == "loadfile" and not config.getoption("--connect")
+    if is_by_file and os.environ.get(_JVMS) != "all":
         place = mkdtemp(prefix="tubeq-tests-")
         config.add_cleanup(lambda: rmtree(place))
         os.environ[_LIST] = str(Path(place) / "on-spark.json")

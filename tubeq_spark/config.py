@@ -71,7 +71,7 @@ class QueueConfig:
             `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop an
             operation between two steps. Its exceptions are not caught.
         traces: Whether verbs and handlers make spans of OpenTelemetry, by the tracer provider of
-            the program, and tasks that are put keep the current span; needs the extra `otel`.
+            the program, and tasks keep the span in which they are put; needs the extra `otel`.
     """
 
     attempts: int = 30

@@ -7,7 +7,8 @@
   of failed statements to those who ask for it;
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
-  `is_classic` is true (a Spark Connect server runs it in a process of its own);
+  `is_classic` is true (a Spark Connect server runs it in a process of its own), and `until_signal` lets
+  Ctrl-C and SIGTERM stop a query that a program waits for;
 - `reason_of` says in one line what an error is, of Spark's with its cause;
 - `printable` shows other people's text with escapes for what would control a terminal;
 - `how_to_install` is the command for extras of this package, from where it came.
@@ -30,7 +31,7 @@ from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.markup import printable
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
-from tubeq_spark.streams.process import start_ticking
+from tubeq_spark.streams.process import start_ticking, until_signal
 
 __all__ = [
     "BadUseError",
@@ -47,4 +48,5 @@ __all__ = [
     "reason_of",
     "run_program",
     "start_ticking",
+    "until_signal",
 ]

@@ -7,7 +7,16 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from tubeq_spark.admin import altering, check, closing, copying, opening, sweeper, tubes
+from tubeq_spark.admin import (
+    altering,
+    check,
+    closing,
+    copying,
+    hand_over,
+    opening,
+    sweeper,
+    tubes,
+)
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
@@ -57,7 +66,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.outcome import Commit
 
-__all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
+__all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics", "upgraded"]
 
 
 def _reopened(
@@ -433,16 +442,57 @@ class Queue:
 
         It leaves out tubes of unknown types and tubes that cannot be read, and logs their names.
 
+        At a location on S3 to which Spark commits, it also lets the native engine make all commits from
+        then on. Stop all other programs of the queue before. Spark finishes what may be unfinished first.
+        If the call is interrupted, nobody is refused who was not before, and the next call goes on. This
+        queue object gives its tasks back, ends its session, and refuses to commit afterwards: open the
+        queue again.
+
         Returns:
             The names of the tubes that had an earlier format.
 
         Raises:
-            StoreError: A tube has a feed of changes, and there is no Spark session. The tubes before it
-                are upgraded.
+            TubeBusyError: Sessions are alive at that location, which the message names, or another
+                program commits there. The location is Spark's as before.
+            StoreError: A tube has a feed of changes, and there is no Spark session: the tubes before it
+                are upgraded. Or the location has such a tube, and the native engine would have to commit
+                to it: nothing was changed. Or a commit of Spark cannot be finished, or the native engine
+                does not reach the location, or the storage fails.
 
-        Commits: for each tube as `Tube.upgrade`.
+        Commits: for each tube as `Tube.upgrade`. At a location of Spark's also those of `close`, 1 to each
+        table, with which all running writes conflict, and 1 to the registry.
         """
+        return self._upgrade()[0]
+
+    @_uninterrupted
+    def _upgrade(self) -> tuple[list[str], bool]:
+        """Upgrade; the names of the tubes that had an earlier format, and whether the location was handed over."""
         self._context.require_running()
+        if self.engine != "spark" or not self._opened.has_one_engine:
+            return self._upgrade_tubes(), False
+        with self._lock, contextlib.ExitStack() as stack:
+            native = hand_over.native_beside(self._context, self._opened)
+            stack.callback(native.close)
+            work = hand_over.HandOver(
+                self._context,
+                self._opened,
+                self._registry,
+                native.rows.tables,
+                hand_over.finishes(self._context, self._opened),
+            )
+            if self._used.temporary:
+                msg = (
+                    "a queue object with temporary tubes cannot upgrade: they end with its session"
+                )
+                raise InvalidOptionError(msg)
+            work.require_possible()
+            names = self._upgrade_tubes()
+            self._closing().give_back()
+            self._context.session.leave()
+            work.run()
+        return names, True
+
+    def _upgrade_tubes(self) -> list[str]:
         with self._lock:
             found = [self._wrap(ctx.record) for ctx in self._contexts()]
         return [tube.name for tube in found if tube.upgrade()]
@@ -867,6 +917,11 @@ def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[st
 
 
 # What follows is kept from programs, not from the package.
+
+
+def upgraded(queue: Queue) -> tuple[list[str], bool]:
+    """Do what `Queue.upgrade` does, and tell, too, whether the native engine commits from now on instead of Spark."""
+    return queue._upgrade()  # noqa: SLF001
 
 
 def look(queue: Queue) -> dict[str, TubeLook]:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
+    from tubeq_spark.verbs.put_frame import CountedFrame
     from tubeq_spark.workers.handlers import Handler
     from tubeq_spark.workers.loop import WorkReport
 
@@ -307,18 +308,15 @@ class Tube:
         one that makes the sequence of these greater. Conflicts as `put`. On the native engine it
         also compacts sometimes, as `put` does.
         """
-        call = arguments.put_call(items, options, self._ctx.driver)
-        if (traces := self._ctx.queue.traces) is not None:
-            call = replace(call, trace=traces.current())
+        call = replace(
+            arguments.put_call(items, options, self._ctx.driver), trace=self._current_span()
+        )
 
         def attempt() -> list[Task]:
             # Prepared again for each try: the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
-            if request.has_keys:
-                self._current.upgrade()
-            if call.trace is not None and call.items:
-                self._current.add_traces()
-            return put.put_many(self._ctx, self._puts, request)
+            ctx = self._fitting(len(call.items), call.trace, has_keys=request.has_keys)
+            return put.put_many(ctx, self._puts, request)
 
         def verb() -> list[Task]:
             if self._ctx.capacity is None or not call.items:
@@ -376,9 +374,11 @@ class Tube:
         self._ctx.queue.require_spark()
         from tubeq_spark.verbs import put_frame  # noqa: PLC0415  pyspark is optional
 
+        span = self._current_span()
+
         def verb() -> PutResult:
-            frame = put_frame.count_frame(self._ctx, df)
-            ctx = self._current.upgrade() if frame.has_keys else self._ctx
+            frame = put_frame.count_frame(self._ctx, df, span)
+            ctx = self._fitting(frame.total, span, has_keys=frame.has_keys)
             return put_frame.put_df(ctx, frame, identity)
 
         return self._verb(verb, name="put", on_spark=True)
@@ -415,11 +415,12 @@ class Tube:
         also with a `key`, which then is remembered apart from keys of puts without `unique`.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
+        span = self._current_span()
 
         def verb() -> PutResult:
             rows = put.checked_rows(self._ctx, as_table(table))
-            ctx = self._ctx if rows.unique is None else self._current.upgrade()
-            return put.put_arrow(ctx, rows, identity)
+            ctx = self._fitting(rows.size, span, has_keys=rows.unique is not None)
+            return put.put_arrow(ctx, rows, identity, span)
 
         return self._verb(verb, name="put")
 
@@ -459,14 +460,31 @@ class Tube:
         sink.require_identity(self._ctx, name)
 
         def put_batch(df: DataFrame, batch_id: int) -> None:
-            upgrade = self._current.upgrade
+            span = self._current_span()
+
+            def fit(frame: CountedFrame) -> TubeContext:
+                return self._fitting(frame.total, span, has_keys=frame.has_keys)
+
             self._verb(
-                lambda: sink.put_batch(self._current.look, df, batch_id, name, wait, upgrade),
+                lambda: sink.put_batch(self._current.look, df, batch_id, name, wait, span, fit),
                 name="put",
                 on_spark=True,
             )
 
         return put_batch
+
+    def _current_span(self) -> str | None:
+        """The span that tasks are put in, where the queue keeps it."""
+        traces = self._ctx.queue.traces
+        return None if traces is None else traces.current()
+
+    def _fitting(self, count: int, span: str | None, *, has_keys: bool) -> TubeContext:
+        """The context, with the columns that so many tasks need which are put in a span or have keys."""
+        if has_keys:
+            self._current.upgrade()
+        if span is not None and count:
+            self._current.add_traces()
+        return self._ctx
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -734,8 +752,10 @@ class Tube:
             halves: Whether a batch that fails is halved to find the bad tasks.
 
         Returns:
-            The query. Its `stop()` waits for the current call, and gives back what it has not tried. It ends with an error when the
-            queue is closed or the tube is dropped.
+            The query. Its `stop()` waits for the current call, and gives back what it has not tried. Ctrl-C, the stop
+            button of a notebook and SIGTERM do the same to a program that waits in `awaitTermination()`, which then
+            returns; a second signal raises `KeyboardInterrupt` there. The query ends with an error when the queue is
+            closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -759,7 +779,9 @@ class Tube:
             take = lambda: self.take_df(size, per_utube=per_utube, utube=utube)  # noqa: E731
             process.work_off(self.name, take, handle, goes_on, unsettled)
 
-        return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
+        query = process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
+        told = f"tube {self.name}: the stream ends after the call in hand"
+        return process.until_signal(query, told)
 
     def work(  # noqa: PLR0913  (the contract)
         self,

@@ -256,7 +256,7 @@ def test_stores_without_a_server_say_what_is_skipped(tmp_path: Path) -> None:
     assert json.loads(found.read_text())["stores"]["calls"] == []
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_stores_with_a_server_yield_rows_of_each_call_and_of_workers(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
 
@@ -289,7 +289,7 @@ def is_by_hand(row: dict[str, Any]) -> bool:
     return row["queue"] == "SQLite" and not row["in_batches"]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_quick_run_of_both_engines_yields_each_beside_a_floor_of_its_own(tmp_path: Path) -> None:
     found = tmp_path / "found.json"

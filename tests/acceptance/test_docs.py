@@ -130,9 +130,11 @@ def require(where: str, told: str, printed: str) -> None:
 
 
 def asks_for_spark(name: str = "", **_: object) -> bool:
-    """Whether a page has an example that needs Spark."""
+    """Whether a page has an example that is run and needs Spark."""
     return bool(name) and any(
-        _OF_SPARK.search(each.text) for each in examples(name) if not each.reason
+        _OF_SPARK.search(each.text)
+        for each in examples(name)
+        if each.kind in ("python", "console") and not each.reason
     )
 
 

@@ -26,7 +26,9 @@ def queue(location: str) -> Iterator[Queue]:
 
 
 def tubeq(location: str, *arguments: str, before: str = "pass") -> subprocess.Popen[str]:
-    program = f"{before}; import tubeq_spark.cli as c; c.main()"
+    # A shell has programs in its background ignore Ctrl-C, and so do all that these start.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heard}; {before}; import tubeq_spark.cli as c; c.main()"
     return subprocess.Popen(
         [sys.executable, "-c", program, "--location", location, "metrics", *arguments],
         env=environment(TUBEQ_ENGINE="native"),

@@ -386,6 +386,52 @@ def test_put_when_it_is_called_in_no_span_or_not_traced_leaves_the_tube_as_it_is
     assert [task.trace for task in queue[name].take_many(5)] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("type_name", "options", "key", "unique"),
+    [
+        ("fifottl", {}, None, False),
+        ("fifottl", {}, "once", False),
+        ("limfifottl", {"capacity": 9}, None, False),
+        ("utubettl", {"schema": "url STRING"}, None, True),
+    ],
+)
+def test_put_arrow_when_it_is_called_in_a_span_keeps_it_with_each_row(
+    new_tube: NewTube,
+    traced: Queue,
+    type_name: str,
+    options: dict[str, Any],
+    key: str | None,
+    unique: bool,
+) -> None:
+    tube = traced[new_tube(type_name, **options).name]
+    payload = "url" if "schema" in options else "data"
+    rows = pa.table({payload: ['"a"', '"b"']} | ({"unique": ["a", "b"]} if unique else {}))
+
+    with trace.get_tracer("program").start_as_current_span("request") as span:
+        assert tube.put_arrow(rows, key=key).count == 2
+        own = span.get_span_context()
+    assert tube.put_arrow(rows).count == (0 if unique else 2)
+
+    tasks = list(tube.tasks_by_state("r"))
+    assert [context_ids(task) for task in tasks[:2]] == [(own.trace_id, own.span_id)] * 2
+    assert [task.trace for task in tasks[2:]] == [None] * (0 if unique else 2)
+
+
+def test_put_arrow_when_no_span_is_kept_leaves_the_tube_as_it_is(
+    new_tube: NewTube, traced: Queue, queue: Queue
+) -> None:
+    name = new_tube("fifo").name
+    rows = pa.table({"data": ["1"]})
+
+    traced[name].put_arrow(rows)
+    with trace.get_tracer("program").start_as_current_span("request"):
+        queue[name].put_arrow(rows)
+        traced[name].put_arrow(rows.slice(1))
+
+    assert traced[name].upgrade()  # it was in the first format
+    assert [task.trace for task in queue[name].take_many(5)] == [None, None]
+
+
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
 def test_trace_when_a_program_that_does_not_know_of_it_moves_the_task_stays(
     new_tube: NewTube, traced: Queue, other: Queue, spans: Spans, type_name: str
@@ -433,8 +479,10 @@ def test_put_when_the_column_for_traces_cannot_be_added_goes_on_without(
     monkeypatch.setattr(new_table, "fit_columns", refuse)
 
     put = [put_in_a_span(tube, number)[0][0] for number in range(2)]
+    with trace.get_tracer("program").start_as_current_span("request"):
+        tube.put_arrow(pa.table({"data": ["2"]}))
 
-    assert [task.trace for task in tube.take_many(5)] == [None, None]
+    assert [task.trace for task in tube.take_many(5)] == [None] * 3
     assert [task.data for task in put] == [0, 1]
     assert caplog.text.count("are put without traces: not the owner of the table") == 1
 

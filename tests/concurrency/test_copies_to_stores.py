@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.thorough
 def test_copy_when_it_goes_to_a_store_and_back_has_all_that_the_queue_had(tmp_path: Path) -> None:
     with served() as store:
         with Queue(None, tmp_path / "first", engine="native") as queue:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.interrupts import VERBS, Desk, Interrupter, settle, working
+from tests.thorough import one_in
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ def test_verb_when_it_is_interrupted_very_often_leaves_nothing_that_nobody_holds
     assert desk.taken(desk.tube_of(verb)) == 0
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", one_in(4, VERBS))
 def test_verb_when_it_is_interrupted_beside_working_threads_disturbs_none_of_them(
     desk: Desk, interrupter: Interrupter, name: str
 ) -> None:

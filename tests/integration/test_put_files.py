@@ -21,6 +21,7 @@ from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native import open_location
 from tubeq_spark.storage.native.delta_log import commits
+from tubeq_spark.storage.spark import put_files
 from tubeq_spark.storage.spark.put_files import PutFiles
 from tubeq_spark.storage.tables.schema import FENCE
 from tubeq_spark.verbs import put_frame
@@ -151,9 +152,14 @@ def test_put_df_when_spark_must_not_commit_adds_the_files_of_spark_in_one_commit
     queue: Queue, spark: SparkSession, tube: Tube, rows: DataFrame
 ) -> None:
     before = len(log_of(tube))
+    written: list[str] = []
 
-    result = tube.put_df(rows)
+    with meanwhile(lambda: written.extend(f.name for f in puts(tube)[0].glob("_delta_log/0*"))):
+        result = tube.put_df(rows)
 
+    # No checksum of the state, which would be many requests to S3.
+    assert written == [f"{0:020}.json"]
+    assert spark.conf.get(put_files._CHECKSUMS, "true") == "true"
     commit = log_of(tube)[-1]
     assert len(log_of(tube)) == before + 1
     added = [action["add"] for action in commit if "add" in action]

@@ -143,13 +143,11 @@ def test_services_when_read_are_well_formed_and_start_what_there_is() -> None:
         *(
             shlex.split(command)
             for e in blocks
-            for command in re.findall(
-                r"^(?:ExecStart=|\*/5 \* \* \* \*  )([^>\n]*)", e.text, re.MULTILINE
-            )
+            for command in re.findall(r"[\w/]*\.venv/bin/[^>&)\n]*", e.text)
         ),
     ]
 
-    assert len(called) == 4
+    assert len(called) == 8
     for program, *arguments in called:
         if Path(program).name == "python":
             assert Path(arguments[0]).name in written

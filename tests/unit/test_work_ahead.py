@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tubeq_spark import Task, TaskState
+from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.workers.handlers import Outcome
 from tubeq_spark.workers.loop import MOST_AHEAD, Ears, Limits, Loop
-from tubeq_spark.workers.stopping import Stop
 
 THREADS = 8
 CREATED = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -31,6 +31,7 @@ from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable, printable_json
 from tubeq_spark.model.error_text import how_to_install
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
@@ -120,10 +121,13 @@ class Call:
             raise self._as_is_meant(error) from None
         from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
+        location = self.settings.queue_location()
+        # On S3 the location itself says whose commits it takes.
+        is_asked = self.settings.engine == "spark" or not allows_one_engine_only(location)
         return QueueOfOneCall(
             spark,
-            self.settings.queue_location(),
-            engine="spark",
+            location,
+            engine="spark" if is_asked else "auto",
             tube=tube,
             session_uuid=session_uuid,
             clock=self.outside.clock,

@@ -105,17 +105,27 @@ def upgrade(
 ) -> None:
     """Give tubes the newest format, all by default; earlier versions can then no longer open the queue.
 
-    Commits: 2 to the table of each tube that has an earlier format, and 1 to the registry. A repetition
-    does nothing.
+    Without names, at a location on S3 to which Spark commits, it also lets the native engine make all
+    commits from then on: stop all programs of the queue before.
+
+    Commits: 2 to the table of each tube that has an earlier format, and 1 to the registry; for a location
+    also 1 to each table. A repetition does nothing.
     """
     call: Call = ctx.obj
     with call.queue() as queue:
+        is_handed_over = False
         if tube_names:
             found = {name: queue.tube(name).upgrade() for name in tube_names}
         else:
-            found = dict.fromkeys(queue.upgrade(), True)
+            from tubeq_spark.queue import upgraded  # noqa: PLC0415  calls that open none are quick
+
+            names_of_upgraded, is_handed_over = upgraded(queue)
+            found = dict.fromkeys(names_of_upgraded, True)
         for name, done in found.items():
             said = "upgraded" if done else "nothing to do for"
             call.show({"tube": name, "upgraded": done}, f"{said} {name}")
-        if not found:
+        if is_handed_over:
+            said = f"upgraded {queue.location}: the native engine makes all commits from now on"
+            call.show({"location": queue.location, "upgraded": True}, said)
+        elif not found:
             call.tell("all tubes have the newest format")

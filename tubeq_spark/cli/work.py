@@ -147,9 +147,9 @@ def _show(call: Call, tube: str, report: WorkReport) -> None:
 def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> WorkReport:
     """Run the same command in children."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
+    from tubeq_spark.runtime.stopping import Stop  # noqa: PLC0415
     from tubeq_spark.workers.handlers import took_too_long  # noqa: PLC0415
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
-    from tubeq_spark.workers.stopping import Stop  # noqa: PLC0415
 
     def give_back(child: Overdue) -> None:
         with call.queue(child.session, tube=tube) as queue:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
+    from tubeq_spark.storage.opened_location import Permission
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class CommitLoop:
         uniform: Callable[[], float],
         tally: LoopStats | None = None,
         larger: Larger | None = None,
+        permission: Permission | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -138,6 +140,7 @@ class CommitLoop:
             uniform: Random numbers from 0 to 1, for the waits' jitter.
             tally: Where conflicts are counted, a new one by default.
             larger: What runs large statements; `None`: the engine runs them, too.
+            permission: Whether the engine may still commit; `None`: it always may.
         """
         self._engine = engine
         self._config = config
@@ -149,6 +152,7 @@ class CommitLoop:
         )
         self.conflicts = 0
         self._larger = larger
+        self._permission = permission
         self.tally = tally or LoopStats()
         self._refusal: str | None = None
         #: The tables that table locks are of, as far as they were opened, or something was committed.
@@ -157,7 +161,15 @@ class CommitLoop:
     def impatient(self) -> CommitLoop:
         """A loop without retries, for work that can wait."""
         config = replace(self._config, attempts=1)
-        loop = CommitLoop(self._engine, config, self._wall, self._uniform, self.tally, self._larger)
+        loop = CommitLoop(
+            self._engine,
+            config,
+            self._wall,
+            self._uniform,
+            self.tally,
+            self._larger,
+            self._permission,
+        )
         loop._refusal = self._refusal
         return loop
 
@@ -180,6 +192,13 @@ class CommitLoop:
         """
         if self._refusal is not None:
             raise StoreError(self._refusal)
+        if self._permission is not None:
+            self._permission.require()
+
+    def look_again(self) -> None:
+        """Look before the next commit whether the engine may still commit."""
+        if self._permission is not None:
+            self._permission.forget()
 
     def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
         """Repeat `attempt` until it commits, or decides that nothing is to be committed.
@@ -227,6 +246,9 @@ class CommitLoop:
                     )
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
+                # What came first may be the commit by which another engine takes over.
+                self.look_again()
+                self.require_allowed()
 
     def _rivals(self, table_lock: TableLock) -> int:
         table = self._tables.get(table_lock)
@@ -316,7 +338,8 @@ class CommitLoop:
             outcome = outcome_of(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
                 raise Stale from error
-            log.warning("%s: no plain answer, asking the history", operation, exc_info=error)
+            # If it stays unknown, the error that is raised has this one as its cause.
+            log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
             found = self._landed(engine, statement, error)
             if found is not None:
                 return found

@@ -171,6 +171,10 @@ class Tables(Protocol):
         """The storage's time of a table's newest commit, except those of VACUUM."""
         ...
 
+    def begun_by_spark(self, table: str) -> Sequence[int]:
+        """The versions whose contents Spark's log store for DynamoDB has written beside the log, finished or not."""
+        ...
+
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location, because its storage overwrites commits; else `None`."""
         ...
@@ -301,6 +305,11 @@ class TablesWithoutOwnLog:
     def stored_tables(self, location: str) -> None:
         """None are checked."""
         del location
+
+    def begun_by_spark(self, table: str) -> Sequence[int]:
+        """None that it knows of."""
+        del table
+        return ()
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """None: the rows are read."""

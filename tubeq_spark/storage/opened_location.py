@@ -2,12 +2,14 @@
 
 On S3 a commit of Spark goes through a table of DynamoDB (or is not safe at all), and a commit of
 the native engine uses a conditional put. Neither sees the other, so one would overwrite the other.
-On such storage the location records at its creation which engine commits to it. Local files have
-the lock file, and other object stores refuse to overwrite a version, for both engines.
+On such storage the location records at its creation which engine commits to it; `admin/hand_over`
+changes that from Spark to the native engine. Local files have the lock file, and other object stores
+refuse to overwrite a version, for both engines.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tubeq_spark.clock import Clock
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.location import Location
 
@@ -50,6 +53,11 @@ class OpenedLocation:
         if directory is None:
             return cls(location, location.text, None, durability)
         return cls(location, f"file:{directory}", directory / LOCKS, durability)
+
+    @property
+    def has_one_engine(self) -> bool:
+        """Whether only one kind of engine may commit there."""
+        return not self.location.in_catalog and allows_one_engine_only(self.uri)
 
     def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
         """Return the table lock for this process's writers to a table.
@@ -84,8 +92,10 @@ def settle_system_tables(opened: OpenedLocation) -> None:
         opened.table_lock(name).settle()
 
 
-#: Property of the registry: the engine that made the location, where only one kind may commit.
+#: Property of the registry: the engine that may commit to the location, where only one kind may.
 WRITERS = "tubeq.writers"
+#: Seconds after which an engine looks again whether it may.
+_LOOK_EVERY = 4.0
 
 
 def allows_one_engine_only(uri: str) -> bool:
@@ -94,7 +104,7 @@ def allows_one_engine_only(uri: str) -> bool:
 
 
 def writers_of(tables: Tables, location: Location) -> str | None:
-    """The engine that made a location where only one kind may commit; `None`: there is no queue."""
+    """The engine that may commit to a location where only one kind may; `None`: there is no queue."""
     table = location.table(TUBES)
     # Locations that were created before the native engine existed belong to Spark.
     return (tables.property(table, WRITERS) or "spark") if tables.is_table(table) else None
@@ -106,7 +116,7 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
     Raises:
         StoreError: It is of the other engine.
     """
-    if opened.location.in_catalog or not allows_one_engine_only(opened.uri):
+    if not opened.has_one_engine:
         return
     # Locations that were created before the native engine existed belong to Spark.
     theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
@@ -122,13 +132,48 @@ def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
         other: That engine.
         engine: The one that would commit as well.
     """
-    if other == engine or opened.location.in_catalog or not allows_one_engine_only(opened.uri):
+    if other == engine or not opened.has_one_engine:
         return None
     return _refusal(opened, other, engine)
 
 
 def _refusal(opened: OpenedLocation, theirs: str, engine: str) -> str:
-    return (
-        f"{opened.uri} was made by engine={theirs!r}: on S3 the commits of engine={engine!r} and its "
+    msg = (
+        f"{opened.uri} belongs to engine={theirs!r}: on S3 the commits of engine={engine!r} and its "
         f"would overwrite each other; open it with engine={theirs!r}"
     )
+    if theirs != "spark":
+        return msg
+    return f"{msg}, or stop all its programs and run `tubeq upgrade` with a Spark session"
+
+
+class Permission:
+    """Whether an engine may still commit to a location where only one may. For threads."""
+
+    def __init__(self, tables: Tables, opened: OpenedLocation, engine: str, clock: Clock) -> None:
+        """Begin with an engine that was just let in.
+
+        Args:
+            tables: Its tables.
+            opened: The location.
+            engine: Its name.
+            clock: Real time.
+        """
+        self._tables, self._opened, self._engine = tables, opened, engine
+        self._clock = clock
+        self._looked = clock.monotonic()
+
+    def forget(self) -> None:
+        """Look again before the next commit."""
+        self._looked = -math.inf
+
+    def require(self) -> None:
+        """Refuse the engine if the location is another one's by now; it is looked at every four seconds.
+
+        Raises:
+            StoreError: It is, or that cannot be read.
+        """
+        now = self._clock.monotonic()
+        if now - self._looked >= _LOOK_EVERY:
+            require_writers(self._tables, self._opened, self._engine)
+            self._looked = now

@@ -7,11 +7,12 @@ released. A restarted query, with or without its checkpoint, goes on from there.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 from tubeq_spark.model import validation
+from tubeq_spark.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,12 +120,12 @@ def start_ticking(
     """Start a query that calls `tick`.
 
     Each tick runs in a separate thread, because stopping a query interrupts the query's thread and
-    cancels its Spark jobs. `stop()` waits for the running tick.
+    cancels its Spark jobs. `stop()` waits for the running tick, and so does the end of the program.
 
     Args:
         spark: The session that runs the query.
-        tick: Called with a function that returns whether the query is still active. An error in
-            `tick` ends the query.
+        tick: Called with a function that returns whether to go on: whether the query is still active, and the
+            program has not ended. An error in `tick` ends the query.
         trigger: Time from one tick to the next, such as "10 seconds"; with `None` the query runs
             one tick and ends, by `availableNow`, the only trigger on some platforms.
         name: Name of the query.
@@ -152,12 +153,29 @@ def start_ticking(
     started: list[StreamingQuery] = []
 
     def goes_on() -> bool:
-        # The first tick may come before `started` has the query.
-        return all(query.isActive for query in started)
+        # The first tick may come before `started` has the query. A program that has ended waits for its threads.
+        return threading.main_thread().is_alive() and all(query.isActive for query in started)
 
     def run(_rows: DataFrame, _number: int) -> None:
-        with ThreadPoolExecutor(1, thread_name_prefix="tubeq-tick") as worker:
-            worker.submit(tick, goes_on).result()
+        if threading.main_thread().is_alive():
+            in_thread(lambda: tick(goes_on), daemon=False).result()
 
     started.append(writer.foreachBatch(run).start())
     return started[0]
+
+
+def until_signal(query: StreamingQuery, told: str = "the stream ends") -> StreamingQuery:
+    """Return a query whose `awaitTermination()` ends at Ctrl-C and SIGTERM, in the main thread.
+
+    The first signal stops the query, and the call returns; a second one raises `KeyboardInterrupt`. Spark's own wait
+    does not stop the query, and PySpark logs stack traces.
+
+    Args:
+        query: A query that runs. One of Spark Connect is returned as it is.
+        told: What the log says at the first signal.
+    """
+    from pyspark.sql.streaming.query import StreamingQuery  # noqa: PLC0415  pyspark is optional
+
+    from tubeq_spark.streams.query import EndedBySignal  # noqa: PLC0415
+
+    return EndedBySignal(query, told) if type(query) is StreamingQuery else query

@@ -8,13 +8,15 @@ checkpoint, it sends the batch again with the same number, and the sink adds not
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
 from tubeq_spark.errors import InvalidOptionError, TubeBusyError
 from tubeq_spark.model import validation
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.spark import jvm
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.verbs.put_frame import count_frame, put_frame
@@ -26,6 +28,26 @@ if TYPE_CHECKING:
     from tubeq_spark.verbs.put_frame import CountedFrame
 
 log = logging.getLogger(__name__)
+
+#: By this end of a text Spark knows that a function of Python was interrupted. It looks for it with a regular
+#: expression that overflows the stack where a stack trace of Java stands in between.
+_INTERRUPTED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: "
+    "java.lang.InterruptedException"
+)
+
+
+class StreamStoppedError(Exception):
+    """A batch was not put, because somebody has stopped the stream; it must not return as if it were."""
+
+
+def _is_failure(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or record.exc_info[0] is not StreamStoppedError
+
+
+# py4j logs a stack trace of whatever a function raises that Java has called.
+for _name in ("py4j.clientserver", "py4j.java_gateway"):
+    logging.getLogger(_name).addFilter(_is_failure)
 
 #: The type of the argument of `DataStreamWriter.foreachBatch`.
 ForeachBatch = Callable[[DataFrame, int], None]
@@ -49,7 +71,8 @@ def put_batch(
     batch: int,
     name: str | None,
     timeout: float | None,
-    upgrade: Callable[[], TubeContext],
+    trace: str | None,
+    fit: Callable[[CountedFrame], TubeContext],
 ) -> None:
     """Put a micro-batch, unless it was put before.
 
@@ -59,7 +82,8 @@ def put_batch(
         batch: Its number.
         name: Of the stream; the id of the query that runs by default.
         timeout: Seconds to wait for room; `None` is for ever.
-        upgrade: Makes the tube one for tasks with keys.
+        trace: The span that each task keeps.
+        fit: Gives the tube the columns that the rows need.
 
     Raises:
         InvalidOptionError: The stream has no name, a row is bad, or the batch can never fit.
@@ -67,17 +91,38 @@ def put_batch(
     """
     identity = _identity(df, batch, name)
     ctx = context()
-    frame = count_frame(ctx, df)
-    if frame.has_keys:
-        upgrade()
-        _put(context, frame, identity, timeout)
-    elif _put(context, frame, identity, timeout).count < frame.total:
+    with _short_when_stopped(ctx, df, batch):
+        frame = count_frame(ctx, df, trace)
+        fit(frame)
+        count = _put(context, frame, identity, timeout).count
+    # Of rows with keys some may be there.
+    if not frame.has_keys and count < frame.total:
         log.warning(
             "tube %s: batch %d of the %s was put before; nothing is added",
             ctx.record.name,
             batch,
             identity.name,
         )
+
+
+@contextmanager
+def _short_when_stopped(ctx: TubeContext, df: DataFrame, batch: int) -> Iterator[None]:
+    """Run a block of a stream's thread; a failure is told in a line if somebody has stopped the stream.
+
+    Raises:
+        StreamStoppedError: In place of the failure.
+    """
+    query = jvm.streaming_query_id(df.sparkSession)
+    try:
+        yield
+    except Exception as error:
+        if query is None or not jvm.is_stopped(ctx.frames.engine.spark, query):
+            raise
+        log.warning(
+            "tube %s: the stream was stopped while it put batch %d, which it puts when it starts again (%s)",
+            *(ctx.record.name, batch, reason_of(error)),
+        )
+        raise StreamStoppedError(_INTERRUPTED) from None
 
 
 def _identity(df: DataFrame, batch: int, name: str | None) -> PutIdentity:

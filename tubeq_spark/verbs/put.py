@@ -37,7 +37,7 @@ from tubeq_spark.payloads.arrow_values import places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
-from tubeq_spark.storage.arrow.arrays import array, empty
+from tubeq_spark.storage.arrow.arrays import array, empty, repeated
 from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table
@@ -517,12 +517,21 @@ def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
     return put
 
 
-def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> PutResult:
-    """Put checked rows, or none if the capacity is too small for all."""
+def put_arrow(
+    ctx: TubeContext, put: PutTable, identity: PutIdentity | None, trace: str | None
+) -> PutResult:
+    """Put checked rows, or none if the capacity is too small for all.
+
+    Args:
+        ctx: The tube.
+        put: The rows.
+        identity: What the put is known by.
+        trace: The span that each task keeps.
+    """
 
     def choose() -> NewRows | None:
         if put.unique is None:
-            return _of_table(ctx, put, None)
+            return _of_table(ctx, put, trace, None)
         wanted = pc.unique(put.unique).drop_null().to_pylist()
         keys, now_us = ctx.unique_keys.look(identity), ctx.queue.now_us()
         there = ctx.unique_keys.among(wanted, now_us, ctx.max_attempts)
@@ -531,13 +540,13 @@ def put_arrow(ctx: TubeContext, put: PutTable, identity: PutIdentity | None) -> 
         used, kept = there.column("unique"), ctx.unique_keys.kept_among(wanted, now_us)
         if kept is not None:
             used = pa.chunked_array([*used.chunks, *kept.chunks], used.type)
-        return _of_table(ctx, put.with_new_keys(used), keys)
+        return _of_table(ctx, put.with_new_keys(used), trace, keys)
 
     put_all = put_rows(ctx, choose, identity, ctx.queue.loop, appends=identity is not None)
     return put_all or NOTHING
 
 
-def _of_table(ctx: TubeContext, put: PutTable, keys: KeyState | None) -> NewRows:
+def _of_table(ctx: TubeContext, put: PutTable, trace: str | None, keys: KeyState | None) -> NewRows:
     """The rows of a table, with the sequence if they have keys."""
     buckets = Buckets.from_column(put.utubes if ctx.driver.subqueues else None, put.size)
 
@@ -546,6 +555,8 @@ def _of_table(ctx: TubeContext, put: PutTable, keys: KeyState | None) -> NewRows
         columns = put.columns(ctx.record.options, numbering.now_us)
         columns["task_id"] = task_ids(numbering.numbers, at)
         columns["segment"] = segments_of(numbering, buckets, at)
+        if trace is not None:
+            columns["trace"] = repeated(trace, pa.string(), put.size)
         return whole(pa.table(columns), insert_schema(ctx.codec.arrow_type, ctx.table.optional))
 
     return NewRows(buckets.counts, rows, keys, put.data.nbytes)

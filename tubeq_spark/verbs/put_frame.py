@@ -98,10 +98,9 @@ def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
     return f"CAST(crc32(CAST({text} AS BINARY)) % {BUCKETS} AS INT)"
 
 
-def frame_rows(
-    ctx: TubeContext, df: DataFrame, payload: list[str], counted: Counted, numbering: Numbering
-) -> DataFrame:
+def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> DataFrame:
     """The rows that a put writes (columns of `TubeTable.inserted`)."""
+    df, payload, counted = frame.df, frame.payload, frame.counted
     call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
@@ -146,7 +145,8 @@ def frame_rows(
         "expires_at": f"tubeq_now + {ttl}",
         "unique": text("unique"),
         "rank": _rank(f"CAST({given('pri', float(options.pri))} AS BIGINT)", options.aging_us),
-        "trace": "CAST(NULL AS STRING)",
+        # A text is no part of the code that Spark generates.
+        "trace": string(frame.trace),
     }
     return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
 
@@ -217,11 +217,19 @@ def _microseconds(seconds: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CountedFrame:
-    """A checked DataFrame."""
+    """A checked DataFrame.
+
+    Attributes:
+        df: Its rows.
+        payload: The columns of the payload.
+        counted: How many rows there are.
+        trace: The span that each task keeps.
+    """
 
     df: DataFrame
     payload: list[str]
     counted: Counted
+    trace: str | None = None
 
     @property
     def total(self) -> int:
@@ -239,7 +247,7 @@ def put_df(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) 
     return put_frame(ctx, frame, identity) or NOTHING
 
 
-def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
+def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> CountedFrame:
     """Check and count the rows in one pass; with a shuffle another pass copies them before.
 
     A refusal reads once more, for a value that the message shows.
@@ -251,7 +259,7 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     if ctx.queue.put_files is None:
         ctx.queue.require_spark_loop()
     with ctx.queue.require_spark().operating("put", ctx.table.name):
-        return _counted(ctx, df)
+        return replace(_counted(ctx, df), trace=trace)
 
 
 def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
@@ -313,7 +321,7 @@ class _Rows:
         return NewRows(frame.counted.buckets, rows, keys)
 
     def _numbered(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
-        return frame_rows(self._ctx, frame.df, frame.payload, frame.counted, numbering)
+        return frame_rows(self._ctx, frame, numbering)
 
     def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
         """Put them."""

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.clock import Clock
+    from tubeq_spark.runtime.stopping import Stop
     from tubeq_spark.task import Task
     from tubeq_spark.workers.handlers import Failure
     from tubeq_spark.workers.pools import Pool
     from tubeq_spark.workers.source import Retries, Source
-    from tubeq_spark.workers.stopping import Stop
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.workers.stopping import Stop
+    from tubeq_spark.runtime.stopping import Stop
 
 log = logging.getLogger(__name__)
 

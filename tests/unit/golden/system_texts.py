@@ -99,6 +99,7 @@ def registry() -> Iterator[Case]:
 
     here = [found(record())]
     yield case("records: all", lambda table: table.records(), here)
+    yield case("names: all", lambda table: table.names(), here)
     yield case("find: one", lambda table: table.find("URLS"), here)
     yield case("live: one", lambda table: table.live("urls"), here)
     for status in (TubeStatus.LIVE, TubeStatus.CREATING):

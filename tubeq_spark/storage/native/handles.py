@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.object_store import Bucket
+    from tubeq_spark.storage.native.object_store import Bucket, Listed
     from tubeq_spark.storage.native.renewed_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -443,6 +443,13 @@ class Handles:
         bucket, key = found
         probe = f"{key}/_tubeq_probe-{uuid.uuid4()}".lstrip("/")
         return store_client.patiently(lambda: bucket.overwrites(probe), self._patience)
+
+    def listed(self, table: str, directory: str) -> list[Listed] | None:
+        """The files in a directory of a table on an object store; `None`: only the library reaches it."""
+        from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as in `_bucket`
+
+        found = self._bucket(self.table(table).path)
+        return None if found is None else StoreFiles(*found, self._patience).list_from(directory)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""

@@ -39,12 +39,15 @@ class PutDirectories:
         self._handles = handles
 
     def shape(self, table: str) -> Shape:
-        """What files have to be like that a commit of ours can add to a table.
+        """What files have to be like that a commit of ours can add to a table, by the version that is known.
 
         Raises:
             StoreError: The library writes it.
         """
-        return self._seen(table)[1].shape
+        local = self._handles.table(table).local
+        known = None if local is None else local.known
+        # A newer one shows when it matters: the rows do not `fit`.
+        return (known or self._seen(table)[1]).shape
 
     @staticmethod
     def new_name() -> str:
@@ -57,7 +60,7 @@ class PutDirectories:
         Raises:
             StoreError: They are not there, or are no plain files of such a table.
         """
-        local, _ = self._seen(table)
+        local = self._own(table)
         try:
             content = local.read(f"{directory}/{_FIRST}")
             found = Snapshot.first(0, actions.read(content.splitlines()))
@@ -106,18 +109,33 @@ class PutDirectories:
 
     def _remove(self, table: str, path: str) -> None:
         try:
-            self._seen(table)[0].remove(path)
+            self._own(table).remove(path)
         except Exception:
             log.warning("%s/%s is left to a sweep", table, path, exc_info=True)
 
     def _seen(self, table: str) -> tuple[PlainTable, Snapshot]:
-        opened = self._handles.table(table)
+        """A table with its newest version. Raises as `_own`."""
         with errors.reading():
-            newest, local = opened.seen(), opened.local
-        if newest is None or local is None:
-            msg = (
-                f"{table} has features, or is on storage, that only the library deltalake writes: it cannot add "
-                "files that Spark has written; put the rows by put_arrow"
-            )
-            raise StoreError(msg)
+            newest = self._handles.table(table).seen()
+        local = self._own(table)
+        if newest is None:
+            raise _of_library(table)
         return local, newest
+
+    def _own(self, table: str) -> PlainTable:
+        """A table whose log this process writes by itself, without a look at it.
+
+        Raises:
+            StoreError: The library writes it.
+        """
+        local = self._handles.table(table).local
+        if local is None:
+            raise _of_library(table)
+        return local
+
+
+def _of_library(table: str) -> StoreError:
+    return StoreError(
+        f"{table} has features, or is on storage, that only the library deltalake writes: it cannot add "
+        "files that Spark has written; put the rows by put_arrow"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
+#: Where that log store writes a commit first (`BaseExternalLogStore.createTemporaryPath`).
+_BEGUN = "_delta_log/.tmp"
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
 
@@ -417,6 +420,20 @@ class NativeTables:
         if directory is not None:
             self._ended[table, tube] = found
         return found
+
+    def begun_by_spark(self, table: str) -> Sequence[int]:
+        """The versions whose contents Spark's log store for DynamoDB has written beside the log, finished or not.
+
+        Raises:
+            StoreError: The store fails, or only the library reaches it.
+        """
+        with errors.reading():
+            listed = self._handles.listed(table, _BEGUN)
+        if listed is None:
+            msg = f"{table} cannot be listed, because only the library deltalake reaches it"
+            raise StoreError(msg)
+        names = (re.match(r"(\d{20})\.json\.", file.name) for file in listed)
+        return [int(name[1]) for name in names if name]
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location whose object store overwrites files that are to be new; else `None`."""

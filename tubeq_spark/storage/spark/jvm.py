@@ -79,6 +79,15 @@ def streaming_query_id(spark: SparkSession) -> str | None:
     return found
 
 
+def is_stopped(spark: SparkSession, query_id: str) -> bool:
+    """Whether somebody has stopped a streaming query of a classic session, whose thread still runs."""
+    # It may be another session's, or the JVM may be gone.
+    with contextlib.suppress(Exception):
+        query = spark.streams.get(query_id)
+        return query is not None and not query.isActive
+    return False
+
+
 def plan_text(df: DataFrame) -> str | None:
     """The physical plan of a DataFrame, as `explain` prints it; nothing is run.
 
@@ -91,6 +100,32 @@ def plan_text(df: DataFrame) -> str | None:
     # The public method prints; the text is asked for by the same name since Connect began.
     ask = getattr(df, "_explain_string", None)
     return None if ask is None else str(ask())
+
+
+def with_setting(df: DataFrame, name: str, value: str) -> DataFrame:
+    """The same rows for one write under another setting, which the session of the DataFrame does not get.
+
+    The plan is that of the DataFrame, and all other settings are those of its session at this moment, so
+    the rows are in the same partitions.
+
+    Returns:
+        `df` itself where this platform does not allow that.
+    """
+    spark: Any = df.sparkSession
+    if not is_classic(spark):
+        return df
+    try:
+        # As Spark itself makes the session of a streaming query.
+        theirs = spark._jsparkSession.cloneSession()  # noqa: SLF001  (Python has no other way)
+        session = type(spark)(spark.sparkContext, theirs)
+        session.conf.set(name, value)
+        plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001
+        rows = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(theirs, plan)  # noqa: SLF001
+        made: DataFrame = type(df)(rows, session)
+    except Exception:
+        logger.info("a write has no setting of its own here", exc_info=True)
+        return df
+    return made
 
 
 def require_java() -> None:

@@ -18,6 +18,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_unreachable
+from tubeq_spark.storage.spark.jvm import with_setting
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.tables import save
 from tubeq_spark.storage.tables.schema import PLAIN, STATISTICS
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import WrittenRows
 
 log = logging.getLogger(__name__)
+
+#: Whether Delta writes a checksum of the table's state beside each commit. For a table of one commit, which
+#: nobody reads but we, it is 22 requests to S3.
+_CHECKSUMS = "spark.databricks.delta.writeChecksumFile.enabled"
 
 
 class PutFiles:
@@ -64,7 +69,8 @@ class PutFiles:
             named.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
             for column in columns
         ]
-        writer = rows.select(*values).write.format("delta").mode("error").options(**PLAIN)
+        written = with_setting(rows.select(*values), _CHECKSUMS, "false")
+        writer = written.write.format("delta").mode("error").options(**PLAIN)
         if STATISTICS in shape.properties:
             writer = writer.option(STATISTICS, shape.properties[STATISTICS])
         try:

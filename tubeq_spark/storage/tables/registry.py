@@ -153,6 +153,12 @@ class Registry(SystemTable):
             ) from error
         return [_record(each) for each in rows]
 
+    def names(self) -> list[str]:
+        """The names of all tubes that there ever were: the tables of dropped ones stay."""
+        return sorted(
+            {row["name"] for row in self._engine.rows(Select(self._table, named("name")))}
+        )
+
     def find(self, name: str) -> TubeRecord | None:
         """The tube whose name is `name`, ignoring case, if any."""
         folded = name.lower()

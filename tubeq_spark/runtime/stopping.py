@@ -1,4 +1,4 @@
-"""How a loop of work is asked to end: by an event of its program, or by signals."""
+"""How a loop of work, or the wait for a stream, is asked to end: by an event of its program, or by signals."""
 
 from __future__ import annotations
 

@@ -1,0 +1,313 @@
+"""Tests that `make test` leaves out on Spark only: they cost most there, and others prove what they prove.
+
+Each of them runs on the native engine in `make test`, or another one of the same file runs on Spark: only the
+statements differ between the engines, and each kind of statement is in a test that stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.one_jvm import needs_the_jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NIGHTLY", "THOROUGH", "pytest_itemcollected"]
+
+#: What is left to `make test-rest`, by file: tests, or single cases of tests.
+THOROUGH: Mapping[str, frozenset[str]] = {
+    "test_addressed_takes": frozenset(
+        {
+            "test_take_df_when_it_names_a_subqueue_holds_it",
+        }
+    ),
+    "test_arrow": frozenset(
+        {
+            "test_put_arrow_gives_ids_in_the_order_of_rows",
+            "test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives",
+        }
+    ),
+    "test_batches_of_both_engines": frozenset(
+        {
+            "test_take_df_when_stopped_at_the_commit_of_spark_leaves_tasks_to_the_end_of_their_leases[spark-1]",
+        }
+    ),
+    "test_case_030_utube": frozenset(
+        {
+            "test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue",
+        }
+    ),
+    "test_failed_tasks": frozenset(
+        {
+            "test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest",
+        }
+    ),
+    "test_failures": frozenset(
+        {
+            "test_df_when_a_task_is_taken_or_was_shows_its_owner_as_the_task_does",
+        }
+    ),
+    "test_history": frozenset(
+        {
+            "test_put_only_adds_files_and_take_copies_only_what_it_does_not_take",
+        }
+    ),
+    "test_job_names": frozenset(
+        {
+            "test_jobs_when_verbs_run_are_named_after_verb_and_tube_and_a_programs_as_before",
+        }
+    ),
+    "test_large_payloads": frozenset(
+        {
+            "test_rows_of_a_frame_when_larger_than_allowed_are_refused",
+        }
+    ),
+    "test_locations": frozenset(
+        {
+            "test_typed_tube_when_put_and_taken_keeps_types_and_refuses_others",
+        }
+    ),
+    "test_lost_answers": frozenset(
+        {
+            "test_ack_when_its_statement_is_never_run_says_so_and_can_be_repeated",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-take-no_metrics]",
+        }
+    ),
+    "test_mixed_engines": frozenset(
+        {
+            "test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge[spark-take-b-1]",
+        }
+    ),
+    "test_put_files": frozenset(
+        {
+            "test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sweep_removes_its_log",
+            "test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_they_are_old",
+        }
+    ),
+    "test_rivals": frozenset(
+        {
+            "test_ack_of_all_when_a_rival_takes_one_out_of_the_lease_segment_acks_none",
+            "test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing",
+        }
+    ),
+    "test_stops": frozenset(
+        {
+            "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-exchange_of_a_part]",
+        }
+    ),
+    "test_subqueues": frozenset(
+        {
+            "test_take_when_a_rival_locks_the_subqueue_first_looks_elsewhere",
+        }
+    ),
+}
+
+#: What is left to `make test-nightly`.
+NIGHTLY: Mapping[str, frozenset[str]] = {
+    "test_altering": frozenset(
+        {
+            "test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once[spark-ack of one]",
+            "test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once[spark-ack]",
+            "test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once[spark-bury]",
+            "test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once[spark-release]",
+            "test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once[spark-take]",
+        }
+    ),
+    "test_bad_input": frozenset(
+        {
+            "test_put_many_with_a_bad_option_of_one_puts_none",
+        }
+    ),
+    "test_batches_of_both_engines": frozenset(
+        {
+            "test_batch_of_subqueues_when_it_needs_more_than_native_memory_frees_them",
+            "test_large_verb_when_a_native_rival_commits_at_any_step_is_as_one_after_the_other[spark-release_some]",
+        }
+    ),
+    "test_blips": frozenset(
+        {
+            "test_close_when_one_statement_does_not_get_through_asks_again",
+            "test_close_when_spark_stays_out_of_reach_tells_what_is_left",
+        }
+    ),
+    "test_capacity": frozenset(
+        {
+            "test_four_producers_at_once_fill_the_tube_and_never_exceed_it",
+        }
+    ),
+    "test_case_020_fifottl": frozenset(
+        {
+            "test_touch_when_the_first_ttr_has_passed_still_allows_ack",
+        }
+    ),
+    "test_case_100_limfifottl": frozenset(
+        {
+            "test_put_on_a_full_tube_returns_none_after_its_timeout",
+        }
+    ),
+    "test_case_x_b_errors": frozenset(
+        {
+            "test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason",
+        }
+    ),
+    "test_case_x_c_counters": frozenset(
+        {
+            "test_counts_are_effective_before_the_sweep",
+            "test_elapsed_delay_is_counted_as_delay",
+            "test_elapsed_ttr_is_counted_as_ttr",
+        }
+    ),
+    "test_conflicts": frozenset(
+        {
+            "test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_number_twice",
+            "test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_written",
+            "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-ack of a part, take of others]",
+            "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-sweep of what is due, take of some of it]",
+            "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-take, ack of another lease segment]",
+        }
+    ),
+    "test_exact_counts": frozenset(
+        {
+            "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended[spark-ack_batch]",
+            "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended[spark-ack_some]",
+            "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended[spark-delete]",
+            "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended[spark-exchange]",
+            "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended[spark-truncate]",
+            "test_done_when_an_earlier_version_has_counted_begins_with_what_that_showed",
+        }
+    ),
+    "test_failures": frozenset(
+        {
+            "test_many_when_each_has_an_error_keeps_its_own",
+        }
+    ),
+    "test_history": frozenset(
+        {
+            "test_ack_of_a_whole_lease_segment_only_removes_files",
+            "test_looking_makes_no_commit_to_any_table",
+        }
+    ),
+    "test_limits": frozenset(
+        {
+            "test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them",
+        }
+    ),
+    "test_lost_answers": frozenset(
+        {
+            "test_first_put_of_a_queue_when_its_slot_is_lost_without_metrics_leases_one_slot",
+            "test_put_and_take_of_a_type_with_statements_of_its_own_when_their_answers_are_lost_without_metrics_are_done_once[spark-limfifottl]",
+            "test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same",
+            "test_put_when_its_statement_is_never_run_says_so_and_puts_nothing[spark-connection]",
+            "test_put_when_its_task_is_acked_before_the_history_is_asked_returns_the_task",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-bury with an error for each-world]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-exchange-no_metrics]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put-no_metrics]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df-no_metrics]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df-world]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-truncate-world]",
+        }
+    ),
+    "test_mixed_engines": frozenset(
+        {
+            "test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-verbs0]",
+            "test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-verbs3]",
+            "test_history_when_both_engines_have_committed_tells_both_alike",
+            "test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_as_one_after_the_other[spark-release_some]",
+            "test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge[spark-put-a-0]",
+            "test_take_when_the_other_engine_has_fenced_its_take_id_and_taken_over_takes_nothing[spark-native]",
+            "test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-ack]",
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-sweep]",
+        }
+    ),
+    "test_mixed_options": frozenset(
+        {
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-aging-kick-native]",
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-fair-take_all-spark]",
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-keys-put_keys-spark]",
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-most_taken-take_all-native]",
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-parallel-take_all-spark]",
+        }
+    ),
+    "test_notes": frozenset(
+        {
+            "test_notes_of_two_tubes_written_at_once_in_one_spark_session_are_their_own",
+        }
+    ),
+    "test_processes": frozenset(
+        {
+            "test_two_processes_when_they_consume_one_tube_deliver_each_task_once",
+        }
+    ),
+    "test_recreation": frozenset(
+        {
+            "test_create_tube_when_its_creator_comes_late_leaves_the_next_tube_alone",
+            "test_create_tube_when_two_create_with_different_schemas_one_is_told_that_it_exists[spark-True-decided]",
+        }
+    ),
+    "test_rivals": frozenset(
+        {
+            "test_batch_when_it_is_split_by_frames_of_its_own_settles_each_as_told",
+            "test_put_when_a_rival_truncates_meanwhile_is_there",
+            "test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_slot",
+            "test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot",
+            "test_take_when_a_rival_takes_all_candidates_looks_at_the_next",
+        }
+    ),
+    "test_shared_lease_segments": frozenset(
+        {
+            "test_acks_of_one_commit_when_they_name_all_of_a_segment_remove_its_partition",
+            "test_exchange_of_one_call_acks_it_and_takes_in_one_commit",
+            "test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back",
+            "test_undo_of_one_call_when_others_share_its_segment_leaves_theirs",
+            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-exchange]",
+            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-release]",
+            "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-undo]",
+        }
+    ),
+    "test_stale_snapshots": frozenset(
+        {
+            "test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks[fifottl-finished drop]",
+            "test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks[utubettl-take]",
+        }
+    ),
+    "test_stops": frozenset(
+        {
+            "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-close]",
+            "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-put_df]",
+        }
+    ),
+    "test_subqueues": frozenset(
+        {
+            "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
+            "test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks_nobody",
+            "test_take_of_named_subqueues_locks_these_only_by_one_commit_each_way",
+        }
+    ),
+    "test_unique": frozenset(
+        {
+            "test_put_many_when_some_keys_are_there_returns_tasks_in_the_order_of_the_items",
+        }
+    ),
+    "test_unique_for": frozenset(
+        {
+            "test_verb_when_it_stops_has_ended_the_tasks_and_kept_the_keys_or_neither[spark-sweep]",
+        }
+    ),
+    "test_vacuum": frozenset(
+        {
+            "test_sweep_when_a_writer_that_asked_to_wait_has_ended_removes_what_it_asked",
+            "test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off",
+        }
+    ),
+}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark those that need Spark."""
+    names = {item.name, item.name.partition("[")[0]}
+    for mark, left in ((pytest.mark.thorough, THOROUGH), (pytest.mark.nightly, NIGHTLY)):
+        if not names.isdisjoint(left.get(item.path.stem, ())) and needs_the_jvm(item):
+            item.add_marker(mark)

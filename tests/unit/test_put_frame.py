@@ -1,0 +1,55 @@
+"""The rows that `put_df` has Spark write, as expressions; no Spark is asked for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tubeq_spark.model.ids import Range
+from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.segments import spread
+from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.verbs.put import Numbering
+from tubeq_spark.verbs.put_frame import Counted, CountedFrame, frame_rows
+
+SPAN = "00-00000000000000000000000000000001-0000000000000002-01"
+
+
+class Frame:
+    """A DataFrame that says what was selected of it last."""
+
+    columns = ("data",)
+
+    def __init__(self, selected: tuple[str, ...] = ()) -> None:
+        self.selected = selected
+
+    def selectExpr(self, *expressions: str) -> Frame:  # noqa: N802  as Spark calls it
+        return Frame(expressions)
+
+
+@pytest.mark.parametrize(
+    ("optional", "span", "columns"),
+    [
+        (("error", "unique", "rank", "trace"), SPAN, [f"'{SPAN}' AS trace"]),
+        (("error", "unique", "rank", "trace"), None, ["CAST(NULL AS STRING) AS trace"]),
+        (("error", "unique", "rank"), SPAN, []),
+    ],
+)
+def test_rows_of_a_frame_that_is_put_in_a_span_have_it_where_the_table_has_the_column(
+    optional: tuple[str, ...], span: str | None, columns: list[str]
+) -> None:
+    ctx = SimpleNamespace(
+        driver=SimpleNamespace(subqueues=False),
+        record=SimpleNamespace(options=TubeOptions()),
+        table=TubeTable("mail", 1, ("pri", "task_id"), optional=optional),
+    )
+    counted = Counted(Counter({0: 2}), Counter({0: 2}))
+    frame = CountedFrame(cast("Any", Frame()), ["data"], counted, span)
+    numbering = Numbering(2, Range(1, 10, 3), spread(counted.buckets, 100, 10), 0)
+
+    rows = cast("Frame", frame_rows(cast("Any", ctx), frame, numbering))
+
+    assert [each for each in rows.selected if each.endswith(" AS trace")] == columns

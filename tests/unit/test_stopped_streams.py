@@ -1,0 +1,175 @@
+"""Streams that somebody stops end in a line; what fails by itself is shown as it is. No Spark runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import threading
+import traceback
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tubeq_spark import StoreError
+from tubeq_spark.storage.statement import PutIdentity
+from tubeq_spark.streams import process, sink
+from tubeq_spark.streams.process import until_signal
+from tubeq_spark.streams.query import EndedBySignal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: What Spark searches in the text of an error of Python (`StreamExecution.PROXY_ERROR`), with each
+#: repetition of this part one more call on the stack.
+INTERRUPTED = re.compile(
+    r"py4j\.protocol\.Py4JJavaError: An error occurred while calling"
+    r"(?P<deep>((\r\n|\r|\n)|.)*)java\.lang\.InterruptedException"
+)
+
+
+class Java:
+    """Stands in for a query in the JVM, which ends when it is stopped and `call` has ended."""
+
+    def __init__(self, *, sends: int = 0, fails: bool = False) -> None:
+        self._stopped, self._sends, self._fails = threading.Event(), sends, fails
+        self.call = threading.Event()
+
+    def awaitTermination(self, most_ms: int | None = None) -> bool:  # noqa: N802
+        """Wait; the signals come meanwhile."""
+        if self._fails:
+            raise ValueError("the query has failed")
+        if self._sends:
+            os.kill(os.getpid(), signal.SIGINT)
+        ended = self._stopped.wait(None if most_ms is None else most_ms / 1000)
+        return ended and self.call.wait(None if most_ms is None else most_ms / 1000)
+
+    def stop(self) -> None:
+        """Stop, after the call in hand; a second signal comes meanwhile."""
+        self._stopped.set()
+        if self._sends > 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            self.call.set()
+        self.call.wait()
+
+
+def query(java: Java) -> StreamingQuery:
+    return until_signal(StreamingQuery(cast("Any", java)))
+
+
+def test_wait_for_a_stream_when_a_signal_comes_stops_it_and_returns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    java = Java(sends=1)
+
+    query(java).awaitTermination()
+
+    assert java.call.is_set()
+    assert caplog.messages == ["the stream ends"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_wait_for_a_stream_when_a_second_signal_comes_is_interrupted() -> None:
+    java = Java(sends=2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            query(java).awaitTermination()
+    finally:
+        java.call.set()
+
+
+def test_wait_for_a_stream_when_no_signal_comes_is_that_of_spark() -> None:
+    assert query(Java()).awaitTermination(0.01) is False  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the query has failed"):
+        query(Java(fails=True)).awaitTermination()
+    assert isinstance(query(Java()), EndedBySignal)
+
+
+class Stream:
+    """Stands in for a session, for the stream that is made of it, and for its query."""
+
+    isActive = True  # noqa: N815  (as Spark has it)
+    run: Callable[[Any, int], None]
+
+    def foreachBatch(self, run: Callable[[Any, int], None]) -> Stream:  # noqa: N802
+        """Keep what runs at each tick."""
+        self.run = run
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return self if name in ("readStream", "writeStream") else lambda *_, **__: self
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_tick_when_the_program_has_ended_takes_no_more(
+    monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    stream, asked = Stream(), list[bool]()
+
+    process.start_ticking(cast("Any", stream), lambda goes_on: asked.append(goes_on()), "1 second")
+    stream.run(None, 0)
+    monkeypatch.setattr(threading, "main_thread", lambda: SimpleNamespace(is_alive=lambda: alive))
+    stream.run(None, 1)
+
+    assert asked == [True] + [True] * alive
+
+
+def put(monkeypatch: pytest.MonkeyPatch, *, stopped: bool) -> str:
+    """Put a batch of a stream, which fails; returns the error as py4j tells Java of it."""
+
+    def fail(*_: object) -> None:
+        java = "\n: java.lang.InterruptedException" + "\n\tat org.apache.spark" * 100
+        raise StoreError("nothing was written") from RuntimeError(
+            f"py4j.protocol.Py4JJavaError: An error occurred while calling o1.save{java}"
+        )
+
+    context = SimpleNamespace(
+        record=SimpleNamespace(name="mail"),
+        frames=SimpleNamespace(engine=SimpleNamespace(spark=None)),
+    )
+    monkeypatch.setattr(sink.jvm, "streaming_query_id", lambda _: "the query")
+    monkeypatch.setattr(sink.jvm, "is_stopped", lambda _, query: stopped and query == "the query")
+    monkeypatch.setattr(sink, "count_frame", fail)
+    monkeypatch.setattr(sink, "_identity", lambda *_: PutIdentity.of_batch("s", 3))
+    with pytest.raises(sink.StreamStoppedError if stopped else StoreError) as raised:
+        sink.put_batch(
+            lambda: cast("Any", context), cast("Any", SimpleNamespace(sparkSession=None)), 3,
+            "s", None, None, lambda _: cast("Any", context),
+        )  # fmt: skip
+    return "".join(traceback.format_exception(raised.value))
+
+
+def test_sink_when_its_stream_was_stopped_tells_spark_so_in_few_words(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = INTERRUPTED.search(put(monkeypatch, stopped=True))
+
+    assert found is not None
+    assert len(found["deep"]) < 20
+    assert [message.partition(",")[0] for message in caplog.messages] == [
+        "tube mail: the stream was stopped while it put batch 3"
+    ]
+
+
+def test_sink_when_it_fails_by_itself_shows_the_whole_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = put(monkeypatch, stopped=False)
+
+    assert "StoreError: nothing was written" in told
+    assert told.count("at org.apache.spark") == 100
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", [sink.StreamStoppedError, StoreError])
+def test_log_of_py4j_has_what_failed_and_not_what_was_stopped(
+    caplog: pytest.LogCaptureFixture, kind: type[Exception]
+) -> None:
+    logging.getLogger("py4j.clientserver").error("There was an exception", exc_info=kind("x"))
+
+    assert (caplog.messages == []) == (kind is sink.StreamStoppedError)
