@@ -753,9 +753,9 @@ class Tube:
 
         Returns:
             The query. Its `stop()` waits for the current call, and gives back what it has not tried. Ctrl-C, the stop
-            button of a notebook and SIGTERM do the same to a program that waits in `awaitTermination()`, which then
-            returns; a second signal raises `KeyboardInterrupt` there. The query ends with an error when the queue is
-            closed or the tube is dropped.
+            button of a notebook and SIGTERM do the same to a program that waits in `awaitTermination()` on classic Spark,
+            and then have their usual effect: `KeyboardInterrupt` there, or the end of the program. A second signal does
+            not wait for the call. The query ends with an error when the queue is closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.

@@ -34,8 +34,10 @@ INTERRUPTED = re.compile(
 class Java:
     """Stands in for a query in the JVM, which ends when it is stopped and `call` has ended."""
 
-    def __init__(self, *, sends: int = 0, fails: bool = False) -> None:
-        self._stopped, self._sends, self._fails = threading.Event(), sends, fails
+    def __init__(
+        self, *, sends: int = 0, fails: bool = False, by: signal.Signals = signal.SIGINT
+    ) -> None:
+        self._stopped, self._sends, self._fails, self._by = threading.Event(), sends, fails, by
         self.call = threading.Event()
 
     def awaitTermination(self, most_ms: int | None = None) -> bool:  # noqa: N802
@@ -43,7 +45,7 @@ class Java:
         if self._fails:
             raise ValueError("the query has failed")
         if self._sends:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self._by)
         ended = self._stopped.wait(None if most_ms is None else most_ms / 1000)
         return ended and self.call.wait(None if most_ms is None else most_ms / 1000)
 
@@ -51,7 +53,7 @@ class Java:
         """Stop, after the call in hand; a second signal comes meanwhile."""
         self._stopped.set()
         if self._sends > 1:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self._by)
         else:
             self.call.set()
         self.call.wait()
@@ -61,17 +63,32 @@ def query(java: Java) -> StreamingQuery:
     return until_signal(StreamingQuery(cast("Any", java)))
 
 
-def test_wait_for_a_stream_when_a_signal_comes_stops_it_and_returns(
+def test_wait_for_a_stream_when_ctrl_c_comes_stops_it_and_raises_what_shows_as_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
     java = Java(sends=1)
 
-    query(java).awaitTermination()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        query(java).awaitTermination()
 
     assert java.call.is_set()
     assert caplog.messages == ["the stream ends"]
     assert signal.getsignal(signal.SIGINT) is before
+    shown = cast("Any", raised.value)._render_traceback_()
+    assert shown == ["the stream was stopped"]
+
+
+def test_wait_for_a_stream_when_sigterm_comes_stops_it_and_then_ends_the_program() -> None:
+    came: list[bool] = []
+    java = Java(sends=1, by=signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, lambda *_: came.append(java.call.is_set()))
+    try:
+        query(java).awaitTermination()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert came == [True]
 
 
 def test_wait_for_a_stream_when_a_second_signal_comes_is_interrupted() -> None:

@@ -22,6 +22,8 @@ class Stop:
         self._event = event
         self._woken = woken
         self._signals = 0
+        #: The first signal that came.
+        self.signal: signal.Signals | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -44,8 +46,11 @@ class Stop:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # None: a handler that is not of Python, which cannot be set again.
+                if handler is not None:
+                    signal.signal(number, handler)
 
-    def _came(self, _number: int, _frame: FrameType | None) -> None:
+    def _came(self, number: int, _frame: FrameType | None) -> None:
         self._signals += 1
+        self.signal = self.signal or signal.Signals(number)
         self._woken.set()

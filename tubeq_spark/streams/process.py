@@ -151,6 +151,7 @@ def start_ticking(
     except (IllegalArgumentException, ValueError):
         validation.refuse("trigger", trigger, "an interval such as '1 second', or None")
     started: list[StreamingQuery] = []
+    told: list[str] = []
 
     def goes_on() -> bool:
         # The first tick may come before `started` has the query. A program that has ended waits for its threads.
@@ -159,16 +160,20 @@ def start_ticking(
     def run(_rows: DataFrame, _number: int) -> None:
         if threading.main_thread().is_alive():
             in_thread(lambda: tick(goes_on), daemon=False).result()
+        elif not told:
+            told.append("once")
+            log.warning("the main thread has ended: the stream takes no more batches")
 
     started.append(writer.foreachBatch(run).start())
     return started[0]
 
 
 def until_signal(query: StreamingQuery, told: str = "the stream ends") -> StreamingQuery:
-    """Return a query whose `awaitTermination()` ends at Ctrl-C and SIGTERM, in the main thread.
+    """Return a query that Ctrl-C and SIGTERM stop while the main thread waits in `awaitTermination()`.
 
-    The first signal stops the query, and the call returns; a second one raises `KeyboardInterrupt`. Spark's own wait
-    does not stop the query, and PySpark logs stack traces.
+    After the query has ended, the signal has its usual effect: `KeyboardInterrupt` at Ctrl-C, which notebooks show
+    in one line, and the end of the program at SIGTERM. A second signal raises `KeyboardInterrupt` at once. Spark's own
+    wait does not stop the query, and PySpark logs stack traces.
 
     Args:
         query: A query that runs. One of Spark Connect is returned as it is.

@@ -1,12 +1,14 @@
 """A query, such as that of `Tube.process`, for which a wait ends at Ctrl-C and SIGTERM.
 
 Spark's own wait is a call of the JVM in the main thread. Where a signal strikes there, PySpark and py4j log
-the stack traces of what they were about, and the query goes on.
+the stack traces of what they were about, and the query goes on. Here the query ends first, and then the
+program gets the signal: a wait that returned would look like the end of the work.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +27,14 @@ log = logging.getLogger(__name__)
 _LOOK = 0.2
 
 
+class StoppedByHandError(KeyboardInterrupt):
+    """Somebody has stopped a stream that the program waits for."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the log has a line, and there is no fault to look for."""
+        return ["the stream was stopped"]
+
+
 class EndedBySignal(StreamingQuery):
     """A classic query, which a signal stops while the main thread waits for it."""
 
@@ -34,10 +44,10 @@ class EndedBySignal(StreamingQuery):
         self._told = told
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802  Spark's name
-        """Wait as Spark does; in the main thread Ctrl-C or SIGTERM stops the query, and this returns.
+        """Wait as Spark does; in the main thread Ctrl-C or SIGTERM stops the query, and then has its usual effect.
 
         Raises:
-            KeyboardInterrupt: A second signal came, while the last call of the handler went on.
+            KeyboardInterrupt: After the query has ended, at Ctrl-C; or at once, at a second signal.
         """
         wait = partial(super().awaitTermination, timeout)
         if threading.current_thread() is not threading.main_thread():
@@ -50,6 +60,8 @@ class EndedBySignal(StreamingQuery):
             if stop.is_asked and not waiting.done():
                 log.warning("%s", self._told)
                 self._end(stop, woken)
+        if stop.signal is not None:
+            _pass_on(stop.signal)
         return waiting.result()
 
     def _end(self, stop: Stop, woken: threading.Event) -> None:
@@ -62,6 +74,14 @@ class EndedBySignal(StreamingQuery):
                 stopping = in_thread(self.stop, woken.set)
             _sleep(woken)
         stopping.result()
+
+
+def _pass_on(number: signal.Signals) -> None:
+    """Let the program have a signal, whose handlers are its own again."""
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt:
+        raise StoppedByHandError from None
 
 
 def _sleep(woken: threading.Event) -> None:
