@@ -24,10 +24,16 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_take_df_when_it_names_a_subqueue_holds_it",
         }
     ),
+    "test_alter": frozenset(
+        {
+            "test_alter_when_an_option_needs_columns_adds_them_once",
+        }
+    ),
     "test_arrow": frozenset(
         {
             "test_put_arrow_gives_ids_in_the_order_of_rows",
             "test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives",
+            "test_take_arrow_gives_the_next_tasks_as_a_table",
         }
     ),
     "test_batches_of_both_engines": frozenset(
@@ -35,9 +41,34 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_take_df_when_stopped_at_the_commit_of_spark_leaves_tasks_to_the_end_of_their_leases[spark-1]",
         }
     ),
+    "test_capacity": frozenset(
+        {
+            "test_put_when_a_rival_fills_the_tube_first_finds_it_full",
+        }
+    ),
+    "test_case_020_fifottl": frozenset(
+        {
+            "test_priority_counts_before_the_order_of_puts",
+        }
+    ),
     "test_case_030_utube": frozenset(
         {
             "test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue",
+        }
+    ),
+    "test_case_100_limfifottl": frozenset(
+        {
+            "test_put_df_finds_room_for_all_its_rows_or_puts_none",
+        }
+    ),
+    "test_case_x_a_shapes": frozenset(
+        {
+            "test_payload_comes_back_as_the_json_value_it_is",
+        }
+    ),
+    "test_case_x_c_counters": frozenset(
+        {
+            "test_each_verb_has_one_event_and_one_count",
         }
     ),
     "test_failed_tasks": frozenset(
@@ -73,12 +104,20 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_lost_answers": frozenset(
         {
             "test_ack_when_its_statement_is_never_run_says_so_and_can_be_repeated",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-exchange-world]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df with a key-world]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-take-no_metrics]",
         }
     ),
     "test_mixed_engines": frozenset(
         {
             "test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge[spark-take-b-1]",
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-take]",
+        }
+    ),
+    "test_native_logs": frozenset(
+        {
+            "test_frame_when_native_verbs_go_on_is_of_its_version_and_spark_reads_what_is_left",
         }
     ),
     "test_put_files": frozenset(
@@ -90,6 +129,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_rivals": frozenset(
         {
             "test_ack_of_all_when_a_rival_takes_one_out_of_the_lease_segment_acks_none",
+            "test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_acks_the_rest",
             "test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing",
         }
     ),
@@ -101,6 +141,12 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_subqueues": frozenset(
         {
             "test_take_when_a_rival_locks_the_subqueue_first_looks_elsewhere",
+        }
+    ),
+    "test_typed_payloads": frozenset(
+        {
+            "test_put_arrow_of_each_value_does_what_put_does",
+            "test_put_many_of_each_value_stores_what_the_table_says",
         }
     ),
 }
@@ -169,6 +215,18 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-take, ack of another lease segment]",
         }
     ),
+    "test_crawl_job": frozenset(
+        {
+            "test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice",
+            "test_failures_are_released_with_a_delay_and_buried_after_three_attempts",
+        }
+    ),
+    "test_dead_files": frozenset(
+        {
+            "test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so",
+            "test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours",
+        }
+    ),
     "test_exact_counts": frozenset(
         {
             "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended[spark-ack_batch]",
@@ -229,6 +287,7 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-keys-put_keys-spark]",
             "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-most_taken-take_all-native]",
             "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-parallel-take_all-spark]",
+            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-rate-take_all-native]",
         }
     ),
     "test_notes": frozenset(
@@ -270,6 +329,7 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_stale_snapshots": frozenset(
         {
             "test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks[fifottl-finished drop]",
+            "test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks[fifottl-sweep]",
             "test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks[utubettl-take]",
         }
     ),

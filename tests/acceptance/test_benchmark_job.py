@@ -152,7 +152,7 @@ def check_of_engine(report: dict[str, Any], engine: str, session: str | None, fo
     assert sum(goal["name"].startswith(f"{engine}: ") for goal in report["targets"]) >= 3
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_it(
     tmp_path: Path,
 ) -> None:

@@ -60,7 +60,7 @@ class HoldingHandler(TreeHandler):
         super().do_GET()
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_crawl_on_a_cluster_that_is_killed_in_a_batch_is_finished_by_the_next_one(
     spark: SparkSession, cluster: Cluster, location: str, tmp_path: Path
 ) -> None:

@@ -186,6 +186,6 @@ def test_process_when_it_ends_while_hearts_beat_ends_well(tmp_path: Path) -> Non
 
 
 @pytest.mark.processes
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_process_when_it_ends_while_hearts_beat_ends_well_each_time(tmp_path: Path) -> None:
     assert exit_codes(tmp_path, 30) == [0] * 30

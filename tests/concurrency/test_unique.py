@@ -312,7 +312,7 @@ def test_four_processes_when_they_put_the_same_keys_add_each_once(location: str)
 
 
 @pytest.mark.processes
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_four_processes_of_both_engines_when_they_put_the_same_keys_add_each_once(
     location: str,
