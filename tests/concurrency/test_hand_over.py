@@ -111,7 +111,9 @@ class Place:
         patch.setattr(hand_over, "finishes", lambda *_: self.finishes)
 
     @contextmanager
-    def spark(self, **settings: Any) -> Iterator[tuple[Queue, PlayedTables]]:
+    def spark(
+        self, *, is_asked_for: bool = False, **settings: Any
+    ) -> Iterator[tuple[Queue, PlayedTables]]:
         """A queue object as of a program with a session."""
         with self._patch.context() as patched:
             for module in (open_location, opened_location):
@@ -119,7 +121,7 @@ class Place:
             queue = self.store.open(self.location, **settings)
         engine: Any = queue._engines.rows
         engine._admin = tables = PlayedTables(self._client, self.noted, engine.tables)
-        queue._engines = replace(queue._engines, name="spark")
+        queue._engines = replace(queue._engines, name="spark", is_asked_for=is_asked_for)
         queue._context.loop._permission = Permission(tables, queue._opened, "spark", self.clock)
         with queue:
             yield queue, tables
@@ -288,17 +290,51 @@ def test_upgrade_when_the_answer_to_the_mark_is_lost_is_finished_by_it_or_the_ne
     assert drained(place) == ["first"]
 
 
-def test_upgrade_when_a_session_is_alive_names_it_and_writes_nothing(place: Place) -> None:
+def test_upgrade_when_a_session_is_alive_names_it_and_upgrades_only_the_tubes(
+    place: Place,
+) -> None:
     with place.spark() as (other, _), place.spark() as (queue, _):
+        queue.create_tube("old")
         assert other["work"].take(0) is not None
         (alive,) = other.sessions()
-        before = place.commits()
 
-        with pytest.raises(TubeBusyError, match=rf"{alive.uuid} \(.* pid {alive.pid}\)"):
+        said = (
+            rf"^the tubes are upgraded, but .* stays Spark's: .*{alive.uuid} \(.* pid {alive.pid}\)"
+        )
+        with pytest.raises(TubeBusyError, match=said):
             queue.upgrade()
 
+        before = place.commits()
+        with pytest.raises(TubeBusyError, match=said):
+            queue.upgrade()
+        assert place.commits() == before
+        assert queue["old"]._current.ctx.table.optional
+    place.require_sparks()
+
+
+def test_upgrade_when_spark_was_asked_for_upgrades_only_the_tubes(place: Place) -> None:
+    with place.spark(is_asked_for=True) as (queue, _):
+        queue.create_tube("old")
+        assert queue.upgrade() == ["old"]
+        before = place.commits()
+        assert queue.upgrade() == []
         assert place.commits() == before
     place.require_sparks()
+
+
+def test_upgrade_when_the_native_engine_does_not_reach_the_location_upgrades_the_tubes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def native_beside(*_: object) -> None:
+        msg = "no library"
+        raise StoreError(msg)
+
+    monkeypatch.setattr(hand_over, "native_beside", native_beside)
+    with place.spark() as (queue, _):
+        queue.create_tube("old")
+        with pytest.raises(StoreError, match=r"^the tubes are upgraded, but .*: no library$"):
+            queue.upgrade()
+        assert queue["old"]._current.ctx.table.optional
 
 
 @pytest.mark.thorough
@@ -369,7 +405,7 @@ def test_upgrade_when_the_session_lacks_the_log_store_is_refused_only_if_a_commi
     assert drained(place) == ["first"]
 
 
-def test_upgrade_when_a_tube_has_a_feed_of_changes_is_refused_before_anything_is_written(
+def test_upgrade_when_a_tube_has_a_feed_of_changes_leaves_the_location_to_spark(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with place.spark() as (queue, _):

@@ -4,6 +4,8 @@ A commit of Spark may be unfinished: its log store has noted it elsewhere (in Dy
 in the log yet. Only a read by Spark with that log store copies it there. A commit of the native engine under
 the same number would undo it, so all of them are finished before the mark of the location is changed.
 
+The tubes have the newest format by then.
+
 | step | stopped here, or its answer is lost | another program commits here |
 |---|---|---|
 | look for other sessions and for what speaks against it | nothing was written | it is refused later |
@@ -21,11 +23,12 @@ every four seconds and after each conflict (`Permission`), so one that was not s
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin.engines import engines_of
-from tubeq_spark.errors import StoreError, TubeBusyError
+from tubeq_spark.errors import StoreError, TubeBusyError, TubeqError
 from tubeq_spark.model.membership import MemberName
 from tubeq_spark.observe.sessions import sessions_of
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, name_of
@@ -33,7 +36,7 @@ from tubeq_spark.storage.opened_location import WRITERS
 from tubeq_spark.storage.tables.schema import FENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tubeq_spark.admin.engines import Engines
     from tubeq_spark.model.reports import SessionInfo
@@ -43,6 +46,17 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
 _STOP = "stop all programs of the queue, and upgrade it again"
+
+
+@contextmanager
+def telling_what_is_done(opened: OpenedLocation) -> Iterator[None]:
+    """Have errors of a block before the mark say what stays as it was, and what does not."""
+    try:
+        yield
+    except TubeqError as error:
+        told = f"the tubes are upgraded, but {opened.uri} stays Spark's: {error}"
+        error.args = (told, *error.args[1:])
+        raise
 
 
 def native_beside(queue: QueueContext, opened: OpenedLocation) -> Engines:
@@ -93,33 +107,46 @@ class HandOver:
             raise StoreError(danger)
         with_feeds = [r.name for r in self.registry.records() if _has_feed(r)]
         if with_feeds:
-            msg = (
-                f"only Spark may commit to tubes with a feed of changes ({', '.join(with_feeds)}), so "
-                f"{self.opened.uri} stays Spark's; `tube.upgrade()` upgrades a single tube"
-            )
+            msg = f"only Spark may commit to tubes with a feed of changes ({', '.join(with_feeds)})"
             raise StoreError(msg)
         own = MemberName.parse(self.queue.session.member).uuid
         self._refuse([each for each in sessions_of(self.queue, ()) if each.member != own])
 
-    def run(self) -> None:
-        """Finish all commits of Spark, and change the mark.
+    def finish(self) -> dict[str, int]:
+        """Finish all commits of Spark; the location is Spark's as before.
+
+        Returns:
+            The version of the last commit to each table.
 
         Raises:
-            TubeBusyError: Other programs work on the queue; the location is Spark's as before.
-            StoreError: A commit cannot be finished, or the storage failed; the next call finds out
-                whether the mark was changed. Or it was, and another program committed meanwhile.
+            TubeBusyError: Other programs work on the queue.
+            StoreError: A commit cannot be finished, or the storage failed.
         """
         versions = {table: self._finish(table) for table in self._tables()}
         self._refuse(sessions_of(self.queue, ()))
         others = self._changed(versions)
         if others:
             raise _is_used(others)
+        return versions
+
+    def change_mark(self, versions: Mapping[str, int]) -> None:
+        """Make the location the native engine's.
+
+        Args:
+            versions: What `finish` has returned.
+
+        Raises:
+            TubeBusyError: Another program works on the queue; the location is Spark's as before.
+            StoreError: The storage failed; the next call finds out whether the mark was changed. Or it
+                was, and another program committed meanwhile.
+        """
         registry = self.opened.location.table(TUBES)
         if not self.native.set_property(registry, WRITERS, "native"):
-            raise _is_used([registry])
+            with telling_what_is_done(self.opened):
+                raise _is_used([registry])
         # What this object would still commit is refused from now on.
         self.queue.loop.look_again()
-        others = self._changed(versions | {registry: versions[registry] + 1})
+        others = self._changed({**versions, registry: versions[registry] + 1})
         if others:
             msg = (
                 f"{self.opened.uri} was upgraded, but a program that was not stopped committed to "
