@@ -7,6 +7,7 @@ to `_delta_log/.tmp` and noted elsewhere first, and only the next read by Spark 
 from __future__ import annotations
 
 import itertools
+import json
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -417,6 +418,32 @@ def test_upgrade_when_a_tube_has_a_feed_of_changes_leaves_the_location_to_spark(
         with pytest.raises(StoreError, match=r"feed of changes \(work\)"):
             queue.upgrade()
         assert place.commits() == before
+
+
+def test_upgrade_when_native_cannot_write_a_table_is_refused_before_the_hand_over_begins(
+    place: Place, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.spark() as (queue, _):
+        table = queue["work"]._current.ctx.table.name
+        log = f"{(path_of(table) or '').removeprefix('s3://bucket/')}/_delta_log"
+        version = queue._context.engine.tables.version(table) or 0
+        protocol = {
+            "minReaderVersion": 1,
+            "minWriterVersion": 7,
+            "writerFeatures": ["clustering", "domainMetadata"],
+        }
+        client.put_object(
+            Bucket="bucket",
+            Key=f"{log}/{version + 1:020}.json",
+            Body=f"{json.dumps({'protocol': protocol})}\n".encode(),
+        )
+        # Spark can write it.
+        monkeypatch.setattr(queue, "_upgrade_tubes", list)
+        before = place.commits()
+        with pytest.raises(StoreError, match="features clustering, domainMetadata, as work: "):
+            queue.upgrade()
+        assert place.commits() == before
+    place.require_sparks()
 
 
 @pytest.mark.thorough

@@ -109,6 +109,14 @@ class HandOver:
         if with_feeds:
             msg = f"only Spark may commit to tubes with a feed of changes ({', '.join(with_feeds)})"
             raise StoreError(msg)
+        for table in self._tables():
+            features = self.native.unwritable(table)
+            if features is not None:
+                msg = (
+                    f"the native engine does not write tables with {features}, as {name_of(table)}: switch it off "
+                    "(ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES)"
+                )
+                raise StoreError(msg)
         own = MemberName.parse(self.queue.session.member).uuid
         self._refuse([each for each in sessions_of(self.queue, ()) if each.member != own])
 

@@ -175,6 +175,10 @@ class Tables(Protocol):
         """The versions whose contents Spark's log store for DynamoDB has written beside the log, finished or not."""
         ...
 
+    def unwritable(self, table: str) -> str | None:
+        """The features for which the engine does not commit to a table that it may read; `None` if it does."""
+        ...
+
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location, because its storage overwrites commits; else `None`."""
         ...
@@ -310,6 +314,10 @@ class TablesWithoutOwnLog:
         """None that it knows of."""
         del table
         return ()
+
+    def unwritable(self, table: str) -> str | None:
+        """None that it knows of."""
+        del table
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """None: the rows are read."""

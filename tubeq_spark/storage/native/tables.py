@@ -435,6 +435,23 @@ class NativeTables:
         names = (re.match(r"(\d{20})\.json\.", file.name) for file in listed)
         return [int(name[1]) for name in names if name]
 
+    def unwritable(self, table: str) -> str | None:
+        """The features for which the library does not commit to a table; `None` if it does, or is not needed."""
+        opened = self._handles.table(table)
+        try:
+            with errors.reading():
+                if opened.seen() is not None:
+                    return None
+                with opened.newest() as newest:
+                    # It looks at the features before it looks for rows, and commits nothing without one.
+                    newest.delete("false")
+        except StoreError as error:
+            features = None if error.__cause__ is None else errors.unsupported(error.__cause__)
+            if features is None:
+                raise
+            return features
+        return None
+
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location whose object store overwrites files that are to be new; else `None`."""
         with errors.reading():
