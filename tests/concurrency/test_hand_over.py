@@ -291,6 +291,20 @@ def test_upgrade_when_the_answer_to_the_mark_is_lost_is_finished_by_it_or_the_ne
     assert drained(place) == ["first"]
 
 
+def test_upgrade_when_the_answer_to_the_mark_stays_unknown_refuses_commits_of_the_same_queue_object(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop() -> None:
+        raise StoppedError
+
+    with place.spark() as (queue, _), monkeypatch.context() as patched:
+        after_mark(patched, stop)
+        with pytest.raises(StoppedError):
+            queue.upgrade()
+        with pytest.raises(StoreError, match="belongs to engine='native'"):
+            queue["work"].put("late")
+
+
 def test_upgrade_when_a_session_is_alive_names_it_and_upgrades_only_the_tubes(
     place: Place,
 ) -> None:

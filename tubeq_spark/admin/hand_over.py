@@ -149,11 +149,14 @@ class HandOver:
                 was, and another program committed meanwhile.
         """
         registry = self.opened.location.table(TUBES)
-        if not self.native.set_property(registry, WRITERS, "native"):
+        try:
+            is_changed = self.native.set_property(registry, WRITERS, "native")
+        finally:
+            # What this object would still commit is refused from now on, also if the answer was lost.
+            self.queue.loop.look_again()
+        if not is_changed:
             with telling_what_is_done(self.opened):
                 raise _is_used([registry])
-        # What this object would still commit is refused from now on.
-        self.queue.loop.look_again()
         others = self._changed({**versions, registry: versions[registry] + 1})
         if others:
             msg = (
