@@ -396,6 +396,25 @@ def test_upgrade_when_another_program_commits_at_the_moment_of_the_mark_says_so(
 
 
 @pytest.mark.thorough
+def test_upgrade_when_another_program_has_only_noted_a_commit_at_the_moment_of_the_mark_says_so(
+    place: Place, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.spark() as (queue, tables), monkeypatch.context() as patched:
+        table = queue["work"]._current.ctx.table.name
+        log = f"{(path_of(table) or '').removeprefix('s3://bucket/')}/_delta_log"
+
+        def note() -> None:
+            version = tables.version(table) or 0
+            client.put_object(
+                Bucket="bucket", Key=f"{log}/.tmp/{version + 1:020}.json.0a1b", Body=b"{}"
+            )
+
+        after_mark(patched, note)
+        with pytest.raises(StoreError, match="was not stopped committed to work "):
+            queue.upgrade()
+
+
+@pytest.mark.thorough
 def test_upgrade_when_the_session_lacks_the_log_store_is_refused_only_if_a_commit_is_unfinished(
     place: Place,
 ) -> None:

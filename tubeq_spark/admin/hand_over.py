@@ -13,9 +13,9 @@ The tubes have the newest format by then.
 | without such a log store: nothing may be unfinished | as before | as before |
 | Spark commits a property to each table | as before, with that property | one of both conflicts, and begins anew |
 | Spark reads it again, the native engine compares | as before | the versions differ: refused |
-| look for other sessions again, compare all versions | as before | refused |
+| look for other sessions again, compare all versions, look for commits that are only noted | as before | refused |
 | the native engine changes the mark by a conditional PUT | it is changed or not; the next call finds out | not seen |
-| compare all versions again | it is changed | `StoreError`, which names the tables |
+| do the last two again | it is changed | `StoreError`, which names the tables |
 
 Before the mark the location is Spark's, and the next call begins anew. Other queue objects look at the mark
 every four seconds and after each conflict (`Permission`), so one that was not stopped is refused then.
@@ -194,8 +194,7 @@ class HandOver:
 
     def _require_finished(self, table: str) -> None:
         """Refuse if a commit was begun whose file is not in the log."""
-        newest = self.native.version(table) or 0
-        begun = [version for version in self.native.begun_by_spark(table) if version > newest]
+        begun = self._begun(table, self.native.version(table) or 0)
         if begun:
             msg = (
                 f"version {min(begun)} of {name_of(table)} was begun and is not in its log: stop all programs of "
@@ -205,7 +204,15 @@ class HandOver:
             raise StoreError(msg)
 
     def _changed(self, versions: Mapping[str, int]) -> list[str]:
-        return [table for table, seen in versions.items() if self.native.version(table) != seen]
+        """The tables to which others have committed since, or have begun to."""
+        return [
+            table
+            for table, seen in versions.items()
+            if self.native.version(table) != seen or self._begun(table, seen)
+        ]
+
+    def _begun(self, table: str, newest: int) -> list[int]:
+        return [version for version in self.native.begun_by_spark(table) if version > newest]
 
 
 def _has_feed(record: TubeRecord) -> bool:
