@@ -194,7 +194,7 @@ class HandOver:
 
     def _require_finished(self, table: str) -> None:
         """Refuse if a commit was begun whose file is not in the log."""
-        begun = self._begun(table, self.native.version(table) or 0)
+        begun = self.native.begun_by_spark(table, self.native.version(table) or 0)
         if begun:
             msg = (
                 f"version {min(begun)} of {name_of(table)} was begun and is not in its log: stop all programs of "
@@ -208,11 +208,8 @@ class HandOver:
         return [
             table
             for table, seen in versions.items()
-            if self.native.version(table) != seen or self._begun(table, seen)
+            if self.native.version(table) != seen or self.native.begun_by_spark(table, seen)
         ]
-
-    def _begun(self, table: str, newest: int) -> list[int]:
-        return [version for version in self.native.begun_by_spark(table) if version > newest]
 
 
 def _has_feed(record: TubeRecord) -> bool:

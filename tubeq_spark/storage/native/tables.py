@@ -421,14 +421,15 @@ class NativeTables:
             self._ended[table, tube] = found
         return found
 
-    def begun_by_spark(self, table: str) -> Sequence[int]:
-        """The versions whose contents Spark's log store for DynamoDB has written beside the log, finished or not.
+    def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
+        """The versions after another whose contents Spark's log store for DynamoDB has written beside the log, finished or not.
 
         Raises:
             StoreError: The store fails, or only the library reaches it.
         """
         with errors.reading():
-            listed = self._handles.listed(table, _BEGUN)
+            # Nobody empties that directory. Names are longer than this one, and so come after it.
+            listed = self._handles.listed(table, _BEGUN, f"{after + 1:020}")
         if listed is None:
             msg = f"{table} cannot be listed, because only the library deltalake reaches it"
             raise StoreError(msg)
