@@ -315,7 +315,7 @@ class TablesWithoutOwnLog:
         del table, after
         return ()
 
-    def unwritable(self, table: str) -> str | None:
+    def unwritable(self, table: str) -> None:
         """None that it knows of."""
         del table
 
