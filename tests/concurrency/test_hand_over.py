@@ -291,6 +291,7 @@ def test_upgrade_when_the_answer_to_the_mark_is_lost_is_finished_by_it_or_the_ne
     assert drained(place) == ["first"]
 
 
+@pytest.mark.thorough
 def test_upgrade_when_the_answer_to_the_mark_stays_unknown_refuses_commits_of_the_same_queue_object(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +338,7 @@ def test_upgrade_when_spark_was_asked_for_upgrades_only_the_tubes(place: Place) 
     place.require_sparks()
 
 
+@pytest.mark.thorough
 def test_upgrade_when_the_native_engine_does_not_reach_the_location_upgrades_the_tubes(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
