@@ -442,22 +442,24 @@ class Queue:
 
         It leaves out tubes of unknown types and tubes that cannot be read, and logs their names.
 
-        At a location on S3 to which Spark commits, it also lets the native engine make all commits from
-        then on. Stop all other programs of the queue before. Spark finishes what may be unfinished first.
-        If the call is interrupted, nobody is refused who was not before, and the next call goes on. This
-        queue object gives its tasks back, ends its session, and refuses to commit afterwards: open the
-        queue again.
+        At a location on S3 to which Spark commits, it then also lets the native engine make all commits from
+        then on, unless Spark was asked for (`engine="spark"`, `TUBEQ_ENGINE`). Stop all other programs of
+        the queue before. Spark finishes what may be unfinished first. If the call is interrupted, nobody is
+        refused who was not before, and the next call goes on. This queue object gives its tasks back, ends
+        its session, and refuses to commit afterwards: open the queue again.
 
         Returns:
             The names of the tubes that had an earlier format.
 
         Raises:
             TubeBusyError: Sessions are alive at that location, which the message names, or another
-                program commits there. The location is Spark's as before.
+                program commits there. The tubes are upgraded, and the location is Spark's as before.
             StoreError: A tube has a feed of changes, and there is no Spark session: the tubes before it
-                are upgraded. Or the location has such a tube, and the native engine would have to commit
-                to it: nothing was changed. Or a commit of Spark cannot be finished, or the native engine
-                does not reach the location, or the storage fails.
+                are upgraded. Or the location has a tube to which the native engine cannot commit, or a
+                commit of Spark cannot be finished, or the native engine does not reach the location: the
+                tubes are upgraded, and the location is Spark's as before. Or the storage fails.
+            InvalidOptionError: The queue object has temporary tubes, and would hand over that location. The
+                tubes are upgraded, and the location is Spark's as before.
 
         Commits: for each tube as `Tube.upgrade`. At a location of Spark's also those of `close`, 1 to each
         table, with which all running writes conflict, and 1 to the registry.
@@ -468,29 +470,32 @@ class Queue:
     def _upgrade(self) -> tuple[list[str], bool]:
         """Upgrade; the names of the tubes that had an earlier format, and whether the location was handed over."""
         self._context.require_running()
-        if self.engine != "spark" or not self._opened.has_one_engine:
-            return self._upgrade_tubes(), False
-        with self._lock, contextlib.ExitStack() as stack:
-            native = hand_over.native_beside(self._context, self._opened)
-            stack.callback(native.close)
-            work = hand_over.HandOver(
-                self._context,
-                self._opened,
-                self._registry,
-                native.rows.tables,
-                hand_over.finishes(self._context, self._opened),
-            )
-            if self._used.temporary:
-                msg = (
-                    "a queue object with temporary tubes cannot upgrade: they end with its session"
-                )
-                raise InvalidOptionError(msg)
-            work.require_possible()
-            names = self._upgrade_tubes()
-            self._closing().give_back()
-            self._context.session.leave()
-            work.run()
+        names = self._upgrade_tubes()
+        if self.engine != "spark" or self._engines.is_asked_for or not self._opened.has_one_engine:
+            return names, False
+        self._hand_over()
         return names, True
+
+    def _hand_over(self) -> None:
+        with self._lock, contextlib.ExitStack() as stack:
+            with hand_over.telling_what_is_done(self._opened):
+                if self._used.temporary:
+                    msg = "this queue object has temporary tubes, which end with its session"
+                    raise InvalidOptionError(msg)
+                native = hand_over.native_beside(self._context, self._opened)
+                stack.callback(native.close)
+                work = hand_over.HandOver(
+                    self._context,
+                    self._opened,
+                    self._registry,
+                    native.rows.tables,
+                    hand_over.finishes(self._context, self._opened),
+                )
+                work.require_possible()
+                self._closing().give_back()
+                self._context.session.leave()
+                versions = work.finish()
+            work.change_mark(versions)
 
     def _upgrade_tubes(self) -> list[str]:
         with self._lock:

@@ -7,6 +7,7 @@ to `_delta_log/.tmp` and noted elsewhere first, and only the next read by Spark 
 from __future__ import annotations
 
 import itertools
+import json
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -111,7 +112,9 @@ class Place:
         patch.setattr(hand_over, "finishes", lambda *_: self.finishes)
 
     @contextmanager
-    def spark(self, **settings: Any) -> Iterator[tuple[Queue, PlayedTables]]:
+    def spark(
+        self, *, is_asked_for: bool = False, **settings: Any
+    ) -> Iterator[tuple[Queue, PlayedTables]]:
         """A queue object as of a program with a session."""
         with self._patch.context() as patched:
             for module in (open_location, opened_location):
@@ -119,7 +122,7 @@ class Place:
             queue = self.store.open(self.location, **settings)
         engine: Any = queue._engines.rows
         engine._admin = tables = PlayedTables(self._client, self.noted, engine.tables)
-        queue._engines = replace(queue._engines, name="spark")
+        queue._engines = replace(queue._engines, name="spark", is_asked_for=is_asked_for)
         queue._context.loop._permission = Permission(tables, queue._opened, "spark", self.clock)
         with queue:
             yield queue, tables
@@ -288,17 +291,67 @@ def test_upgrade_when_the_answer_to_the_mark_is_lost_is_finished_by_it_or_the_ne
     assert drained(place) == ["first"]
 
 
-def test_upgrade_when_a_session_is_alive_names_it_and_writes_nothing(place: Place) -> None:
+@pytest.mark.thorough
+def test_upgrade_when_the_answer_to_the_mark_stays_unknown_refuses_commits_of_the_same_queue_object(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop() -> None:
+        raise StoppedError
+
+    with place.spark() as (queue, _), monkeypatch.context() as patched:
+        after_mark(patched, stop)
+        with pytest.raises(StoppedError):
+            queue.upgrade()
+        with pytest.raises(StoreError, match="belongs to engine='native'"):
+            queue["work"].put("late")
+
+
+def test_upgrade_when_a_session_is_alive_names_it_and_upgrades_only_the_tubes(
+    place: Place,
+) -> None:
     with place.spark() as (other, _), place.spark() as (queue, _):
+        queue.create_tube("old")
         assert other["work"].take(0) is not None
         (alive,) = other.sessions()
-        before = place.commits()
 
-        with pytest.raises(TubeBusyError, match=rf"{alive.uuid} \(.* pid {alive.pid}\)"):
+        said = (
+            rf"^the tubes are upgraded, but .* stays Spark's: .*{alive.uuid} \(.* pid {alive.pid}\)"
+        )
+        with pytest.raises(TubeBusyError, match=said):
             queue.upgrade()
 
+        before = place.commits()
+        with pytest.raises(TubeBusyError, match=said):
+            queue.upgrade()
+        assert place.commits() == before
+        assert queue["old"]._current.ctx.table.optional
+    place.require_sparks()
+
+
+def test_upgrade_when_spark_was_asked_for_upgrades_only_the_tubes(place: Place) -> None:
+    with place.spark(is_asked_for=True) as (queue, _):
+        queue.create_tube("old")
+        assert queue.upgrade() == ["old"]
+        before = place.commits()
+        assert queue.upgrade() == []
         assert place.commits() == before
     place.require_sparks()
+
+
+@pytest.mark.thorough
+def test_upgrade_when_the_native_engine_does_not_reach_the_location_upgrades_the_tubes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def native_beside(*_: object) -> None:
+        msg = "no library"
+        raise StoreError(msg)
+
+    monkeypatch.setattr(hand_over, "native_beside", native_beside)
+    with place.spark() as (queue, _):
+        queue.create_tube("old")
+        with pytest.raises(StoreError, match=r"^the tubes are upgraded, but .*: no library$"):
+            queue.upgrade()
+        assert queue["old"]._current.ctx.table.optional
 
 
 @pytest.mark.thorough
@@ -345,6 +398,25 @@ def test_upgrade_when_another_program_commits_at_the_moment_of_the_mark_says_so(
 
 
 @pytest.mark.thorough
+def test_upgrade_when_another_program_has_only_noted_a_commit_at_the_moment_of_the_mark_says_so(
+    place: Place, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.spark() as (queue, tables), monkeypatch.context() as patched:
+        table = queue["work"]._current.ctx.table.name
+        log = f"{(path_of(table) or '').removeprefix('s3://bucket/')}/_delta_log"
+
+        def note() -> None:
+            version = tables.version(table) or 0
+            client.put_object(
+                Bucket="bucket", Key=f"{log}/.tmp/{version + 1:020}.json.0a1b", Body=b"{}"
+            )
+
+        after_mark(patched, note)
+        with pytest.raises(StoreError, match="was not stopped committed to work "):
+            queue.upgrade()
+
+
+@pytest.mark.thorough
 def test_upgrade_when_the_session_lacks_the_log_store_is_refused_only_if_a_commit_is_unfinished(
     place: Place,
 ) -> None:
@@ -369,7 +441,7 @@ def test_upgrade_when_the_session_lacks_the_log_store_is_refused_only_if_a_commi
     assert drained(place) == ["first"]
 
 
-def test_upgrade_when_a_tube_has_a_feed_of_changes_is_refused_before_anything_is_written(
+def test_upgrade_when_a_tube_has_a_feed_of_changes_leaves_the_location_to_spark(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with place.spark() as (queue, _):
@@ -381,6 +453,32 @@ def test_upgrade_when_a_tube_has_a_feed_of_changes_is_refused_before_anything_is
         with pytest.raises(StoreError, match=r"feed of changes \(work\)"):
             queue.upgrade()
         assert place.commits() == before
+
+
+def test_upgrade_when_native_cannot_write_a_table_is_refused_before_the_hand_over_begins(
+    place: Place, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.spark() as (queue, _):
+        table = queue["work"]._current.ctx.table.name
+        log = f"{(path_of(table) or '').removeprefix('s3://bucket/')}/_delta_log"
+        version = queue._context.engine.tables.version(table) or 0
+        protocol = {
+            "minReaderVersion": 1,
+            "minWriterVersion": 7,
+            "writerFeatures": ["clustering", "domainMetadata"],
+        }
+        client.put_object(
+            Bucket="bucket",
+            Key=f"{log}/{version + 1:020}.json",
+            Body=f"{json.dumps({'protocol': protocol})}\n".encode(),
+        )
+        # Spark can write it.
+        monkeypatch.setattr(queue, "_upgrade_tubes", list)
+        before = place.commits()
+        with pytest.raises(StoreError, match="features clustering, domainMetadata, as work: "):
+            queue.upgrade()
+        assert place.commits() == before
+    place.require_sparks()
 
 
 @pytest.mark.thorough

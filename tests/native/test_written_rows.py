@@ -19,6 +19,7 @@ from tubeq_spark import Queue, QueueConfig, StoreError, Tube
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.location import local_directory, path_of
+from tubeq_spark.storage.native import put_directories
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.rows import stored_rows
@@ -185,6 +186,18 @@ def test_append_of_written_rows_when_writers_were_fenced_since_is_stale(table: W
     assert raised.value.outcome is Outcome.STALE
     assert table.stored() == []
     assert len(table.files(rows.directory)) > SEGMENTS
+
+
+def test_shape_when_the_known_version_is_old_is_that_of_the_newest(
+    table: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(put_directories, "_RECENT", 0.0)
+    table.engine.put_directories.shape(table.name)
+    rival = NativeEngine(table.options)
+    assert rival.tables.set_property(table.name, FENCE, "1")
+    rival.close()
+
+    assert table.engine.put_directories.shape(table.name).properties[FENCE] == "1"
 
 
 def test_written_rows_when_a_file_is_gone_do_not_fit(table: Written) -> None:

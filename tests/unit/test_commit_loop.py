@@ -626,6 +626,22 @@ def test_commit_when_the_location_has_become_another_engine_s_is_refused_within_
     assert (run.executed, marks.left) == (3, [])
 
 
+def test_permission_when_it_is_forgotten_during_a_look_is_looked_at_again() -> None:
+    marks, wall = Marks("spark", "native"), ManualClock()
+    permission = Permission(marks, ON_S3, "spark", wall)  # type: ignore[arg-type]
+    wall.advance(4)
+    told = marks.property
+
+    def forgotten_meanwhile(table: str, name: str) -> str:
+        permission.forget()
+        return told(table, name)
+
+    marks.property = forgotten_meanwhile  # type: ignore[method-assign]
+    permission.require()
+    with pytest.raises(StoreError, match="belongs to engine='native'"):
+        permission.require()
+
+
 def test_commit_when_it_lost_a_conflict_to_the_hand_over_is_not_tried_again() -> None:
     conflict = conflicts.MetadataChangedException("the metadata was changed")
     run = Run([conflict, Affected(1)], marks=Marks("native"))

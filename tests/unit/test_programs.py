@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 import typer
@@ -128,6 +128,31 @@ def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c(
     ended = CliRunner().invoke(app, ["--location=/q", "drop", "t"], obj=outside, prog_name="tubeq")
 
     assert (ended.exit_code, ended.stderr) == (130, f"tubeq: {LOST}\n")
+
+
+@pytest.mark.parametrize("remote", ["sc://server", None])
+def test_tubeq_on_s3_when_a_server_is_set_asks_for_spark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, remote: str | None
+) -> None:
+    pytest.importorskip("pyspark")
+    from tubeq_spark.cli import ahead  # noqa: PLC0415  it needs pyspark
+
+    asked: list[str] = []
+
+    def opened(_spark: object, _location: str, *, engine: str, **_: Any) -> NoReturn:
+        asked.append(engine)
+        raise StoreError
+
+    monkeypatch.setattr(ahead, "QueueOfOneCall", opened)
+    if remote is not None:
+        (tmp_path / "tubeq.toml").write_text(f'remote = "{remote}"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TUBEQ_ENGINE", raising=False)
+    outside: Any = Outside(open_spark=lambda _: cast("Any", None))
+
+    CliRunner().invoke(app, ["--location=s3a://b/q", "tubes"], obj=outside, prog_name="tubeq")
+
+    assert asked == ["auto" if remote is None else "spark"]
 
 
 def test_program_when_no_queue_is_named_says_how_to_name_one(

@@ -54,6 +54,7 @@ class Engines:
         opens: Makes sure of the system tables, of an engine that knows where these are; else `None`.
         storage_options: What the native engine reaches the storage with.
         shares: Whether Spark runs statements that need much memory of this process, where `rows` is native.
+        is_asked_for: Whether the program or the environment asked for this engine, instead of "auto".
     """
 
     name: str
@@ -62,6 +63,7 @@ class Engines:
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
     storage_options: StorageOptions | None = None
     shares: bool = False
+    is_asked_for: bool = False
 
     def put_files(self) -> PutFiles | None:
         """What has Spark write the rows of DataFrames for commits of the native engine; `None` if there is not both."""
@@ -100,6 +102,7 @@ def engines_of(
     """
     location = Location.parse(text)
     name = _chosen(spark, location, wanted, storage_options)
+    is_asked_for = _asked(wanted) != "auto"
     through_spark = None
     if spark is not None:
         from tubeq_spark.storage.spark.engine import SparkEngine  # noqa: PLC0415  pyspark is optional
@@ -113,19 +116,26 @@ def engines_of(
             options = _options_of(spark, location)
         rows = NativeEngine(options)
         why_not, shares = None, False
-        if spark is not None and _asked(wanted) == "auto":
+        if spark is not None and not is_asked_for:
             if storage_options is None:
                 why_not = _why_left_to_spark(spark, rows, location)
             shares = local_directory(location.text) is not None and _is_classic(spark)
         if why_not is None:
-            return Engines(name, rows, through_spark, storage_options=options, shares=shares)
+            return Engines(
+                name,
+                rows,
+                through_spark,
+                storage_options=options,
+                shares=shares,
+                is_asked_for=is_asked_for,
+            )
         log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
         rows.close()
         name = "spark"
     if through_spark is None:
         msg = "engine='spark' needs a Spark session"
         raise StoreError(msg)
-    return Engines(name, through_spark, through_spark)
+    return Engines(name, through_spark, through_spark, is_asked_for=is_asked_for)
 
 
 def _options_of(spark: SparkSession, location: Location) -> Mapping[str, str] | None:

@@ -4,6 +4,8 @@ A commit of Spark may be unfinished: its log store has noted it elsewhere (in Dy
 in the log yet. Only a read by Spark with that log store copies it there. A commit of the native engine under
 the same number would undo it, so all of them are finished before the mark of the location is changed.
 
+The tubes have the newest format by then.
+
 | step | stopped here, or its answer is lost | another program commits here |
 |---|---|---|
 | look for other sessions and for what speaks against it | nothing was written | it is refused later |
@@ -11,9 +13,9 @@ the same number would undo it, so all of them are finished before the mark of th
 | without such a log store: nothing may be unfinished | as before | as before |
 | Spark commits a property to each table | as before, with that property | one of both conflicts, and begins anew |
 | Spark reads it again, the native engine compares | as before | the versions differ: refused |
-| look for other sessions again, compare all versions | as before | refused |
+| look for other sessions again, compare all versions, look for commits that are only noted | as before | refused |
 | the native engine changes the mark by a conditional PUT | it is changed or not; the next call finds out | not seen |
-| compare all versions again | it is changed | `StoreError`, which names the tables |
+| do the last two again | it is changed | `StoreError`, which names the tables |
 
 Before the mark the location is Spark's, and the next call begins anew. Other queue objects look at the mark
 every four seconds and after each conflict (`Permission`), so one that was not stopped is refused then.
@@ -21,11 +23,12 @@ every four seconds and after each conflict (`Permission`), so one that was not s
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin.engines import engines_of
-from tubeq_spark.errors import StoreError, TubeBusyError
+from tubeq_spark.errors import StoreError, TubeBusyError, TubeqError
 from tubeq_spark.model.membership import MemberName
 from tubeq_spark.observe.sessions import sessions_of
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, name_of
@@ -33,7 +36,7 @@ from tubeq_spark.storage.opened_location import WRITERS
 from tubeq_spark.storage.tables.schema import FENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tubeq_spark.admin.engines import Engines
     from tubeq_spark.model.reports import SessionInfo
@@ -43,6 +46,17 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
 _STOP = "stop all programs of the queue, and upgrade it again"
+
+
+@contextmanager
+def telling_what_is_done(opened: OpenedLocation) -> Iterator[None]:
+    """Have errors of a block before the mark say what stays as it was, and what does not."""
+    try:
+        yield
+    except TubeqError as error:
+        told = f"the tubes are upgraded, but {opened.uri} stays Spark's: {error}"
+        error.args = (told, *error.args[1:])
+        raise
 
 
 def native_beside(queue: QueueContext, opened: OpenedLocation) -> Engines:
@@ -93,33 +107,57 @@ class HandOver:
             raise StoreError(danger)
         with_feeds = [r.name for r in self.registry.records() if _has_feed(r)]
         if with_feeds:
-            msg = (
-                f"only Spark may commit to tubes with a feed of changes ({', '.join(with_feeds)}), so "
-                f"{self.opened.uri} stays Spark's; `tube.upgrade()` upgrades a single tube"
-            )
+            msg = f"only Spark may commit to tubes with a feed of changes ({', '.join(with_feeds)})"
             raise StoreError(msg)
+        for table in self._tables():
+            features = self.native.unwritable(table)
+            if features is not None:
+                msg = (
+                    f"the native engine does not write tables with {features}, as {name_of(table)}: switch it off "
+                    "(ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES)"
+                )
+                raise StoreError(msg)
         own = MemberName.parse(self.queue.session.member).uuid
         self._refuse([each for each in sessions_of(self.queue, ()) if each.member != own])
 
-    def run(self) -> None:
-        """Finish all commits of Spark, and change the mark.
+    def finish(self) -> dict[str, int]:
+        """Finish all commits of Spark; the location is Spark's as before.
+
+        Returns:
+            The version of the last commit to each table.
 
         Raises:
-            TubeBusyError: Other programs work on the queue; the location is Spark's as before.
-            StoreError: A commit cannot be finished, or the storage failed; the next call finds out
-                whether the mark was changed. Or it was, and another program committed meanwhile.
+            TubeBusyError: Other programs work on the queue.
+            StoreError: A commit cannot be finished, or the storage failed.
         """
         versions = {table: self._finish(table) for table in self._tables()}
         self._refuse(sessions_of(self.queue, ()))
         others = self._changed(versions)
         if others:
             raise _is_used(others)
+        return versions
+
+    def change_mark(self, versions: Mapping[str, int]) -> None:
+        """Make the location the native engine's.
+
+        Args:
+            versions: What `finish` has returned.
+
+        Raises:
+            TubeBusyError: Another program works on the queue; the location is Spark's as before.
+            StoreError: The storage failed; the next call finds out whether the mark was changed. Or it
+                was, and another program committed meanwhile.
+        """
         registry = self.opened.location.table(TUBES)
-        if not self.native.set_property(registry, WRITERS, "native"):
-            raise _is_used([registry])
-        # What this object would still commit is refused from now on.
-        self.queue.loop.look_again()
-        others = self._changed(versions | {registry: versions[registry] + 1})
+        try:
+            is_changed = self.native.set_property(registry, WRITERS, "native")
+        finally:
+            # What this object would still commit is refused from now on, also if the answer was lost.
+            self.queue.loop.look_again()
+        if not is_changed:
+            with telling_what_is_done(self.opened):
+                raise _is_used([registry])
+        others = self._changed({**versions, registry: versions[registry] + 1})
         if others:
             msg = (
                 f"{self.opened.uri} was upgraded, but a program that was not stopped committed to "
@@ -156,8 +194,7 @@ class HandOver:
 
     def _require_finished(self, table: str) -> None:
         """Refuse if a commit was begun whose file is not in the log."""
-        newest = self.native.version(table) or 0
-        begun = [version for version in self.native.begun_by_spark(table) if version > newest]
+        begun = self.native.begun_by_spark(table, self.native.version(table) or 0)
         if begun:
             msg = (
                 f"version {min(begun)} of {name_of(table)} was begun and is not in its log: stop all programs of "
@@ -167,7 +204,12 @@ class HandOver:
             raise StoreError(msg)
 
     def _changed(self, versions: Mapping[str, int]) -> list[str]:
-        return [table for table, seen in versions.items() if self.native.version(table) != seen]
+        """The tables to which others have committed since, or have begun to."""
+        return [
+            table
+            for table, seen in versions.items()
+            if self.native.version(table) != seen or self.native.begun_by_spark(table, seen)
+        ]
 
 
 def _has_feed(record: TubeRecord) -> bool:

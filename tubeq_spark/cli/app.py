@@ -111,8 +111,9 @@ def options(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="auto, native or spark. auto is native, without a JVM, on local files, and spark "
-            "where that cannot be: a Spark of the call's own takes seconds to start "
+            help="auto, native or spark. auto is native, without a JVM, on local files; on S3 the "
+            "engine to which the location belongs, and native for a new one unless the session has "
+            "the DynamoDB log store; else spark. A Spark of the call's own takes seconds to start "
             "[env: TUBEQ_ENGINE]",
         ),
     ] = None,

@@ -122,8 +122,12 @@ class Call:
         from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
         location = self.settings.queue_location()
-        # On S3 the location itself says whose commits it takes.
-        is_asked = self.settings.engine == "spark" or not allows_one_engine_only(location)
+        is_asked = (
+            self.settings.engine == "spark"
+            or self.settings.remote is not None
+            # On S3 the location itself says whose commits it takes.
+            or not allows_one_engine_only(location)
+        )
         return QueueOfOneCall(
             spark,
             location,

@@ -105,8 +105,8 @@ def upgrade(
 ) -> None:
     """Give tubes the newest format, all by default; earlier versions can then no longer open the queue.
 
-    Without names, at a location on S3 to which Spark commits, it also lets the native engine make all
-    commits from then on: stop all programs of the queue before.
+    Without names, at a location on S3 to which Spark commits, it then also lets the native engine make all
+    commits from then on, unless --engine spark is given: stop all programs of the queue before.
 
     Commits: 2 to the table of each tube that has an earlier format, and 1 to the registry; for a location
     also 1 to each table. A repetition does nothing.

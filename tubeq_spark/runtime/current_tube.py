@@ -7,7 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.errors import StoreError
+from tubeq_spark.model.error_text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,10 +118,11 @@ class CurrentTube:
             if not self.ctx.record.has_traces and not self._is_without_traces:
                 try:
                     self._become(self._registered.add_traces(self.ctx))
-                except TubeqError as error:
+                # Spark refuses ALTER TABLE by many errors of its own.
+                except Exception as error:  # noqa: BLE001
                     self._is_without_traces = True
-                    name = self.ctx.record.name
-                    log.warning("tube %s: its tasks are put without traces: %s", name, error)
+                    name, why = self.ctx.record.name, reason_of(error)
+                    log.warning("tube %s: its tasks are put without traces: %s", name, why)
             return self.ctx.record.has_traces
 
     def _become(self, record: TubeRecord | None) -> None:

@@ -171,8 +171,12 @@ class Tables(Protocol):
         """The storage's time of a table's newest commit, except those of VACUUM."""
         ...
 
-    def begun_by_spark(self, table: str) -> Sequence[int]:
-        """The versions whose contents Spark's log store for DynamoDB has written beside the log, finished or not."""
+    def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
+        """The versions after another whose contents Spark's log store for DynamoDB has written beside the log, finished or not."""
+        ...
+
+    def unwritable(self, table: str) -> str | None:
+        """The features for which the engine does not commit to a table that it may read; `None` if it does."""
         ...
 
     def overwrites(self, location: str) -> str | None:
@@ -306,10 +310,14 @@ class TablesWithoutOwnLog:
         """None are checked."""
         del location
 
-    def begun_by_spark(self, table: str) -> Sequence[int]:
+    def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
+        """None that it knows of."""
+        del table, after
+        return ()
+
+    def unwritable(self, table: str) -> None:
         """None that it knows of."""
         del table
-        return ()
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """None: the rows are read."""

@@ -10,6 +10,7 @@ refuse to overwrite a version, for both engines.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -162,10 +163,15 @@ class Permission:
         self._tables, self._opened, self._engine = tables, opened, engine
         self._clock = clock
         self._looked = clock.monotonic()
+        self._lock = threading.Lock()
+        #: How often it was forgotten: a look that began before counts for nothing.
+        self._forgotten = 0
 
     def forget(self) -> None:
         """Look again before the next commit."""
-        self._looked = -math.inf
+        with self._lock:
+            self._forgotten += 1
+            self._looked = -math.inf
 
     def require(self) -> None:
         """Refuse the engine if the location is another one's by now; it is looked at every four seconds.
@@ -173,7 +179,11 @@ class Permission:
         Raises:
             StoreError: It is, or that cannot be read.
         """
-        now = self._clock.monotonic()
-        if now - self._looked >= _LOOK_EVERY:
-            require_writers(self._tables, self._opened, self._engine)
-            self._looked = now
+        with self._lock:
+            now, forgotten = self._clock.monotonic(), self._forgotten
+            if now - self._looked < _LOOK_EVERY:
+                return
+        require_writers(self._tables, self._opened, self._engine)
+        with self._lock:
+            if forgotten == self._forgotten:
+                self._looked = now

@@ -444,12 +444,14 @@ class Handles:
         probe = f"{key}/_tubeq_probe-{uuid.uuid4()}".lstrip("/")
         return store_client.patiently(lambda: bucket.overwrites(probe), self._patience)
 
-    def listed(self, table: str, directory: str) -> list[Listed] | None:
-        """The files in a directory of a table on an object store; `None`: only the library reaches it."""
+    def listed(self, table: str, directory: str, after: str) -> list[Listed] | None:
+        """The files in a directory of a table on an object store whose names come after one; `None`: only the library reaches it."""
         from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as in `_bucket`
 
         found = self._bucket(self.table(table).path)
-        return None if found is None else StoreFiles(*found, self._patience).list_from(directory)
+        if found is None:
+            return None
+        return StoreFiles(*found, self._patience).list_from(directory, after)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""

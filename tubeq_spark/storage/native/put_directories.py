@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _LOG = "_delta_log"
 _FIRST = f"{_LOG}/{0:020}.json"
+#: A version that was the newest so many seconds ago tells the shape of a table.
+_RECENT = 5.0
 
 
 class PutDirectories:
@@ -39,15 +41,14 @@ class PutDirectories:
         self._handles = handles
 
     def shape(self, table: str) -> Shape:
-        """What files have to be like that a commit of ours can add to a table, by the version that is known.
+        """What files have to be like that a commit of ours can add to a table, by a version of the last seconds.
 
         Raises:
             StoreError: The library writes it.
         """
-        local = self._handles.table(table).local
-        known = None if local is None else local.known
-        # A newer one shows when it matters: the rows do not `fit`.
-        return (known or self._seen(table)[1]).shape
+        # A newer one shows when it matters: the rows do not `fit`, and are written again.
+        recent = self._own(table).recent(_RECENT)
+        return (recent or self._seen(table)[1]).shape
 
     @staticmethod
     def new_name() -> str:

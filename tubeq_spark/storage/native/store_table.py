@@ -233,6 +233,12 @@ class StoreTable:
         known = self._known
         return None if known is None else known.snapshot
 
+    def recent(self, seconds: float) -> Snapshot | None:
+        """The known version if it was the newest so many seconds ago."""
+        known = self._known
+        is_recent = known is not None and _CLOCK.monotonic() - known.at <= seconds
+        return known.snapshot if known is not None and is_recent else None
+
     def newest(self) -> Snapshot:
         """The newest version: one request if there is no newer one than is known, and this operation has not looked."""
         return self._fresh().snapshot

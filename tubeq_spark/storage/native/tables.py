@@ -421,19 +421,37 @@ class NativeTables:
             self._ended[table, tube] = found
         return found
 
-    def begun_by_spark(self, table: str) -> Sequence[int]:
-        """The versions whose contents Spark's log store for DynamoDB has written beside the log, finished or not.
+    def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
+        """The versions after another whose contents Spark's log store for DynamoDB has written beside the log, finished or not.
 
         Raises:
             StoreError: The store fails, or only the library reaches it.
         """
         with errors.reading():
-            listed = self._handles.listed(table, _BEGUN)
+            # Nobody empties that directory. Names are longer than this one, and so come after it.
+            listed = self._handles.listed(table, _BEGUN, f"{after + 1:020}")
         if listed is None:
             msg = f"{table} cannot be listed, because only the library deltalake reaches it"
             raise StoreError(msg)
         names = (re.match(r"(\d{20})\.json\.", file.name) for file in listed)
         return [int(name[1]) for name in names if name]
+
+    def unwritable(self, table: str) -> str | None:
+        """The features for which the library does not commit to a table; `None` if it does, or is not needed."""
+        opened = self._handles.table(table)
+        try:
+            with errors.reading():
+                if opened.seen() is not None:
+                    return None
+                with opened.newest() as newest:
+                    # It looks at the features before it looks for rows, and commits nothing without one.
+                    newest.delete("false")
+        except StoreError as error:
+            features = None if error.__cause__ is None else errors.unsupported(error.__cause__)
+            if features is None:
+                raise
+            return features
+        return None
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location whose object store overwrites files that are to be new; else `None`."""

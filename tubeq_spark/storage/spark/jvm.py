@@ -117,11 +117,11 @@ def with_setting(df: DataFrame, name: str, value: str) -> DataFrame:
     try:
         # As Spark itself makes the session of a streaming query.
         theirs = spark._jsparkSession.cloneSession()  # noqa: SLF001  (Python has no other way)
-        session = type(spark)(spark.sparkContext, theirs)
-        session.conf.set(name, value)
+        # A session of Python's for it would become the active one of the process.
+        theirs.conf().set(name, value)
         plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001
         rows = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(theirs, plan)  # noqa: SLF001
-        made: DataFrame = type(df)(rows, session)
+        made: DataFrame = type(df)(rows, spark)
     except Exception:
         logger.info("a write has no setting of its own here", exc_info=True)
         return df

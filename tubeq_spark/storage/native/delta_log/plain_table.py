@@ -101,6 +101,10 @@ class PlainTable(Protocol):
         """The version that was last read or written; `None` if there is none yet."""
         ...
 
+    def recent(self, seconds: float) -> Snapshot | None:
+        """The known version if it was the newest so many seconds ago, and a look at it would be a request."""
+        ...
+
     @property
     def rivals(self) -> int:
         """How many commits of others the last commits had to give way to; 0 under a lock."""

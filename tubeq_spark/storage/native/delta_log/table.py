@@ -92,6 +92,10 @@ class LocalTable:
         known = self._known
         return None if known is None else known[0]
 
+    @staticmethod
+    def recent(_seconds: float) -> None:
+        """None: a look is no request."""
+
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
         """Yield the commit infos of the newest versions, the newest first, with their versions."""
         return versions.history(self._read, self.newest().version, limit)
