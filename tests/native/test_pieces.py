@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.native.logs import versions
 from tests.native.support import NOW, OWNER, Place, at
@@ -130,3 +131,42 @@ def test_take_of_a_piece_when_the_library_decides_leaves_the_other_pieces_once(
     stored = place.stored()
     assert len(stored) == 50
     assert sorted(task_id for _, task_id, _ in stored) == list(range(100, 150))
+
+
+def lose_a_piece(tmp_path: Path) -> Path:
+    """Remove one of the pieces, but not the first one."""
+    pieces: dict[Path, list[Path]] = {}
+    table = DeltaTable(str(tmp_path / "queue" / "tube"))
+    for path in table.get_add_actions()["path"].to_pylist():
+        file = tmp_path / "queue" / "tube" / path
+        pieces.setdefault(file.parent, []).append(file)
+    piece = max(max(pieces.values(), key=len), key=lambda file: file.stat().st_size)
+    piece.unlink()
+    return piece
+
+
+def test_capacity_when_a_piece_is_lost_counts_all_tasks_of_its_segment(
+    queue: Queue, tmp_path: Path
+) -> None:
+    tube = filled(queue, {"type": "limfifottl", "capacity": TASKS})
+    held = tube.take(0)
+    assert held is not None
+    lose_a_piece(tmp_path)
+    # Another process has none of the rows in memory.
+    with Queue(None, str(tmp_path / "queue"), engine="native") as other:
+        assert other["tube"].put("one too many") is None
+        tube.ack(held.task_id)
+        assert other["tube"].put("in its place") is not None
+        assert other["tube"].put("one too many") is None
+
+
+def test_health_when_a_piece_is_lost_tells_that_all_tasks_of_its_segment_wait(
+    queue: Queue, tmp_path: Path
+) -> None:
+    assert filled(queue, {"type": "fifo"}).take(0) is not None
+    piece = lose_a_piece(tmp_path)
+    with Queue(None, str(tmp_path / "queue"), engine="native") as other:
+        (message,) = [p.message for p in other.health().problems if p.kind == "damage"]
+        assert other["tube"].take(0) is None
+    assert str(piece) in message
+    assert f"{TASKS - 1} rows" in message

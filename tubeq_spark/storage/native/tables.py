@@ -336,7 +336,7 @@ class NativeTables:
             return ()
         if look:
             local.bad_files.look(seen.files.values(), at_content=False)
-        return local.bad_files.told(local.bad_files.of(seen))
+        return local.bad_files.told(seen)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
