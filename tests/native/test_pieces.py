@@ -15,6 +15,7 @@ from tubeq_spark import PutItem, Queue
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.native.delta_log import data_files
+from tubeq_spark.storage.native.tables import measures, small_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,6 +132,18 @@ def test_take_of_a_piece_when_the_library_decides_leaves_the_other_pieces_once(
     stored = place.stored()
     assert len(stored) == 50
     assert sorted(task_id for _, task_id, _ in stored) == list(range(100, 150))
+
+
+def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path) -> None:
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(5, range(100, 150))
+    place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
+    tables = place.engine.tables
+    assert tables.data_files(place.tube) > 2
+    assert tables.small_segments(place.tube, PIECE, 1 << 20, 1) == 1
+    # The same by the library.
+    with place.engine._handles.table(place.tube).newest() as newest:
+        assert small_of(measures(newest, "segment"), PIECE, 1 << 20) == 1
 
 
 def lose_a_piece(tmp_path: Path) -> Path:
