@@ -14,6 +14,7 @@ from tests.native.support import NOW, OWNER, Place, at
 from tubeq_spark import PutItem, Queue
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.delta_log import data_files
 from tubeq_spark.storage.native.tables import measures, small_of
 
@@ -144,6 +145,17 @@ def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path
     # The same by the library.
     with place.engine._handles.table(place.tube).newest() as newest:
         assert small_of(measures(newest, "segment"), PIECE, 1 << 20) == 1
+
+
+def test_rows_of_the_first_piece_when_not_all_fit_are_kept_for_the_next_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_files, "_KEPT_FILES", 2)
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(5, range(100, 200))
+    place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
+    kept = place.engine._handles.files._kept.values()
+    assert 101 in [rows.column("task_id")[0].as_py() for rows in kept]
 
 
 def lose_a_piece(tmp_path: Path) -> Path:
