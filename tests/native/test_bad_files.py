@@ -13,8 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.native.damage import commit, data_file, made_sound, opened
-from tubeq_spark import Queue, QueueConfig, StoreError, Task
+from tubeq_spark import PutItem, Queue, QueueConfig, StoreError, Task
+from tubeq_spark.storage.arrow.columns import grouped
 from tubeq_spark.storage.arrow.evaluate import holds, of_table
+from tubeq_spark.storage.native.delta_log import data_files
 from tubeq_spark.storage.native.delta_log.actions import DataFile
 from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.testing import ManualClock
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.observe.health import Problem
+    from tubeq_spark.storage.arrow.columns import Partition
 
 CONFIG = QueueConfig(durability="none")
 
@@ -59,9 +62,9 @@ def lost(table: Path, version: int | None = None) -> Iterator[Path]:
 
 
 def tasks_file(table: Path, version: int) -> Path:
-    """The data file that a version has added, with its tasks."""
+    """The data file that a version has added, with its tasks; the first one of several."""
     adds = [json.loads(line).get("add") for line in commit(table, version).read_text().splitlines()]
-    (path,) = (add["path"] for add in adds if add and not add["path"].startswith("segment=0/"))
+    path, *_ = (add["path"] for add in adds if add and not add["path"].startswith("segment=0/"))
     return table / path
 
 
@@ -271,6 +274,27 @@ def test_sub_queue_when_the_file_of_its_lease_segment_is_lost_stays_taken(
     assert other["work"].take(0) is None
     queue["work"].ack(task.task_id)
     assert told(other["work"].take_many(4)) == [2]
+
+
+def _one_by_one(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
+    for partition, part in grouped(rows, by):
+        for place in range(part.num_rows):
+            yield partition, part.slice(place, 1)
+
+
+def test_sub_queues_of_the_other_files_of_a_segment_when_one_is_lost_wait_too(
+    tmp_path: Path, queue: Queue, other: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = queue.create_tube("work", "utube")
+    with monkeypatch.context() as patched:
+        # As Spark may write them: each row of a segment in a file of its own.
+        patched.setattr(data_files, "grouped", _one_by_one)
+        tube.put_many([PutItem(0, utube="a"), PutItem(1, utube="b")])
+    for utube, data in (("a", 2), ("b", 3), ("c", 4)):
+        tube.put(data, utube=utube)
+    with lost(tmp_path / "work", 1):
+        assert told(other["work"].take_many(4)) == [4]
+    assert told(other["work"].take_many(4)) == [0, 1]
 
 
 def test_sub_queues_when_a_lost_file_tells_no_bounds_all_wait() -> None:

@@ -475,8 +475,12 @@ def test_file_when_it_has_a_row_of_a_condition_is_never_skipped(seed: int) -> No
         (R.id >= 3, True),
         (R.id.is_in([0, 4]), False),
         (R.id.is_in([0, 2]), True),
+        (R.id.is_in(["a", "b"]), True),
+        (R.name.is_in(["a", "b"]), False),
         (R.segment == 6, False),
         (R.segment == 5, True),
+        (R.segment.is_in([4, 6]), False),
+        (R.segment.is_in([6, 5]), True),
         (R.name == "a", False),
         (R.name.same_as("a"), True),
         (R.name.is_null(), True),
@@ -505,3 +509,19 @@ def test_file_when_its_statistics_exclude_a_condition_is_skipped(
     stats = as_json(data_files._statistics(rows, FILES.names[1:-1]))
     file = DataFile("x", 1, {"segment": 5}, stats)
     assert files_of(condition, FILES)(file) is is_read
+
+
+class _Counting(dict[str, int | None]):
+    """A partition that counts the looks at it."""
+
+    looks = 0
+
+    def __getitem__(self, name: str) -> int | None:
+        self.looks += 1
+        return super().__getitem__(name)
+
+
+def test_file_when_a_condition_names_many_segments_is_not_compared_with_each() -> None:
+    partition = _Counting(segment=5_001)
+    assert not files_of(R.segment.is_in(range(0, 10_000, 2)), FILES)(DataFile("x", 1, partition))
+    assert partition.looks < 5

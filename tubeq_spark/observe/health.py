@@ -175,8 +175,8 @@ def _damage(opened: OpenedLocation, table: str, tube: str | None) -> Iterator[Pr
 
 def _bad_files(ctx: TubeContext) -> Iterator[Problem]:
     for bad in ctx.queue.engine.tables.bad_files(ctx.table.name, look=True):
-        held = "" if bad.rows is None else f" with {bad.rows} rows"
-        message = f"the data file {bad.path}{held} {bad.fault}; its tasks wait until it is back"
+        rows = "" if bad.segment_rows is None else f" with {bad.segment_rows} rows"
+        message = f"the data file {bad.path} {bad.fault}; all tasks of its segment{rows} wait until it is back"
         yield Problem("damage", ctx.record.name, f"{message}, or `tubeq check` takes it out")
 
 

@@ -137,8 +137,8 @@ class Tables(Protocol):
         """Whether a query for the first rows in an order reads the files that have them and no others."""
         ...
 
-    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
-        """The number of known small data files, if it is cheap to get; else 0.
+    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
+        """The number of known segments of a tube whose data files together are small, if it is cheap to get; else 0.
 
         Args:
             table: The table.
@@ -146,6 +146,10 @@ class Tables(Protocol):
             size: How many bytes.
             every: Count at one version in so many; at others, and where it would cost a look, it is 0.
         """
+        ...
+
+    def data_files(self, table: str) -> int:
+        """The number of known data files, if it is cheap to get; else 0."""
         ...
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:

@@ -221,13 +221,13 @@ class BadFile:
         path: Where it is.
         fault: What is wrong with it, without the subject.
         segment: Its segment.
-        rows: How many rows it has, by the log; `None`: that does not tell.
+        segment_rows: How many rows all files of its segment have, by the log; `None`: that does not tell.
     """
 
     path: str
     fault: str
     segment: int | None
-    rows: int | None
+    segment_rows: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,13 +227,14 @@ def fold_kept_keys(ctx: TubeContext) -> int:
 
 
 def compact_at_times(ctx: TubeContext) -> None:
-    """Compact after a verb that made a segment, on engines that count small files cheaply.
+    """Compact after a verb that made a segment, on engines that count small segments cheaply.
 
     Whoever committed one version in so many looks. What fails here is left to a sweep.
     """
     tables, rows = ctx.queue.engine.tables, ctx.queue.config.fold_rows
     try:
-        if is_worth_compacting(ctx, tables.small_files(ctx.table.name, rows, _TINY_BYTES, _EVERY)):
+        tiny = tables.small_segments(ctx.table.name, rows, _TINY_BYTES, _EVERY)
+        if is_worth_compacting(ctx, tiny):
             compact(ctx)
             fold_kept_keys(ctx)
     except TubeqError:

@@ -120,8 +120,12 @@ class MemoryTables(TablesWithoutOwnLog):
         """How many bytes the data files of some segments have: there are none."""
         return {}
 
-    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
-        """How many small data files there are: none."""
+    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
+        """How many segments have small data files: none."""
+        return 0
+
+    def data_files(self, table: str) -> int:
+        """How many data files there are: none."""
         return 0
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:

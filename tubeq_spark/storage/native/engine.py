@@ -296,7 +296,7 @@ def _readable(
         for file in filter(files_of(inner.where, newest.shape.schema), bad):
             raise local.bad_files.refusal(file)
         return query, newest
-    readable = left_out(bad, inner.skips)
+    readable = left_out(newest.beside(bad), inner.skips)
     where = readable if inner.where is None else inner.where & readable
     return with_innermost(query, replace(inner, where=where)), newest.without(bad)
 

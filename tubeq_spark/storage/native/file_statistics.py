@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from bisect import bisect_left
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -67,7 +68,7 @@ def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
         case Or(parts):
             return _combined([files_of(part, schema) for part in parts], any)
         case In(Column(name), values, False):
-            return _combined([_between(name, "=", value, schema) for value in values], any)
+            return _one_of(name, values, schema)
         case Compared(sign, Column(name), Literal() as value) if sign in _ASKS:
             return _between(name, sign, value, schema)
         case IsNull(Column(name), negated=False):
@@ -83,6 +84,32 @@ def _any(_file: DataFile) -> bool:
 def _combined(asked: Sequence[MayHold], combined: Callable[[Any], bool]) -> MayHold:
     asked = [may_hold for may_hold in asked if may_hold is not _any or combined is any]
     return lambda file: combined(may_hold(file) for may_hold in asked)
+
+
+def _one_of(column: str, values: Sequence[Literal], schema: pa.Schema) -> MayHold:
+    """A check whether the bounds of a column allow one of some values."""
+    kinds = {(value.type is Type.TIMESTAMP, type(value.value)) for value in values}
+    if len(values) == 1 or kinds not in ({(False, int)}, {(False, str)}):
+        return _combined([_between(column, "=", value, schema) for value in values], any)
+    if _between(column, "=", values[0], schema) is _any:
+        return _any
+    # A statement may name thousands of segments, and asks about each of as many files.
+    found: list[Any] = [value.value for value in values]
+    wanted, kind = sorted(found), type(found[0])
+
+    def may_hold(file: DataFile) -> bool:
+        if column in file.partition:
+            low = high = file.partition[column]
+        elif file.is_null(column):
+            return False
+        else:
+            low, high = (file.bound(which, column) for which in (_LEAST, _GREATEST))
+        if not isinstance(low, kind) or not isinstance(high, kind):
+            return True
+        place = bisect_left(wanted, low)
+        return place < len(wanted) and wanted[place] <= high
+
+    return may_hold
 
 
 def _between(column: str, sign: str, wanted: Literal, schema: pa.Schema) -> MayHold:

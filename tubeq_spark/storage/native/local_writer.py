@@ -113,7 +113,8 @@ class LocalWriter:
 
     def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
         """Commit what was decided on a version; who commits next there reads the new rows, most likely."""
-        for file, rows in local.commit(snapshot, change):
+        # The first piece of a segment is read next: if not all of them fit, it stays.
+        for file, rows in reversed(local.commit(snapshot, change)):
             self._files.keep(local.key(file), rows)
 
     def _remove(

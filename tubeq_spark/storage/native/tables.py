@@ -71,21 +71,21 @@ def plain_extent(table: PlainTable, newest: Snapshot) -> Extent:
     return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
 
 
-def small_files(table: DeltaTable, rows: int, size: int) -> int:
-    """The number of small data files; files without a row count are included."""
-    files = table.get_add_actions()
-    counts, sizes = (files.column(name).to_pylist() for name in ("num_records", "size_bytes"))
-    return sum(
-        (count is None or count <= rows) and of <= size
-        for count, of in zip(counts, sizes, strict=True)
-    )
-
-
-def sizes(table: DeltaTable, by: str) -> list[tuple[int | None, int]]:
-    """Partition and size of each data file of a table with one partition column of numbers."""
+def measures(table: DeltaTable, by: str) -> list[tuple[int | None, int | None, int]]:
+    """Partition, rows and bytes of each data file of a table with one partition column of numbers."""
     files = table.get_add_actions(flatten=True)
-    columns = (files.column(name).to_pylist() for name in (f"partition.{by}", "size_bytes"))
-    return list(zip(*columns, strict=True))
+    names = (f"partition.{by}", "num_records", "size_bytes")
+    return list(zip(*(files.column(name).to_pylist() for name in names), strict=True))
+
+
+def small_of(files: Iterable[tuple[int | None, int | None, int]], rows: int, size: int) -> int:
+    """The number of partitions whose files together are small; files without a row count have no rows here."""
+    counts: Counter[int | None] = Counter()
+    sizes: Counter[int | None] = Counter()
+    for partition, count, of in files:
+        counts[partition] += count or 0
+        sizes[partition] += of
+    return sum(counts[each] <= rows and of <= size for each, of in sizes.items())
 
 
 def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
@@ -320,7 +320,8 @@ class NativeTables:
                 files = [(file.partition[PARTITION], file.size) for file in seen.files.values()]
             else:
                 with self._handles.table(table).newest() as newest:
-                    files = sizes(newest, PARTITION)
+                    measured = measures(newest, PARTITION)
+                    files = [(segment, size) for segment, _, size in measured]
         found: Counter[int] = Counter()
         for segment, size in files:
             if segment is not None and segment in segments:
@@ -336,7 +337,7 @@ class NativeTables:
             return ()
         if look:
             local.bad_files.look(seen.files.values(), at_content=False)
-        return local.bad_files.told(local.bad_files.of(seen))
+        return local.bad_files.told(seen)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
@@ -373,21 +374,27 @@ class NativeTables:
         with errors.reading():
             return self._handles.table(table).is_plain()
 
-    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
-        """How many data files of at most so many rows and bytes, at one version in so many; else 0."""
+    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
+        """How many segments of at most so many rows and bytes, at one version in so many; else 0."""
         local = self._handles.table(table).local
         if local is not None:
             seen = local.known
             if seen is None or seen.version % every:
                 return 0
-            return sum(
-                (file.rows is None or file.rows <= rows) and file.size <= size
-                for file in seen.files.values()
-            )
+            files = seen.files.values()
+            return small_of(((f.partition[PARTITION], f.rows, f.size) for f in files), rows, size)
         with errors.reading(), self._handles.table(table).known() as known:
             if known is None or known.version() % every:
                 return 0
-            return small_files(known, rows, size)
+            return small_of(measures(known, PARTITION), rows, size)
+
+    def data_files(self, table: str) -> int:
+        """How many data files a table has, as far as its newest version is known; else 0."""
+        local = self._handles.table(table).local
+        if local is not None:
+            return 0 if local.known is None else len(local.known.files)
+        with errors.reading(), self._handles.table(table).known() as known:
+            return 0 if known is None else known.get_add_actions().num_rows
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """What the log of a tube's table tells of tasks that have come to their end."""

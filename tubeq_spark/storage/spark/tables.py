@@ -274,9 +274,14 @@ class SparkTables(TablesWithoutOwnLog):
         del table, look
         return ()
 
-    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
+    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """0, because counting its files needs a query."""
         del table, rows, size, every
+        return 0
+
+    def data_files(self, table: str) -> int:
+        """0, because counting its files needs a query."""
+        del table
         return 0
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:

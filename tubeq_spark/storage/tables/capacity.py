@@ -85,19 +85,20 @@ class CapacityGate:
         )
 
     def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
-        """What a query finds where some data files cannot be read, and how many tasks these have at most.
+        """What a query finds where some data files cannot be read, and how many tasks are in their segments at most.
 
         Raises:
             DamagedFileError: The log does not tell, or the sequence is in one of them.
         """
         before = self._engine.tables.bad_files(self._table.name)
         found = self._engine.rows(replace(select, skips=()))[0]
-        unread: dict[str, int] = {}
-        # One that is back by now was left out all the same.
+        unread: dict[int | None, int] = {}
+        # The segment of one that is back by now was left out all the same.
         for bad in (*before, *self._engine.tables.bad_files(self._table.name)):
-            if bad.segment == SEGMENT_0 or bad.rows is None:
+            if bad.segment == SEGMENT_0 or bad.segment_rows is None:
                 raise damaged(bad.path, bad.fault)
-            unread[bad.path] = bad.rows
+            # It may have lost rows meanwhile, which were left out with it.
+            unread[bad.segment] = max(bad.segment_rows, unread.get(bad.segment, 0))
         return found, sum(unread.values())
 
     def put(

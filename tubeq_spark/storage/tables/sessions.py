@@ -48,8 +48,6 @@ _ROW, _T, _S = row(), row("t"), row("s")
 _MEMBERS = _ROW.bucket < integer(_BUCKETS)
 #: The counters of all members that have been forgotten.
 _IS_TOTAL = (_ROW.bucket == integer(_TOTAL_BUCKET)) & (_ROW.kind == "total")
-#: More rows and bytes than any file of the table has.
-_ANY = 1 << 40
 _LIVE, _LEFT = "live", "left"
 #: In place of a `seq`: there is no row of the total.
 _NO_TOTAL = -1
@@ -153,7 +151,7 @@ class Sessions(SystemTable):
 
     def files(self) -> int:
         """The number of data files of the table, if counting is cheap; else 0."""
-        return self._engine.tables.small_files(self._table, _ANY, _ANY, every=1)
+        return self._engine.tables.data_files(self._table)
 
     def extent(self) -> Extent:
         """The size of the table."""

@@ -78,12 +78,21 @@ class BadFiles:
         """Those of some files that are known."""
         return [file for file in files if file.path in self._faults] if self._faults else []
 
-    def told(self, files: Iterable[DataFile]) -> list[BadFile]:
-        """What is known of those of some files that are bad."""
+    def told(self, version: Snapshot) -> list[BadFile]:
+        """What is known of those of a version."""
+        files = self.of(version)
+        counts: dict[int | None, list[int | None]] = {}
+        for file in version.beside(files) if files else ():
+            counts.setdefault(file.partition[PARTITION], []).append(file.rows)
+        rows = {
+            segment: None if None in each else sum(count or 0 for count in each)
+            for segment, each in counts.items()
+        }
         return [
-            BadFile(str(self._directory / file.path), fault, file.partition[PARTITION], file.rows)
+            BadFile(str(self._directory / file.path), fault, segment, rows[segment])
             for file in files
             if (fault := self._faults.get(file.path))
+            for segment in (file.partition[PARTITION],)
         ]
 
     def refusal(self, file: DataFile) -> DamagedFileError:
@@ -107,7 +116,7 @@ def left_out(files: Sequence[DataFile], together: Sequence[str]) -> Expression:
     """The condition of the rows of a tube that are read although some files cannot be.
 
     Args:
-        files: These files, at least one. No row of their segments is read.
+        files: All files of the segments that one of these is in, at least one. No row of them is read.
         together: Columns whose values keep rows together: rows with a value that may be in one of the files
             are left out, too.
     """

@@ -150,11 +150,13 @@ class Snapshot:
 
     def without(self, files: Sequence[DataFile]) -> Snapshot:
         """It without the partitions of some files."""
-        gone = {tuple(file.partition.items()) for file in files}
-        left = {
-            p: file for p, file in self.files.items() if tuple(file.partition.items()) not in gone
-        }
-        return replace(self, files=left)
+        gone = {file.path for file in self.beside(files)}
+        return replace(self, files={p: file for p, file in self.files.items() if p not in gone})
+
+    def beside(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """All files in the partitions of some files, these among them."""
+        partitions = {tuple(file.partition.items()) for file in files}
+        return [f for f in self.files.values() if tuple(f.partition.items()) in partitions]
 
     def version_under(self, app: str) -> int | None:
         """The last transaction version of an application id."""
