@@ -38,6 +38,8 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_batches_of_both_engines": frozenset(
         {
+            "test_df_when_the_session_may_read_old_snapshots_has_the_tasks_of_the_take",
+            "test_take_df_when_stopped_at_the_commit_of_spark_leaves_tasks_to_the_end_of_their_leases[spark-0]",
             "test_take_df_when_stopped_at_the_commit_of_spark_leaves_tasks_to_the_end_of_their_leases[spark-1]",
         }
     ),
@@ -69,6 +71,11 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_case_x_c_counters": frozenset(
         {
             "test_each_verb_has_one_event_and_one_count",
+        }
+    ),
+    "test_conflicts": frozenset(
+        {
+            "test_verb_when_another_commits_in_the_middle_of_its_statement[spark-put, take]",
         }
     ),
     "test_failed_tasks": frozenset(
@@ -104,6 +111,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_lost_answers": frozenset(
         {
             "test_ack_when_its_statement_is_never_run_says_so_and_can_be_repeated",
+            "test_take_when_the_history_cannot_be_read_says_that_nobody_knows",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-exchange-world]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df with a key-world]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-take-no_metrics]",
@@ -111,6 +119,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_mixed_engines": frozenset(
         {
+            "test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_as_one_after_the_other[spark-exchange]",
             "test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge[spark-take-b-1]",
             "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-take]",
         }
@@ -122,6 +131,9 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_put_files": frozenset(
         {
+            "test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns",
+            "test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_nothing",
+            "test_put_df_when_the_tube_is_dropped_meanwhile_puts_nothing_and_leaves_no_files",
             "test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sweep_removes_its_log",
             "test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_they_are_old",
         }
@@ -135,6 +147,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_stops": frozenset(
         {
+            "test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice",
             "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-exchange_of_a_part]",
         }
     ),
@@ -147,6 +160,11 @@ THOROUGH: Mapping[str, frozenset[str]] = {
         {
             "test_put_arrow_of_each_value_does_what_put_does",
             "test_put_many_of_each_value_stores_what_the_table_says",
+        }
+    ),
+    "test_unique": frozenset(
+        {
+            "test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order",
         }
     ),
 }

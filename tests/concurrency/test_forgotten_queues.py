@@ -181,6 +181,7 @@ def exit_codes(location: Path, processes: int) -> list[int]:
 
 
 @pytest.mark.processes
+@pytest.mark.thorough
 def test_process_when_it_ends_while_hearts_beat_ends_well(tmp_path: Path) -> None:
     assert exit_codes(tmp_path, 2) == [0] * 2
 

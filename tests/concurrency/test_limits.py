@@ -82,11 +82,11 @@ MEETINGS = (
 
 
 def meetings_at_limits() -> list[object]:
-    """The first meeting at each limit, each of the others at one, and the rest of the grid."""
+    """Each meeting at one limit, and the rest of the grid."""
     found, rest = list[object](), list[object]()
     for number, limit in enumerate(LIMITS):
         for place, meeting in enumerate(MEETINGS):
-            is_usual = place < 1 or place % len(LIMITS) == number
+            is_usual = place % len(LIMITS) == number
             (found if is_usual else rest).append((limit, *meeting))
     return found + nightly(*rest)
 
