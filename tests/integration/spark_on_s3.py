@@ -148,10 +148,10 @@ def cost_of(store: Store, act: Callable[[], object]) -> dict[str, float]:
 def upgrades(spark: SparkSession, location: str) -> None:
     """Make a location of Spark's, and upgrade it; tell who may put before and after."""
     with Queue(spark, location, engine="spark") as queue:
-        tube = queue.create_tube("work", "fifottl")
-        tube.put_df(rows(spark, 0, 3))
-        tell(before=Queue(spark, location, create=False).engine)
-        tell(upgraded=queue.upgrade())
+        queue.create_tube("work", "fifottl").put_df(rows(spark, 0, 3))
+    with Queue(spark, location, create=False) as queue:
+        tube = queue["work"]
+        tell(before=queue.engine, upgraded=queue.upgrade())
         try:
             tube.put_df(rows(spark, 3, 3))
         except StoreError as error:
