@@ -45,6 +45,8 @@ PARALLEL, RATE = 3, Rate(5, 1.0)
 TTR = 2
 #: Tasks of each sub-queue that is not hot.
 FEW = 3
+#: Seconds after which somebody must have committed.
+SILENCE = 120
 #: The most tasks that a take from all sub-queues asks for.
 MANY = 20
 #: The part of the acts that is about all sub-queues.
@@ -163,7 +165,9 @@ def run(load: Load, location: Path) -> Outcome:
 
         def wait_for_commit() -> int:
             # A busy machine kills less often: else nobody would come to a commit.
+            end = time.time() + SILENCE
             while (count := len(versions(log))) == known:
+                assert time.time() < end, f"no commit in {SILENCE} s: {queue.statistics(NAME)}"
                 time.sleep(0.05)
             return count
 
@@ -220,10 +224,10 @@ def _act(tube: Tube, names: Sequence[str] | None, load: Load, chance: random.Ran
 
 
 def _most_begun(load: Load) -> int:
-    """More tasks than can begin in a sub-queue."""
+    """More tasks than can begin in a sub-queue, in its time or in the commits that it asks for."""
     rate: Rate | None = load.options.get("rate")
     a_second = 50.0 if rate is None else rate.tasks / rate.seconds
-    return round(a_second * (load.seconds + 10))
+    return max(round(a_second * (load.seconds + 10)), load.commits * load.parallel)
 
 
 def _killed(process: BaseProcess) -> bool:
