@@ -227,7 +227,7 @@ def children_of(pid: int) -> list[int]:
     return [int(each) for each in listed.split()]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_work_when_some_of_many_tasks_fail_and_processes_are_killed_ends_each_task_once(
     place: Path, queue: Queue

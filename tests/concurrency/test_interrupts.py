@@ -109,7 +109,7 @@ def test_verb_when_it_is_interrupted_very_often_leaves_nothing_that_nobody_holds
     assert desk.taken(desk.tube_of(verb)) == 0
 
 
-@pytest.mark.parametrize("name", one_in(4, VERBS))
+@pytest.mark.parametrize("name", one_in(7, VERBS))
 def test_verb_when_it_is_interrupted_beside_working_threads_disturbs_none_of_them(
     desk: Desk, interrupter: Interrupter, name: str
 ) -> None:

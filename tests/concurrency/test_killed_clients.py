@@ -174,7 +174,7 @@ def test_put_when_the_jvm_of_a_killed_process_is_about_to_commit_is_not_overwrit
         assert [task.data for task in tube.take_many(4)][:2] == ["mine", "first"]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_put_when_processes_are_killed_at_any_moment_loses_no_acknowledged_task(
     spark: SparkSession, location: str
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.concurrency.meetings import at_point
 from tests.concurrency.support import TTR, Hosts, ids_of, names, rows_of, two_hosts
-from tests.thorough import nightly, thorough
+from tests.thorough import nightly
 from tubeq_spark import Rate, TubeqError
 from tubeq_spark.model.times import to_us
 
@@ -181,7 +181,7 @@ def test_verb_when_a_rival_commits_at_any_step_begins_no_more_than_may(
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize("verb", ["take_several", "exchange", *thorough("take_arrow")])
+@pytest.mark.parametrize("verb", ["take_several", "exchange", *nightly("take_arrow")])
 def test_verb_when_it_stops_between_any_two_commits_blocks_nobody(
     limited: Limited, verb: str
 ) -> None:

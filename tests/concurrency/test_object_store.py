@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError
 from tests.concurrency.s3_store import Store
 from tests.concurrency.support import ids_of
 from tests.queries import counted, select
+from tests.thorough import nightly
 from tubeq_spark import StoreError
 from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.expression import row
@@ -82,7 +83,7 @@ def acked_by(consumers: list[subprocess.Popen[str]]) -> list[list[int]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["fifottl", "utubettl"])
+@pytest.mark.parametrize("kind", ["utubettl", *nightly("fifottl")])
 def test_four_processes_when_they_consume_one_tube_on_s3_deliver_each_task_once(
     store: Store, kind: str
 ) -> None:

@@ -65,7 +65,7 @@ def swept(tmp_path: Path, count: int, long_ago: pytest.MonkeyPatch) -> tuple[int
 
 
 @pytest.mark.parametrize(
-    "count", [150, pytest.param(2_000, marks=pytest.mark.thorough)], ids=["some", "many"]
+    "count", [150, pytest.param(2_000, marks=pytest.mark.nightly)], ids=["some", "many"]
 )
 def test_tube_after_many_tasks_and_a_sweep_has_the_files_and_directories_of_after_few(
     tmp_path: Path, long_ago: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, count: int

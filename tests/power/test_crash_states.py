@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from tests.power.crash_states import Recorder, restore
 from tests.power.readers import disagreements
-from tests.thorough import nightly, thorough
+from tests.thorough import nightly
 from tubeq_spark import PutItem, Queue, QueueConfig
 from tubeq_spark.storage.durability import background, shortening
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
@@ -124,8 +124,7 @@ def assert_kept(place: Path, moment: Moment, story: Story, durability: str) -> N
     [
         ("commit", 1, 25, 20),
         ("table", 2, 25, 20),
-        *thorough(("commit", 3, 60, 100)),
-        *nightly(("table", 4, 60, 100)),
+        *nightly(("commit", 3, 60, 100), ("table", 4, 60, 100)),
     ],
 )
 def test_crash_at_any_sync_leaves_what_the_durability_says(
