@@ -385,6 +385,11 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_verb_on_one_of_shared_takes_when_its_answer_is_lost_is_done_once[spark-undo]",
         }
     ),
+    "test_slow_takes": frozenset(
+        {
+            "test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last[spark-fifottl-df]",
+        }
+    ),
     "test_stale_snapshots": frozenset(
         {
             "test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks[fifottl-finished drop]",
@@ -436,6 +441,11 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_sweep_when_a_writer_that_asked_to_wait_has_ended_removes_what_it_asked",
             "test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off",
             "test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begin_anew",
+        }
+    ),
+    "test_wrong_memory": frozenset(
+        {
+            "test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alone",
         }
     ),
 }
