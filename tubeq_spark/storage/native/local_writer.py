@@ -16,6 +16,7 @@ from tubeq_spark.storage.expression_parts import implied
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.plain_table import Commit
 from tubeq_spark.storage.native.errors import is_from_library
+from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.native.writer import APPENDS, DECISIONS, is_of_whole_partitions
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -156,15 +157,14 @@ class _Target:
         self._table = table
         self._version = snapshot.version
         self._statement = statement
-        self._all = files.listed(local, snapshot, statement.partitions)
+        self.schema = snapshot.shape.schema
+        self._all = Listed(local, snapshot.within(statement.partitions), self.schema)
         #: Those that are read. In the others no row changes, and they stay.
         self._listed = self._all
         if len(self._all.files) > 1:
-            where = implied(statement.where, "t", "")
-            self._listed = files.listed(local, snapshot, statement.partitions, where)
+            self._listed = self._all.narrowed(implied(statement.where, "t", ""))
         self._files = files
         self._datafusion = datafusion
-        self.schema = snapshot.shape.schema
         self.by = snapshot.shape.by
         self.properties = snapshot.shape.properties
 
