@@ -190,9 +190,9 @@ def is_due(now_us: int, of: Row = _ROW) -> Expression:
     )
 
 
-def due_at(of: Row = _ROW) -> Expression:
+def due_at() -> Expression:
     """The time of the next change by time; NULL is never."""
-    return case((_one_of(list(_HOLDING), of), of.next_event), other=of.expires_at)
+    return case((_one_of(list(_HOLDING), _ROW), _ROW.next_event), other=_ROW.expires_at)
 
 
 def readied_state(max_attempts: int | None, of: Row = _ROW) -> Expression:
