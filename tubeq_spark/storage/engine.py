@@ -342,3 +342,28 @@ class TablesWithoutOwnLog:
         """No."""
         del table
         return False
+
+    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+        """None: a read by Spark fails for each."""
+        del table, look
+        return ()
+
+    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
+        """0: to count its files takes a query."""
+        del table, rows, size, every
+        return 0
+
+    def data_files(self, table: str) -> int:
+        """0: to count them takes a query."""
+        del table
+        return 0
+
+    def overwrites(self, location: str) -> str | None:
+        """None: Delta's log stores see to it, of which `unsafe_storage` tells."""
+        del location
+        return None
+
+    def clock_drift(self, location: str) -> float | None:
+        """None: Spark shows no headers of a store, and commits by the store's clock itself."""
+        del location
+        return None
