@@ -307,6 +307,23 @@ class Engine(Protocol):
         ...
 
 
+class EngineOfThisProcess:
+    """The answers of engines whose statements run in this process."""
+
+    def answers(self) -> bool:
+        """Whether statements can be run."""
+        return True
+
+    @staticmethod
+    def carried(run: Callable[[], T]) -> Callable[[], T]:
+        """Make of `run` what does the same in another thread: nothing here goes by the thread."""
+        return run
+
+    @staticmethod
+    def committer() -> None:
+        """The process in which statements run: this one, so nobody need wait for another."""
+
+
 class TablesWithoutOwnLog:
     """The answers of engines that do not read the logs of tables themselves: what only a log tells is not known."""
 
