@@ -194,7 +194,7 @@ def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_
         assert word in result.stdout
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_peers_without_a_server_yield_rows_of_all_that_is_here_and_say_what_is_skipped(
     tmp_path: Path,
 ) -> None:

@@ -51,7 +51,7 @@ def quiet(store: Store, place: str, options: dict[str, str]) -> Iterator[Queue]:
 
 
 @pytest.mark.parametrize(
-    ("name", "way"), [*product(_QUICK, SILENT), *one_in(5, product(_OTHERS, SILENT))]
+    ("name", "way"), [*product(_QUICK, SILENT), *one_in(11, product(_OTHERS, SILENT))]
 )
 def test_verb_when_the_store_is_silent_or_busy_loses_and_doubles_nothing(
     bench: Bench, name: str, way: str
@@ -90,7 +90,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Hanging:
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [*product(_QUICK, [SHARES[0]]), *one_in(5, product(_OTHERS, SHARES))],
+    [*product(_QUICK, [SHARES[0]]), *one_in(11, product(_OTHERS, SHARES))],
 )
 def test_verb_when_some_of_its_requests_hang_ends_within_its_limit(
     patient: Bench, hanging: Hanging, name: str, share: float

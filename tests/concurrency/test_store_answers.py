@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from tests.concurrency.lost_answers import CASES, OPTIONS, Bench, Case, letters, tried
 from tests.concurrency.s3_store import COMMIT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat
-from tests.thorough import one_in, thorough
+from tests.thorough import nightly, one_in, thorough
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native import store_client
@@ -83,7 +83,7 @@ def losses() -> list[object]:
             quick.add(("hang", 1))
         for way in ways:
             (found if way in quick else others).append((case, *way))
-    return found + one_in(4, others)
+    return found + one_in(7, others)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def heartbeat(queue: Queue) -> None:
     queue._context.session.beat_if_needed()
 
 
-@pytest.mark.parametrize("kind", ["reset", *thorough("hang")])
+@pytest.mark.parametrize("kind", ["reset", *nightly("hang")])
 @pytest.mark.parametrize(
     "name",
     [
