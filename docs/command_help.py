@@ -1,8 +1,7 @@
 """Puts what the programs say by `--help` into the pages, when the documentation is built.
 
 A line `<!-- help: tubeq -->` becomes the help of `tubeq` and of each of its commands, and
-`<!-- help: jobs/benchmark.py -->` that of a program. `<!-- errors -->` becomes a table of all errors, and
-`<!-- exit codes -->` one of all exit codes.
+`<!-- help: jobs/benchmark.py -->` that of a program.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 from typer.main import get_command
 
 from tubeq_spark.cli.app import app
-from tubeq_spark.cli.exit_codes import ENDINGS, MEANINGS
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 100
@@ -28,27 +26,7 @@ _WANTED = re.compile(r"^<!-- help: (\S+) -->$", re.MULTILINE)
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in a page; mkdocs calls it for each."""
-    filled = _WANTED.sub(lambda wanted: _help_of(wanted[1]), markdown)
-    filled = filled.replace("<!-- errors -->", _table_of_errors())
-    return filled.replace("<!-- exit codes -->", _table_of_codes())
-
-
-def _table_of_codes() -> str:
-    rows = []
-    for code, meaning in MEANINGS.items():
-        errors = ", ".join(f"`{e.error.__name__}`" for e in ENDINGS if e.code is code)
-        rows.append(f"| {code.value} | {meaning} | {errors} |")
-    return "\n".join(["| code | what it says | errors |", "|---|---|---|", *rows])
-
-
-def _table_of_errors() -> str:
-    rows = [
-        f"| `{ending.error.__name__}` | {ending.code.value} | {ending.meaning} | {ending.help} |"
-        for ending in ENDINGS
-    ]
-    return "\n".join(
-        ["| error | exit code | what it means | what to do |", "|---|---|---|---|", *rows]
-    )
+    return _WANTED.sub(lambda wanted: _help_of(wanted[1]), markdown)
 
 
 def _help_of(program: str) -> str:

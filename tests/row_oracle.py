@@ -258,7 +258,7 @@ HELD = [row for row in GRID if row.state is TaskState.TAKEN]
 #: Changes, and the rows that they may be made to.
 CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "removed": (Remove(), GRID),
-    "removed_where_its_key_is_kept": (Remove(9, key=KeptKey(US, NOW)), GRID),
+    "removed_where_its_key_is_kept": (Remove(9, key=KeptKey(US, NOW, None)), GRID),
     "released": (GiveBack(9), HELD),
     "released_or_buried": (GiveBack(9, max_attempts=2), HELD),
     "written_down": (GiveBack(9, max_attempts=2), GRID),

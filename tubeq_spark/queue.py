@@ -614,7 +614,7 @@ class Queue:
         before, `close` tries it once more for five seconds, and tries each step twice. If Spark
         stays unreachable, the log has a warning that lists the steps that were not done: the tasks
         are ready again when the session's lease ends, and after that a sweep drops the temporary
-        tubes.
+        tubes. The same holds if `upgrade` has made the native engine the only one that commits there.
 
         Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
         through this queue, and the commits for dropping temporary tubes.

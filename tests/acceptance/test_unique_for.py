@@ -243,7 +243,19 @@ def test_put_when_a_backoff_made_the_life_longer_counts_from_its_end(
     take(tube)
     clock.advance(2 * SPAN + 5)
 
+    assert put(tube, "a").ttl == 2 * SPAN
     assert_kept(tube, clock, "a", seconds=KEPT - 5)
+
+
+def test_put_when_the_task_was_deleted_after_its_lease_in_a_tube_with_backoff_returns_its_last_ttl(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", unique_for=KEPT, backoff=Backoff(first=SPAN, jitter=0))
+    tube.put("a", unique="a", ttl=SPAN, ttr=1)
+    task = take(tube)
+    clock.advance(2)
+
+    assert tube.delete(task.task_id).ttl == put(tube, "a").ttl == 2 * SPAN
 
 
 def test_put_when_the_life_ended_longer_ago_than_unique_for_adds_a_task(

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.thorough import thorough
-from tubeq_spark import StoreError, TubeBusyError
+from tubeq_spark import QueueState, StoreError, TubeBusyError
 from tubeq_spark.admin import hand_over
 from tubeq_spark.admin.engines import engines_of
 from tubeq_spark.cli import ahead
@@ -206,7 +206,6 @@ def test_upgrade_when_spark_has_a_commit_unfinished_finishes_it_and_lets_native_
         queue["work"].put("second")
         queue.create_tube("gone").drop()
         queue.create_tube("old")
-        queue._context.session.leave()
         tables.take_out(queue["work"]._current.ctx.table.name)
         place.require_sparks()
 
@@ -393,8 +392,24 @@ def test_upgrade_when_another_program_commits_at_the_moment_of_the_mark_says_so(
         place.clock.advance(4)
         with pytest.raises(StoreError, match="belongs to engine='native'"):
             work.put("later")
-        with pytest.raises(StoreError, match="belongs to engine='native'"):
-            other.close()
+
+
+def test_close_of_a_program_when_its_lease_ended_before_the_hand_over_leaves_its_task_to_native(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    with place.spark(clock=clock) as (other, _):
+        other["work"].put("second")
+        assert other["work"].take(0) is not None
+        clock.advance(3600)
+        with place.spark(clock=clock) as (queue, _):
+            queue.upgrade()
+        place.clock.advance(4)
+        caplog.clear()
+    assert other.state() is QueueState.WAITING
+    left = "left behind until the session's lease ends: what was taken from work"
+    assert [record.getMessage() for record in caplog.records] == [left]
+    assert {*drained(place)} == {"first", "second"}
 
 
 @pytest.mark.thorough

@@ -39,7 +39,7 @@ from tubeq_spark.storage.native.delta_log.actions import UnknownLogError, hours_
 from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.delta_log.snapshot import Shape
 from tubeq_spark.storage.native.delta_log.table import LocalTable
-from tubeq_spark.storage.native.delta_log.versions import checkpoint_file
+from tubeq_spark.storage.native.delta_log.versions import checkpoint_name
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, Append
 from tubeq_spark.storage.tables import schema
@@ -204,7 +204,7 @@ def test_tasks_of_sub_queues_with_long_names_are_taken_one_by_one(tmp_path: Path
 
 def told_gone(log: Path, version: int) -> list[str]:
     """The files that a checkpoint tells to be gone."""
-    found = pa.parquet.read_table(checkpoint_file(log, version)).column("remove")
+    found = pa.parquet.read_table(log / checkpoint_name(version)).column("remove")
     return [action["path"] for action in found.to_pylist() if action is not None]
 
 
@@ -264,7 +264,7 @@ def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(
         place.put(segment, [segment * 10])
         version = seen(place).version
         assert told_gone(log, version) == []
-        added = pa.parquet.read_table(checkpoint_file(log, version)).column("add")
+        added = pa.parquet.read_table(log / checkpoint_name(version)).column("add")
         paths = {action["path"] for action in added.to_pylist() if action is not None}
         assert paths == seen(place).files.keys()
     assert [row[1] for row in place.stored()] == [50, 51, 60, 70]

@@ -13,7 +13,7 @@ from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.native import engine, small_files
-from tubeq_spark.storage.native.small_files import SmallFiles
+from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import Select, count, count_if, least
 from tubeq_spark.storage.tables import predicates
 
@@ -55,7 +55,7 @@ def files_of(place: Place, where: Expression) -> set[int | None]:
     newest, local = table.seen(), table.local
     assert newest is not None
     assert local is not None
-    listed = SmallFiles.listed(local, newest, {}, where)
+    listed = Listed(local, newest.within({}), newest.shape.schema).narrowed(where)
     return {file.partition["segment"] for file in listed.files}
 
 

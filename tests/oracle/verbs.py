@@ -396,6 +396,9 @@ class Verbs:
             after = row.seen_at(now_us, self.max_attempts, self.backoff)
             if after is None:
                 ended_us = ended_at(row, now_us, self.max_attempts, self.backoff)
+                if row.state is TaskState.TAKEN and row.next_event is not None:
+                    then = row.seen_at(row.next_event, self.max_attempts, self.backoff)
+                    self.tube.rows[row.task_id] = then or row
                 self._remove([row.task_id], ended_us)
             else:
                 self.tube.rows[row.task_id] = after

@@ -70,6 +70,16 @@ def test_heads_when_all_are_ready_are_those_with_the_priority_of_the_first() -> 
     assert heads(files, TUBE, NOW) == ((0,), [Head(3, 5), Head(4, 5)])
 
 
+def test_heads_when_a_segment_has_several_files_count_it_once() -> None:
+    files = [file(3, 0, 1), file(4, 0, 4), file(3, 0, 9, rows=2)]
+    assert heads(files, TUBE, NOW)[1] == [Head(3, 7), Head(4, 5)]
+
+
+def test_beginning_when_the_first_segment_has_several_files_is_also_other_segments() -> None:
+    files = [file(3, 0, 1), file(3, 0, 2), file(4, 0, 4)]
+    assert chosen(heads(files, TUBE, NOW)[1], wanted=5, rivals=1) == {(), (4,)}
+
+
 @pytest.mark.parametrize("held", [{"state": "t", "next_event": NOW + 1}, {"state": "!"}])
 def test_heads_when_a_segment_before_has_no_ready_task_do_not_count_it(held: Any) -> None:
     assert segments(file(2, -1, 1, **held), file(3, 0, 2), file(4, 0, 3)) == [3, 4]

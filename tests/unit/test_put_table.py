@@ -86,11 +86,13 @@ def test_columns_are_those_of_new_tasks(rows: list[tuple[Any, ...]], tube: TubeO
     data = pa.array(["1"] * len(rows))
     table = pa.table([data, *given_columns], names=["data", *names])
 
-    request = checked(table, None, OPTIONS, "utubettl").request(tube, NOW_US)
+    columns = checked(table, None, OPTIONS, "utubettl").columns(tube, NOW_US)
 
     puts = [PutDefaults(**dict(zip(names, row, strict=True))) for row in rows]
-    assert request.news == [new_task(put, tube, NOW_US) for put in puts]
-    assert request.data == ["1"] * len(rows)
+    news = [new_task(put, tube, NOW_US) for put in puts]
+    assert columns.pop("data").to_pylist() == ["1"] * len(rows)
+    for name, column in columns.items():
+        assert column.to_pylist() == [getattr(new, name) for new in news], name
 
 
 def test_stored_rows_have_moments_and_their_tube() -> None:

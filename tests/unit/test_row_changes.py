@@ -146,27 +146,33 @@ def test_row_when_it_ends_and_its_key_stays_in_use_is_kept_until_the_moment_that
     by_time: bool, backoff: Backoff | None, max_attempts: int | None
 ) -> None:
     table = replace(TABLE, backoff=backoff, unique_for_us=FOR)
-    key = table.kept_key(NOW, by_time=by_time, max_attempts=max_attempts)
+    key = table.kept_key(NOW, max_attempts, by_time=by_time)
     kept = kept_for_key(table, Remove(5, key=key))
     assert kept is not None
     until = row_value(kept["expires_at"], {})
-    rows = GRID
+    ttl = row_value(kept.get("ttl", row("t").ttl), {})
+    # A life that never ends has no length.
+    rows = [each for each in GRID if (each.ttl is None) is (each.expires_at is None)]
     if by_time:
         over = Due(NOW, over=True, max_attempts=max_attempts)
         ends = row_value(condition_of(table, over), {})
-        rows = [each for each in GRID if ends(each)]
+        rows = [each for each in rows if ends(each)]
 
     assert rows
     for each in rows:
         end = ended_at(each, NOW, max_attempts, backoff) if by_time else NOW
         assert until(each) == end + FOR
+        # As if that had been written down when its lease ended.
+        lease = each.next_event if each.state is TaskState.TAKEN else None
+        then_us = NOW if lease is None else min(lease, NOW)
+        assert ttl(each) == (each.seen_at(then_us, max_attempts, backoff) or each).ttl
 
 
 def test_row_when_it_ends_in_a_tube_that_keeps_keys_is_gone_with_a_key_or_without() -> None:
     table = replace(TABLE, unique_for_us=FOR)
     rows = [replace(each, unique="k" if each.task_id % 2 else None) for each in GRID]
 
-    clauses = clauses_of(table, Every(), Remove(5, key=table.kept_key(NOW)))
+    clauses = clauses_of(table, Every(), Remove(5, key=table.kept_key(NOW, None)))
 
     assert [clause.sets is None for clause in clauses] == [False, True]
     assert rows_after(clauses[:1], rows) == [each for each in rows if each.unique is None]

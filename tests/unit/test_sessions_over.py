@@ -19,7 +19,7 @@ class Table:
         self.version, self.looks, self.reads = 1, 0, 0
         self.entered, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
-        self.fails = False
+        self.fails = self.is_unreadable = False
         self.cache = ExpiredSessionCache(
             self.read, self.look, lambda: "me", interval_us=60 * SECOND, skew_us=0
         )
@@ -36,6 +36,9 @@ class Table:
 
     def read(self) -> dict[str, object]:
         self.reads += 1
+        if self.is_unreadable:
+            msg = "unreadable"
+            raise OSError(msg)
         return {}
 
     def asked(self, at_us: int) -> None:
@@ -49,11 +52,21 @@ def test_look_when_nothing_was_written_is_as_good_as_a_reading_for_a_second() ->
     assert (table.looks, table.reads) == (2, 0)
 
 
-def test_look_when_something_was_written_reads() -> None:
+def test_look_when_something_was_written_reads_and_asks_for_no_second_version() -> None:
     table = Table()
     table.version = 2
     table.asked(2 * SECOND)
-    assert table.reads == 1
+    assert (table.looks, table.reads) == (1, 1)
+
+
+def test_reading_when_it_fails_is_repeated_though_the_version_stays() -> None:
+    table = Table()
+    table.version, table.is_unreadable = 2, True
+    with pytest.raises(OSError, match="unreadable"):
+        table.asked(2 * SECOND)
+    table.is_unreadable = False
+    table.asked(4 * SECOND)
+    assert table.reads == 2
 
 
 class CountedLock:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tubeq_spark import Task, TaskState
-from tubeq_spark.runtime.stopping import Stop
+from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.workers.handlers import Outcome
 from tubeq_spark.workers.loop import MOST_AHEAD, Ears, Limits, Loop
@@ -76,7 +75,7 @@ def worked(tasks: int, pace: int) -> Waiting:
     source = Waiting(pool, tasks, pace)
     parts: list[Any] = [source, pool, SimpleNamespace(pause=0.0)]
     limits = Limits(THREADS, 1, MOST_AHEAD, 0.0, 0.1)
-    report = Loop(*parts, Stop(None, threading.Event()), limits, clock, Ears()).run()
+    report = Loop(*parts, Stop(None, Wake()), limits, clock, Ears()).run()
     assert report.done == tasks
     return source
 

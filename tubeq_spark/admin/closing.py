@@ -20,6 +20,7 @@ from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.context import left_out
+from tubeq_spark.storage.opened_location import OtherEngineError
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Step:
 
 
 def leave_for_good(engine: Engine, steps: Sequence[Step]) -> None:
-    """Make the commits of closing; log those that fail because Spark is unreachable."""
+    """Make the commits of closing; log those that fail because Spark is unreachable, or must commit no more."""
     left: list[str] = []
     for step in steps:
         # Spark that has not answered one step is not waited for again by each of the others.
@@ -110,6 +111,9 @@ def _is_done(engine: Engine, step: Step) -> bool:
         try:
             if step.do() is not False:
                 return True
+        except OtherEngineError:
+            # The tasks are ready when the session's lease ends, by the other engine.
+            return False
         except (CommitUnknownError, StoreError):
             if is_last and not engine.unreachable:
                 raise
@@ -182,6 +186,8 @@ class Closing:
                 ctx = self.context_of(record)
                 expire.release_taken(ctx, session.owner)
                 ctx.events.notify()
+            except OtherEngineError:
+                raise
             except Exception:
                 # Close the other tubes first; tasks that stay taken are ready when the lease ends.
                 log.exception("tasks of tube %s were not released", record.name)

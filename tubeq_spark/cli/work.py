@@ -147,7 +147,7 @@ def _show(call: Call, tube: str, report: WorkReport) -> None:
 def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> WorkReport:
     """Run the same command in children."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
-    from tubeq_spark.runtime.stopping import Stop  # noqa: PLC0415
+    from tubeq_spark.runtime.stopping import Stop, Wake  # noqa: PLC0415
     from tubeq_spark.workers.handlers import took_too_long  # noqa: PLC0415
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
 
@@ -163,7 +163,7 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
                     continue
 
     with call.answering():
-        stop = Stop(None, threading.Event())
+        stop = Stop(None, Wake())
         run = Processes(
             # This call, as a child repeats it.
             [sys.executable, "-m", "tubeq_spark.cli", *sys.argv[1:], "--report-to"],

@@ -114,14 +114,14 @@ class KeptKey:
     Attributes:
         for_us: How long after the end.
         now_us: The moment of the end or, by time, the moment up to which time is written down.
+        max_attempts: Of the tube.
         by_time: Whether time has ended the task, and so perhaps earlier.
-        max_attempts: Of the tube, where time has ended it.
     """
 
     for_us: int
     now_us: int
+    max_attempts: int | None
     by_time: bool = False
-    max_attempts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,18 +185,6 @@ class SlotTable(Protocol):
         ...
 
 
-class HeldTasks(Protocol):
-    """The tasks that a queue object has taken."""
-
-    def any_at(self, now_us: int) -> bool:
-        """Whether any of them has a lease that has not ended."""
-        ...
-
-    def clear(self) -> None:
-        """Forget them, because the session was found dead."""
-        ...
-
-
 class LongStatements(Protocol):
     """The running statements of a queue object."""
 

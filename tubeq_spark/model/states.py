@@ -146,19 +146,6 @@ def after_giving_back(attempts: int, max_attempts: int | None) -> TaskState:
     return B if max_attempts is not None and attempts >= max_attempts else R
 
 
-def diagram() -> str:
-    """The state diagram as Mermaid text; ARCHITECTURE.md shows it, and a test compares."""
-    names = {state: state.name.lower() for state in TaskState}
-    lines = ["stateDiagram-v2"]
-    for move in TRANSITIONS.values():
-        for before in move.before or (None,):
-            start = "[*]" if before is None else names[before]
-            for after in move.after:
-                end = "[*]" if after is DONE else names[after]
-                lines.append(f"    {start} --> {end}: {move.event}")
-    return "\n".join(lines)
-
-
 class QueueState(StrEnum):
     """The state of a `Queue` object; verbs work only in RUNNING."""
 

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.model.arguments import PutRequest
 from tubeq_spark.model.json_payload import bad_texts
-from tubeq_spark.model.options import NewTask
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
@@ -27,7 +25,6 @@ from tubeq_spark.payloads.arrow_values import (
     lacking,
     places,
     unreadable,
-    with_dicts,
 )
 from tubeq_spark.payloads.assignment import assigned
 from tubeq_spark.payloads.put_columns import (
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
 ArrowRows: TypeAlias = Any
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-#: Of a `NewTask`, in its order, all but its state.
-_NEW = ("created", "pri", "utube", "ttl", "ttr", "next_event", "expires_at")
 _DURATIONS = ("ttl", "ttr", "delay")
 #: Options that are texts, or numbers that become texts.
 _NAMES = ("utube", "unique")
@@ -162,18 +157,6 @@ class PutTable:
             "expires_at": pc.add(now, ttl),
             **({} if self.unique is None else {"unique": self.unique}),
         }
-
-    def request(self, tube: TubeOptions, now_us: int) -> PutRequest:
-        """The rows as tuples, for storage that keeps single rows."""
-        columns = self.columns(tube, now_us)
-        data = [with_dicts(value, self.data.type) for value in columns.pop("data").to_pylist()]
-        states = [TaskState(letter) for letter in columns.pop("state").to_pylist()]
-        values = [columns[name].to_pylist() for name in _NEW]
-        news = [
-            NewTask(created, state, *rest)
-            for state, created, *rest in zip(states, *values, strict=True)
-        ]
-        return PutRequest(news, data)
 
     def _given(self, name: str, default: float | None) -> Any:
         """The seconds of each row; NULL is unlimited."""

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.model.membership import (
-        HeldTasks,
         SessionName,
         SessionTable,
         SessionView,
         SlotTable,
     )
     from tubeq_spark.runtime.events import Counters
+    from tubeq_spark.runtime.held_tasks import HeldTasks
     from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 
 log = logging.getLogger(__name__)

@@ -140,8 +140,8 @@ class ExpiredSessionCache:
         begun = self._begun
         with self._lock:
             # One that began while this thread waited has seen whatever it would see.
-            if self._done <= begun and self._is_old(now_us):
-                self._read(now_us)
+            if self._done <= begun:
+                self._look(now_us)
             own = self._own()
             return frozenset(
                 (owner, until)
@@ -150,33 +150,36 @@ class ExpiredSessionCache:
                 if owner != own
             )
 
-    def _is_old(self, now_us: int) -> bool:
-        if self._read_us is None or now_us < self._read_us:
-            return True
-        if self._next_us is not None and now_us >= self._next_us:
-            return True
-        age_us = now_us - self._read_us
-        if age_us < min(_YOUNG_US, self._interval_us) and not self._is_any_over:
-            return False
+    def _look(self, now_us: int) -> None:
+        """Read the sessions again, unless what is known is new enough."""
+        is_due = (
+            self._read_us is None
+            or now_us < self._read_us
+            or (self._next_us is not None and now_us >= self._next_us)
+        )
+        age_us = now_us - (self._read_us or 0)
+        is_young = age_us < min(_YOUNG_US, self._interval_us)
+        if not is_due and is_young and not self._is_any_over:
+            return
         look = self._begin()
         version = self._version()
-        if version is None:
-            return age_us >= self._interval_us
-        if version == self._seen:
+        if not is_due and version is None and age_us < self._interval_us:
+            return
+        if is_due or version is None or version != self._seen:
+            self._read(now_us, version)
+        else:
             self._read_us, self._done = now_us, look
-        return version != self._seen
 
     def _begin(self) -> int:
         """Count a look or a reading, and return its number."""
         self._begun += 1
         return self._begun
 
-    def _read(self, now_us: int) -> None:
+    def _read(self, now_us: int, version: int | None) -> None:
+        """Read the sessions; `version` was there before, so what is written meanwhile is read once more."""
         look = self._begin()
-        # Before: what is written meanwhile is read once more.
-        self._seen = self._version()
         self._sessions = self._views()
-        self._read_us, self._done = now_us, look
+        self._read_us, self._seen, self._done = now_us, version, look
         ends = [
             member.lease_until + self._skew_us
             for view in self._sessions.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,10 +15,39 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Wake:
+    """Wakes one thread that waits; a signal handler of that thread may call `set`, whatever the thread is doing.
+
+    The handler would wait for ever in `Event.set` if it interrupted a method of the same event, which has a lock.
+    A put to a `SimpleQueue` may interrupt a get and another put.
+    """
+
+    def __init__(self) -> None:
+        """Nobody has called yet."""
+        self._calls: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """Wake the thread, or end its next wait at once."""
+        self._calls.put(None)
+
+    def clear(self) -> None:
+        """Forget all calls so far."""
+        while self.wait(0):
+            pass
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a call, which is forgotten then; False: none came."""
+        try:
+            self._calls.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+
 class Stop:
     """Whether a loop is to end after the tasks in hand, or at once."""
 
-    def __init__(self, event: threading.Event | None, woken: threading.Event) -> None:
+    def __init__(self, event: threading.Event | None, woken: Wake) -> None:
         """Listen to an event of the program; `woken` is set when a signal comes."""
         self._event = event
         self._woken = woken

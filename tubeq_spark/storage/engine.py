@@ -307,6 +307,23 @@ class Engine(Protocol):
         ...
 
 
+class EngineOfThisProcess:
+    """The answers of engines whose statements run in this process."""
+
+    def answers(self) -> bool:
+        """Whether statements can be run."""
+        return True
+
+    @staticmethod
+    def carried(run: Callable[[], T]) -> Callable[[], T]:
+        """Make of `run` what does the same in another thread: nothing here goes by the thread."""
+        return run
+
+    @staticmethod
+    def committer() -> None:
+        """The process in which statements run: this one, so nobody need wait for another."""
+
+
 class TablesWithoutOwnLog:
     """The answers of engines that do not read the logs of tables themselves: what only a log tells is not known."""
 
@@ -342,3 +359,28 @@ class TablesWithoutOwnLog:
         """No."""
         del table
         return False
+
+    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+        """None: a read by Spark fails for each."""
+        del table, look
+        return ()
+
+    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
+        """0: to count its files takes a query."""
+        del table, rows, size, every
+        return 0
+
+    def data_files(self, table: str) -> int:
+        """0: to count them takes a query."""
+        del table
+        return 0
+
+    def overwrites(self, location: str) -> str | None:
+        """None: Delta's log stores see to it, of which `unsafe_storage` tells."""
+        del location
+        return None
+
+    def clock_drift(self, location: str) -> float | None:
+        """None: Spark shows no headers of a store, and commits by the store's clock itself."""
+        del location
+        return None

@@ -61,6 +61,11 @@ def aliases_of(expression: Expression) -> set[str]:
     return {column.of for column in _columns(expression)}
 
 
+def conditions_of(condition: Expression) -> tuple[Expression, ...]:
+    """The conditions that a condition joins by AND; itself if it joins none."""
+    return condition.parts if isinstance(condition, And) else (condition,)
+
+
 def implied(condition: Expression, *aliases: str) -> Expression | None:
     """What a condition says of the columns of some aliases alone, wherever it holds; `None`: nothing."""
     match condition:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.location import Location
 
 
+class OtherEngineError(StoreError):
+    """The location belongs to the other engine, whose commits ours would overwrite."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedLocation:
     """A location whose system tables exist.
@@ -115,14 +119,14 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
     """Refuse an engine if the other one commits to the location.
 
     Raises:
-        StoreError: It is of the other engine.
+        OtherEngineError: It is of the other engine.
     """
     if not opened.has_one_engine:
         return
     # Locations that were created before the native engine existed belong to Spark.
     theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
     if theirs != engine:
-        raise StoreError(_refusal(opened, theirs, engine))
+        raise OtherEngineError(_refusal(opened, theirs, engine))
 
 
 def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
@@ -177,7 +181,8 @@ class Permission:
         """Refuse the engine if the location is another one's by now; it is looked at every four seconds.
 
         Raises:
-            StoreError: It is, or that cannot be read.
+            OtherEngineError: It is.
+            StoreError: That cannot be read.
         """
         with self._lock:
             now, forgotten = self._clock.monotonic(), self._forgotten

@@ -103,20 +103,18 @@ class _Token:
 class UserCondition:
     """The reader of one condition."""
 
-    def __init__(self, text: str, columns: Mapping[str, ShownColumn], name: str = "where") -> None:
+    def __init__(self, text: str, columns: Mapping[str, ShownColumn]) -> None:
         """Read a condition.
 
         Args:
             text: The condition.
             columns: The columns that it may name, in any case, by their names in lower case.
-            name: What it is called in errors.
 
         Raises:
             InvalidOptionError: It is no text, no condition, or has something that engines answer differently.
         """
-        self._name = name
         self._columns = columns
-        self._text = validation.utf8(name, validation.text(name, text))
+        self._text = validation.utf8("where", validation.text("where", text))
         self._tokens = self._read()
         self._next = 0
         self._depth = 0
@@ -167,7 +165,7 @@ class UserCondition:
         return self._wrong(f"{found} {what}")
 
     def _wrong(self, what: str) -> InvalidOptionError:
-        return InvalidOptionError(f"{self._name}={self._text!r}: {what}")
+        return InvalidOptionError(f"where={self._text!r}: {what}")
 
     # -- conditions ---------------------------------------------------------------------------
 

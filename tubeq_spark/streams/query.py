@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tubeq_spark.runtime.stopping import Stop
+from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.runtime.threads import in_thread
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class EndedBySignal(StreamingQuery):
         wait = partial(super().awaitTermination, timeout)
         if threading.current_thread() is not threading.main_thread():
             return wait()
-        woken = threading.Event()
+        woken = Wake()
         stop = Stop(None, woken)
         with stop.on_signals():
             waiting = in_thread(wait, woken.set)
@@ -64,7 +64,7 @@ class EndedBySignal(StreamingQuery):
             _pass_on(stop.signal)
         return waiting.result()
 
-    def _end(self, stop: Stop, woken: threading.Event) -> None:
+    def _end(self, stop: Stop, woken: Wake) -> None:
         stopping: Future[None] | None = None
         while stopping is None or not stopping.done():
             if stop.is_urgent:
@@ -84,6 +84,6 @@ def _pass_on(number: signal.Signals) -> None:
         raise StoppedByHandError from None
 
 
-def _sleep(woken: threading.Event) -> None:
+def _sleep(woken: Wake) -> None:
     while not woken.wait(_LOOK):
         pass

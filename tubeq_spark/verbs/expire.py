@@ -81,7 +81,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
         held.update(held_in(ctx, lease_segments))
         dest, gone, *fresh = ctx.queue.session.segments(2 + len(lease_segments))
-        key = ctx.table.kept_key(now_us, by_time=True, max_attempts=ctx.max_attempts)
+        key = ctx.table.kept_key(now_us, ctx.max_attempts, by_time=True)
         given_back = GiveBack(
             dest,
             max_attempts=ctx.max_attempts,

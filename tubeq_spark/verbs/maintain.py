@@ -24,6 +24,8 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.rows import SegmentSpan
     from tubeq_spark.storage.statement import Affected, Statement
@@ -166,12 +168,13 @@ def compact(ctx: TubeContext) -> int:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
         statement = ctx.writer.settle_segments(tiny, (Every(), Move(dest)))
+        return Plan(statement, lambda _: len(tiny))
 
-        def finish(_affected: Affected) -> int:
-            return len(tiny)
+    return _fold(ctx, attempt)
 
-        return Plan(statement, finish)
 
+def _fold(ctx: TubeContext, attempt: Callable[[], Plan[int]]) -> int:
+    """What an attempt returns; 0 if it meets a rival."""
     try:
         return ctx.queue.loop_without_retry.run("fold", ctx.table_lock, attempt)
     except ConflictError:
@@ -220,10 +223,7 @@ def fold_kept_keys(ctx: TubeContext) -> int:
         statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
         return Plan(statement, lambda affected: affected.deleted)
 
-    try:
-        return ctx.queue.loop_without_retry.run("fold", ctx.table_lock, attempt)
-    except ConflictError:
-        return 0
+    return _fold(ctx, attempt)
 
 
 def compact_at_times(ctx: TubeContext) -> None:

@@ -148,7 +148,7 @@ def _renewal(
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
     # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
-    key = ctx.table.kept_key(lease.at_us, by_time=True, max_attempts=ctx.max_attempts)
+    key = ctx.table.kept_key(lease.at_us, ctx.max_attempts, by_time=True)
     statement = ctx.writer.settle_segments(
         moves,
         (Lapsed(lease.at_us), Remove(gone, Event("ttl"), key)),

@@ -176,7 +176,7 @@ def removal(
     ctx: TubeContext, selection: Selection, event: Event | None = None
 ) -> Settlement[Remove]:
     """Remove tasks: by an ack, or with an event for the change feed."""
-    key = ctx.table.kept_key(ctx.queue.now_us())
+    key = ctx.table.kept_key(ctx.queue.now_us(), ctx.max_attempts)
     keeps = key is not None or (event is not None and ctx.table.change_feed)
     if not selection.whole or len(selection.lease_segments) != 1 or keeps:
         is_ack = event is None and key is None
@@ -190,7 +190,7 @@ def removal(
 
 def acked(ctx: TubeContext) -> Remove:
     """What becomes of tasks that are acked."""
-    key = ctx.table.kept_key(ctx.queue.now_us())
+    key = ctx.table.kept_key(ctx.queue.now_us(), ctx.max_attempts)
     return Remove() if key is None else Remove(ctx.queue.session.segments(1)[0], key=key)
 
 

@@ -97,7 +97,8 @@ class SubqueueLimits:
             Those of which as many tasks are taken as may be.
         """
         if self._remembers:
-            self._begun = {each.utube: self._without_unused(each) for each in self._read_begun()}
+            begun = map(self._without_unused, self._ctx.utube_history.all())
+            self._begun = {each.utube: each for each in begun}
         if not self._counts:
             return set()
         self._taken = self._ctx.subqueue_reader.taken(self._now_us)
@@ -205,9 +206,6 @@ class SubqueueLimits:
     def _kept(self) -> int:
         """How many moments of a sub-queue are kept."""
         return 1 if self._rate is None else self._rate.tasks
-
-    def _read_begun(self) -> list[UtubeMoments]:
-        return self._ctx.utube_history.all()
 
     def _without_unused(self, found: UtubeMoments) -> UtubeMoments:
         """The moments of leases that have begun: those of a MERGE that has failed have not."""

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.runtime.stopping import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ class Pool(Protocol):
     """Runs some calls at a time; the others wait for their turn."""
 
     #: Set when a call has ended, or by whoever wants the loop to look around.
-    woken: threading.Event
+    woken: Wake
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
@@ -63,7 +64,7 @@ class Threads:
 
     def __init__(self, calls: Calls, threads: int) -> None:
         """Start them."""
-        self.woken = threading.Event()
+        self.woken = Wake()
         self._calls = calls
         self._units: SimpleQueue[Sequence[Task] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
@@ -111,7 +112,7 @@ class EventLoop:
 
     def __init__(self, calls: Calls, most: int) -> None:
         """Start it, for so many calls at a time."""
-        self.woken = threading.Event()
+        self.woken = Wake()
         self._calls = calls
         self._most = most
         self._running = 0

@@ -199,8 +199,8 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
         lambda made: SegmentReader(made.engine, table).kept_keys(NOW),
         [[{"segment": -41, "rows": 5, "over": 2}]],
     )
-    removed = Remove(-41, key=table.kept_key(NOW))
-    ended = table.kept_key(NOW, by_time=True, max_attempts=3)
+    removed = Remove(-41, key=table.kept_key(NOW, None))
+    ended = table.kept_key(NOW, 3, by_time=True)
     expired = Remove(-41, Event("ttl", NOW), ended)
     with_backoff = replace(table, backoff=BACKOFF)
     for of, title, change in (

@@ -12,8 +12,8 @@ from tubeq_spark.storage.arrow.arrays import array, flat, numbers_from_0, repeat
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
 from tubeq_spark.storage.arrow.groups import numbered
 from tubeq_spark.storage.arrow.sources import source_table
-from tubeq_spark.storage.expression import TRUE, And, Compared, Fail
-from tubeq_spark.storage.expression_parts import aliases_of
+from tubeq_spark.storage.expression import TRUE, Compared, Fail
+from tubeq_spark.storage.expression_parts import aliases_of, conditions_of
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:
@@ -155,12 +155,10 @@ class _Matching:
 
     def _pairs(self) -> tuple[pa.Array, pa.Array]:
         """The places of rows of the table and of the source that match."""
-        where = self._statement.where
-        conditions = where.parts if isinstance(where, And) else (where,)
         alone: dict[str, list[Expression]] = {"t": [], "s": []}
         keys: list[_Key] = []
         rest: list[Expression] = []
-        for condition in conditions:
+        for condition in conditions_of(self._statement.where):
             key = _key(condition)
             if key is not None:
                 keys.append(key)

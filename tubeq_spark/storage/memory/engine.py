@@ -13,6 +13,7 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer, innermost
+from tubeq_spark.storage.engine import EngineOfThisProcess
 from tubeq_spark.storage.location import TUBES, Location
 from tubeq_spark.storage.memory.tables import MemoryTables
 from tubeq_spark.storage.opened_location import OpenedLocation
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class MemoryEngine:
+class MemoryEngine(EngineOfThisProcess):
     """Tables in memory as the verbs need them. For threads."""
 
     #: Tables in memory cannot be out of reach.
@@ -65,15 +66,6 @@ class MemoryEngine:
     def close(self) -> None:
         """Leave the store to whoever shares it."""
 
-    def answers(self) -> bool:
-        """Whether statements can be run."""
-        return True
-
-    @staticmethod
-    def carried(run: Callable[[], T]) -> Callable[[], T]:
-        """Make of `run` what does the same in another thread: nothing here goes by the thread."""
-        return run
-
     @staticmethod
     def patience() -> AbstractContextManager[None]:
         """Do nothing: nothing is lost here."""
@@ -83,10 +75,6 @@ class MemoryEngine:
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
         """Do nothing: nothing is lost or seen here."""
         return nullcontext()
-
-    @staticmethod
-    def committer() -> None:
-        """The process in which statements run: this one."""
 
     @contextmanager
     def reading(self) -> Iterator[None]:

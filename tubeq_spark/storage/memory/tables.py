@@ -17,11 +17,10 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from tubeq_spark.storage.memory.store import MemoryStore
     from tubeq_spark.storage.outcome import Commit
-    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 
@@ -120,22 +119,10 @@ class MemoryTables(TablesWithoutOwnLog):
         """How many bytes the data files of some segments have: there are none."""
         return {}
 
-    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
-        """How many segments have small data files: none."""
-        return 0
-
-    def data_files(self, table: str) -> int:
-        """How many data files there are: none."""
-        return 0
-
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """What is known of tasks of a tube that have come to their end."""
         found = self._store.table(table)
         return EndedLog(found.ended(tube), 0, None, (), found.version)
-
-    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
-        """The data files that cannot be read: there are no files."""
-        return ()
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """What the newest commits say of themselves: that is not kept."""
@@ -149,14 +136,6 @@ class MemoryTables(TablesWithoutOwnLog):
     def last_write(self, table: str) -> int:
         """When a table was last written to."""
         return self._store.table(table).committed_us
-
-    def overwrites(self, location: str) -> str | None:
-        """Nothing does here."""
-        return None
-
-    def clock_drift(self, location: str) -> float | None:
-        """How far the clock of a store is from this host's: that is the same."""
-        return None
 
 
 def _schema(ddl: str) -> pa.Schema:

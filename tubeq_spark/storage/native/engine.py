@@ -14,6 +14,7 @@ from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
+from tubeq_spark.storage.engine import EngineOfThisProcess
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
@@ -61,7 +62,7 @@ _ROW_BYTES, _PER_FILE_BYTE = 500, 4
 HISTORY_LIMIT = 200
 
 
-class NativeEngine:
+class NativeEngine(EngineOfThisProcess):
     """The library `deltalake` as the verbs need it. For threads."""
 
     #: What it commits are rows that leave and rows that come.
@@ -107,15 +108,6 @@ class NativeEngine:
         """Whether the verb of this thread has lost all of its time by requests without an answer."""
         return is_patience_over()
 
-    def answers(self) -> bool:
-        """Whether statements can be run."""
-        return True
-
-    @staticmethod
-    def carried(run: Callable[[], T]) -> Callable[[], T]:
-        """Make of `run` what does the same in another thread: nothing here goes by the thread."""
-        return run
-
     @staticmethod
     def patience() -> AbstractContextManager[None]:
         """Limit the time that a verb may lose by requests without an answer."""
@@ -125,10 +117,6 @@ class NativeEngine:
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
         """Limit that time, if the block is not a part of a verb, and look for news of each table once."""
         return one_patience()
-
-    @staticmethod
-    def committer() -> None:
-        """The process in which statements run: this one, so nobody need wait for another."""
 
     def reading(self) -> AbstractContextManager[None]:
         """Run a block that reads, and turn what the library fails with into our error."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     MayHold: TypeAlias = Callable[[DataFile], bool]
 
 _LEAST, _GREATEST = "minValues", "maxValues"
+#: Their places in the bounds of a column.
+_LOW, _HIGH = 0, 1
 #: Of two values that are not NULL either a comparison holds or its opposite.
 _OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 #: What is told of a file of a tube.
@@ -43,12 +45,12 @@ _MOMENTS = ("next_event", "expires_at", "created")
 #: A bound that is shorter is no part of a longer text, whoever wrote it.
 _WHOLE_TEXT = 32
 #: What a comparison asks of the least or the greatest value of a column.
-_ASKS: dict[str, Sequence[tuple[str, Callable[[Any, Any], bool]]]] = {
-    "<": [(_LEAST, operator.lt)],
-    "<=": [(_LEAST, operator.le)],
-    ">": [(_GREATEST, operator.gt)],
-    ">=": [(_GREATEST, operator.ge)],
-    "=": [(_LEAST, operator.le), (_GREATEST, operator.ge)],
+_ASKS: dict[str, Sequence[tuple[int, Callable[[Any, Any], bool]]]] = {
+    "<": [(_LOW, operator.lt)],
+    "<=": [(_LOW, operator.le)],
+    ">": [(_HIGH, operator.gt)],
+    ">=": [(_HIGH, operator.ge)],
+    "=": [(_LOW, operator.le), (_HIGH, operator.ge)],
 }
 
 
@@ -98,12 +100,10 @@ def _one_of(column: str, values: Sequence[Literal], schema: pa.Schema) -> MayHol
     wanted, kind = sorted(found), type(found[0])
 
     def may_hold(file: DataFile) -> bool:
-        if column in file.partition:
-            low = high = file.partition[column]
-        elif file.is_null(column):
+        bounds = _bounds(file, column)
+        if bounds is None:
             return False
-        else:
-            low, high = (file.bound(which, column) for which in (_LEAST, _GREATEST))
+        low, high = bounds
         if not isinstance(low, kind) or not isinstance(high, kind):
             return True
         place = bisect_left(wanted, low)
@@ -124,24 +124,32 @@ def _between(column: str, sign: str, wanted: Literal, schema: pa.Schema) -> MayH
         return _any
     if is_moment:
         # Of a greatest moment what is beyond a millisecond is cut off.
-        asked = [(which, compared) for which, compared in asked if which == _LEAST]
+        asked = [(place, compared) for place, compared in asked if place == _LOW]
 
     read = _microseconds if is_moment else None
 
     def may_hold(file: DataFile) -> bool:
         # Short, as each file is asked.
-        if column in file.partition:
-            found = file.partition[column]
-            return all(_may(found, compared, value) for _, compared in asked)
-        if file.is_null(column):
+        bounds = _bounds(file, column)
+        if bounds is None:
             return False
-        for which, compared in asked:
-            bound = file.bound(which, column)
+        for place, compared in asked:
+            bound = bounds[place]
             if not _may(bound if read is None else read(bound), compared, value):
                 return False
         return True
 
     return may_hold
+
+
+def _bounds(file: DataFile, column: str) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a column, each `None` if it is not known; `None`: it has no value."""
+    if column in file.partition:
+        value = file.partition[column]
+        return value, value
+    if file.is_null(column):
+        return None
+    return file.bound(_LEAST, column), file.bound(_GREATEST, column)
 
 
 def _microseconds(moment: Any) -> int | None:

@@ -68,8 +68,7 @@ class Table:
         self.alias = alias
         self.log = LogFiles(path)
         self._given = options
-        #: How long what failed in a way that passes is tried.
-        self.patience = store_client.Patience.parse(self.options)
+        self.patience = options.patience
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = local_directory(path) is None
         self._local = plain(path, self.log)
@@ -375,8 +374,6 @@ class Handles:
         _process = _process or os.getpid()
         _require_own_process()
         self.options = RenewedOptions(options)
-        #: How long what failed in a way that passes is tried.
-        self._patience = store_client.Patience.parse(self.options.current())
         #: What may be wrong about the options.
         self.hint = store_client.misspelt(self.options.current())
         self._is_plain = local
@@ -419,7 +416,7 @@ class Handles:
         from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as there
         from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415
 
-        return StoreTable(path, StoreFiles(*found, self._patience), self._background)
+        return StoreTable(path, StoreFiles(*found, self.options.patience), self._background)
 
     def _bucket(self, path: str) -> tuple[Bucket, str] | None:
         """The bucket of a place on an object store, and its key there; `None`: only the library reaches it."""
@@ -442,7 +439,7 @@ class Handles:
             return False
         bucket, key = found
         probe = f"{key}/_tubeq_probe-{uuid.uuid4()}".lstrip("/")
-        return store_client.patiently(lambda: bucket.overwrites(probe), self._patience)
+        return store_client.patiently(lambda: bucket.overwrites(probe), self.options.patience)
 
     def listed(self, table: str, directory: str, after: str) -> list[Listed] | None:
         """The files in a directory of a table on an object store whose names come after one; `None`: only the library reaches it."""
@@ -451,14 +448,14 @@ class Handles:
         found = self._bucket(self.table(table).path)
         if found is None:
             return None
-        return StoreFiles(*found, self._patience).list_from(directory, after)
+        return StoreFiles(*found, self.options.patience).list_from(directory, after)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
         found = self._bucket(location)
         if found is None:
             return None
-        return StoredTables(*found, self._patience)
+        return StoredTables(*found, self.options.patience)
 
     def close(self) -> None:
         """Forget all of them, once what is done in the background is done."""

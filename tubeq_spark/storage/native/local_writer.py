@@ -16,8 +16,15 @@ from tubeq_spark.storage.expression_parts import implied
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.plain_table import Commit
 from tubeq_spark.storage.native.errors import is_from_library
+from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.native.swap import plan_rewrite
-from tubeq_spark.storage.native.writer import APPENDS, DECISIONS, is_of_whole_partitions
+from tubeq_spark.storage.native.writer import (
+    APPENDS,
+    DECISIONS,
+    is_done,
+    is_of_whole_partitions,
+    new_total,
+)
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
 
@@ -94,7 +101,7 @@ class LocalWriter:
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.deciding() as (local, snapshot):
-                    if append.once is not None and _is_done(snapshot, append.once):
+                    if is_done(append, snapshot.version_under):
                         break
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
@@ -156,15 +163,14 @@ class _Target:
         self._table = table
         self._version = snapshot.version
         self._statement = statement
-        self._all = files.listed(local, snapshot, statement.partitions)
+        self.schema = snapshot.shape.schema
+        self._all = Listed(local, snapshot.within(statement.partitions), self.schema)
         #: Those that are read. In the others no row changes, and they stay.
         self._listed = self._all
         if len(self._all.files) > 1:
-            where = implied(statement.where, "t", "")
-            self._listed = files.listed(local, snapshot, statement.partitions, where)
+            self._listed = self._all.narrowed(implied(statement.where, "t", ""))
         self._files = files
         self._datafusion = datafusion
-        self.schema = snapshot.shape.schema
         self.by = snapshot.shape.by
         self.properties = snapshot.shape.properties
 
@@ -250,10 +256,10 @@ def _change(
         """The same for a version in which the partitions that were read are the same."""
         if later.shape is not snapshot.shape or _paths(later, statement) != read:
             return None
-        return replace(change, total=_total(later, statement, affected))
+        return replace(change, total=new_total(statement, affected, later.version_under))
 
     said = user_metadata(note, affected, statement.operation_id)
-    total = _total(snapshot, statement, affected)
+    total = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
     operation_id = statement.operation_id
     change = Commit(said, rows, gone, None, total, operation_id, on, written, statement.order)
@@ -269,20 +275,7 @@ def _appended(change: Commit, snapshot: Snapshot, append: Append) -> Commit:
     """The commit of an append, which reads nothing but whether it was made before."""
 
     def on(later: Snapshot) -> Commit | None:
-        is_done = append.once is not None and _is_done(later, append.once)
-        return None if later.shape is not snapshot.shape or is_done else change
+        is_changed = later.shape is not snapshot.shape
+        return None if is_changed or is_done(append, later.version_under) else change
 
     return replace(change, on=on)
-
-
-def _total(snapshot: Snapshot, statement: Statement, affected: Affected) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None` if it does not change."""
-    ended = statement.ended
-    return None if ended is None else ended.total(affected, snapshot.version_under)
-
-
-def _is_done(snapshot: Snapshot, once: tuple[str, int]) -> bool:
-    """Whether an application id already has this transaction version."""
-    app, version = once
-    before = snapshot.version_under(app)
-    return before is not None and before >= version

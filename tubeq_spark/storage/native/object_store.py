@@ -25,7 +25,12 @@ from obstore.store import from_url
 
 from tubeq_spark.storage.native import store_client
 from tubeq_spark.storage.native.errors import RequestError, named
-from tubeq_spark.storage.native.store_client import patiently, plain, shared_by_threads
+from tubeq_spark.storage.native.store_client import (
+    patiently,
+    plain,
+    shared_by_threads,
+    with_environment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -457,7 +462,7 @@ def _require_own_commits(options: Mapping[str, str]) -> None:
     Raises:
         NoClientError: There are such.
     """
-    given = {plain(name): value for name, value in {**_environment(), **options}.items()}
+    given = with_environment(options)
     other = sorted(_BY_LIBRARY & {*given})
     if given.get("conditional_put", "etag") != "etag":
         other.append("conditional_put")
@@ -466,10 +471,6 @@ def _require_own_commits(options: Mapping[str, str]) -> None:
     if other:
         msg = f"the option{'s' if len(other) > 1 else ''} {', '.join(other)}"
         raise NoClientError(msg)
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 def _has_profiles() -> bool:

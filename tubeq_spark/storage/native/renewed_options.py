@@ -13,6 +13,7 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.native.errors import is_of_credentials
+from tubeq_spark.storage.native.store_client import Patience
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -52,6 +53,8 @@ class RenewedOptions:
         except Exception as error:
             msg = f"storage_options() failed: {reason_of(error)}"
             raise StoreError(msg) from error
+        #: How long what failed in a way that passes is tried.
+        self.patience = Patience.parse(self._current)
 
     def current(self) -> Mapping[str, str]:
         """The options. After some minutes the function is called again; if it fails, the old ones stay."""

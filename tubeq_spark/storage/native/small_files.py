@@ -20,7 +20,7 @@ from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyarrow.parquet import FileMetaData, ParquetFile
 
@@ -57,6 +57,11 @@ class Listed:
         """Whether they are few, and small together."""
         return len(self.files) <= FILES and sum(file.size for file in self.files) <= BYTES
 
+    def narrowed(self, where: Expression | None) -> Listed:
+        """Them without files that have no row of a condition."""
+        may_hold = files_of(where, self.schema)
+        return Listed(self.table, [file for file in self.files if may_hold(file)], self.schema)
+
 
 class SmallFiles:
     """The files of some tables. For threads."""
@@ -67,25 +72,6 @@ class SmallFiles:
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
-
-    @staticmethod
-    def listed(
-        table: PlainTable,
-        version: Snapshot,
-        near: Mapping[str, Sequence[int]],
-        where: Expression | None = None,
-    ) -> Listed:
-        """The files of a version of the table that are to be read.
-
-        Args:
-            table: The table.
-            version: The version.
-            near: The values of partition columns, as of a `Statement`; none: in all partitions.
-            where: A condition; files that have no row of it may be left out.
-        """
-        may_hold = files_of(where, version.shape.schema)
-        files = [file for file in version.within(near) if may_hold(file)]
-        return Listed(table, files, version.shape.schema)
 
     def rows(self, listed: Listed) -> pa.Table | None:
         """The rows of some files; `None`: gone, or not as this process would write them."""

@@ -169,7 +169,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 def endpoint(location: str, options: Mapping[str, str]) -> str | None:
     """The address of the store of a location; `None` if unknown, or behind a proxy."""
-    given = {plain(name): value for name, value in {**_environment(), **options}.items()}
+    given = with_environment(options)
     if "proxy_url" in given:
         return None
     named = given.get("endpoint_url") or given.get("endpoint") or given.get("storage_endpoint")
@@ -221,8 +221,10 @@ def _headers(url: str) -> Message | None:
         return None
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+def with_environment(options: Mapping[str, str]) -> dict[str, str]:
+    """The options and those of S3 in the environment, by their plain names."""
+    found = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return {plain(name): value for name, value in {**found, **options}.items()}
 
 
 T = TypeVar("T")

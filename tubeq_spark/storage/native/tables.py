@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from deltalake import Schema
@@ -39,7 +39,7 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalake import CommitProperties, DeltaTable
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
+T = TypeVar("T")
 #: Where that log store writes a commit first (`BaseExternalLogStore.createTemporaryPath`).
 _BEGUN = "_delta_log/.tmp"
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
@@ -76,6 +77,11 @@ def measures(table: DeltaTable, by: str) -> list[tuple[int | None, int | None, i
     files = table.get_add_actions(flatten=True)
     names = (f"partition.{by}", "num_records", "size_bytes")
     return list(zip(*(files.column(name).to_pylist() for name in names), strict=True))
+
+
+def _measures(seen: Snapshot) -> Iterator[tuple[int | None, int | None, int]]:
+    """The same for a tube whose log this process reads by itself."""
+    return ((f.partition[PARTITION], f.rows, f.size) for f in seen.files.values())
 
 
 def small_of(files: Iterable[tuple[int | None, int | None, int]], rows: int, size: int) -> int:
@@ -238,17 +244,14 @@ class NativeTables:
 
     def _tube_schema(self, table: str) -> tuple[pa.Schema, Any]:
         """The columns of a tube's table, and the type of its payload as Delta has it."""
-        opened = self._handles.table(table)
-        with errors.reading():
-            seen = opened.seen()
-            if seen is not None:
-                schema, told = (
-                    seen.shape.schema,
-                    Schema.from_json(seen.shape.metadata["schemaString"]),
-                )
-            else:
-                with opened.newest() as newest:
-                    schema, told = schema_of(newest), newest.schema()
+        schema, told = self._newest(
+            table,
+            lambda seen: (
+                seen.shape.schema,
+                Schema.from_json(seen.shape.metadata["schemaString"]),
+            ),
+            lambda newest: (schema_of(newest), newest.schema()),
+        )
         if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
@@ -261,6 +264,21 @@ class NativeTables:
 
     # -- looking ------------------------------------------------------------------------------
 
+    def _newest(
+        self,
+        table: str,
+        of_seen: Callable[[Snapshot], T],
+        of_library: Callable[[DeltaTable], T],
+    ) -> T:
+        """What a function tells of a table's newest version: one of our log reader, or of the library."""
+        opened = self._handles.table(table)
+        with errors.reading():
+            seen = opened.seen()
+            if seen is not None:
+                return of_seen(seen)
+            with opened.newest() as newest:
+                return of_library(newest)
+
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
         with errors.reading(self._handles.hint):
@@ -268,21 +286,16 @@ class NativeTables:
 
     def property(self, table: str, name: str) -> str | None:
         """The value of a table property."""
-        with errors.reading():
-            seen = self._handles.table(table).seen()
-            if seen is not None:
-                return seen.shape.properties.get(name)
-            with self._handles.table(table).newest() as newest:
-                return newest.metadata().configuration.get(name)
+        return self._newest(
+            table,
+            lambda seen: seen.shape.properties.get(name),
+            lambda newest: newest.metadata().configuration.get(name),
+        )
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
-        with errors.reading():
-            seen = self._handles.table(table).seen()
-            if seen is not None:
-                return seen.shape.schema.field(column).type
-            with self._handles.table(table).newest() as newest:
-                return schema_of(newest).field(column).type
+        schema = self._newest(table, lambda seen: seen.shape.schema, schema_of)
+        return schema.field(column).type
 
     def is_catalog_managed(self, _table: str) -> bool:
         """Whether the catalog manages a table's commits: never for a table with a path."""
@@ -305,25 +318,14 @@ class NativeTables:
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""
-        with errors.reading():
-            seen = self._handles.table(table).seen()
-            if seen is not None:
-                return seen.version
-            with self._handles.table(table).newest() as newest:
-                return newest.version()
+        return self._newest(table, lambda seen: seen.version, lambda newest: newest.version())
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """The size of the data files of some segments of a tube."""
-        with errors.reading():
-            seen = self._handles.table(table).seen()
-            if seen is not None:
-                files = [(file.partition[PARTITION], file.size) for file in seen.files.values()]
-            else:
-                with self._handles.table(table).newest() as newest:
-                    measured = measures(newest, PARTITION)
-                    files = [(segment, size) for segment, _, size in measured]
         found: Counter[int] = Counter()
-        for segment, size in files:
+        for segment, _, size in self._newest(
+            table, _measures, lambda newest: measures(newest, PARTITION)
+        ):
             if segment is not None and segment in segments:
                 found[segment] += size
         return found
@@ -381,8 +383,7 @@ class NativeTables:
             seen = local.known
             if seen is None or seen.version % every:
                 return 0
-            files = seen.files.values()
-            return small_of(((f.partition[PARTITION], f.rows, f.size) for f in files), rows, size)
+            return small_of(_measures(seen), rows, size)
         with errors.reading(), self._handles.table(table).known() as known:
             if known is None or known.version() % every:
                 return 0

@@ -81,7 +81,7 @@ class Writer:
             rows = decision.rows
             if rows is None:
                 return decision.affected
-            total = _total(snapshot, statement, decision.affected)
+            total = new_total(statement, decision.affected, snapshot.transaction_version)
             said = user_metadata(note, decision.affected, statement.operation_id)
             if decision.changed is None:
                 write, found = self.insert, partitions.named(statement.partitions)
@@ -148,7 +148,7 @@ class Writer:
         total = None
         if statement.ended is not None:
             going = Affected(deleted=self._rows_of(statement, snapshot))
-            total = _total(snapshot, statement, going)
+            total = new_total(statement, going, snapshot.transaction_version)
         done = snapshot.delete(
             found,
             commit_properties=saying(snapshot, said, total=total),
@@ -193,7 +193,7 @@ class Writer:
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.writing() as snapshot:
-                    if append.once is not None and _is_done(snapshot, append.once):
+                    if is_done(append, snapshot.transaction_version):
                         break
                     base = table.for_rows(snapshot, rows)
                     write = self._writes(base, append, rows, said)
@@ -254,12 +254,17 @@ def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) 
     )
 
 
-def _total(
-    snapshot: DeltaTable, statement: Statement, affected: Affected
+def new_total(
+    statement: Statement, affected: Affected, version_under: Callable[[str], int | None]
 ) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None` if it does not change."""
-    ended = statement.ended
-    return None if ended is None else ended.total(affected, snapshot.transaction_version)
+    """The new total of ended tasks; `None` if it does not change.
+
+    Args:
+        statement: A statement.
+        affected: What it changes.
+        version_under: Tells the last transaction version of an application id.
+    """
+    return None if statement.ended is None else statement.ended.total(affected, version_under)
 
 
 def sent(
@@ -348,8 +353,10 @@ def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
     return statement.only_removes and columns_of(statement.where) <= set(by)
 
 
-def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
-    """Whether an application id already has this transaction version."""
-    app, version = once
-    before = table.transaction_version(app)
+def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:
+    """Whether an append with an identity was made before; arguments as of `new_total`."""
+    if append.once is None:
+        return False
+    app, version = append.once
+    before = version_under(app)
     return before is not None and before >= version

@@ -27,14 +27,13 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.ended import EndedLog
-    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 #: Seconds between the attempts to create a table that others may be creating.
@@ -269,21 +268,6 @@ class SparkTables(TablesWithoutOwnLog):
         )
         return {row["segment"]: row["size"] for row in found}
 
-    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
-        """None: a read by Spark fails for each."""
-        del table, look
-        return ()
-
-    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
-        """0, because counting its files needs a query."""
-        del table, rows, size, every
-        return 0
-
-    def data_files(self, table: str) -> int:
-        """0, because counting its files needs a query."""
-        del table
-        return 0
-
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """The totals and notes of ended tasks in the log of a tube's table."""
         path = path_of(table)
@@ -291,16 +275,6 @@ class SparkTables(TablesWithoutOwnLog):
         if directory is not None and directory.is_dir():
             return ended.read_log(directory / "_delta_log", tube)
         return history.read_log(self._engine, table, tube, for_sum=for_sum)
-
-    @staticmethod
-    def overwrites(_location: str) -> str | None:
-        """`None`: Delta's log stores see to it, of which `unsafe_storage` tells."""
-        return None
-
-    @staticmethod
-    def clock_drift(_location: str) -> float | None:
-        """`None`: Spark shows no headers of a store, and commits by the store's clock itself."""
-        return None
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""

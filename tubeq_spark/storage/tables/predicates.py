@@ -138,6 +138,11 @@ def _outlives(now_us: int, backoff: Backoff, of: Row, ended: Expression) -> Expr
     return of.expires_at.is_null() | lives
 
 
+def has_grown(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
+    """Its lease has ended within its life, which is longer by its backoff since."""
+    return _has_failed(now_us, max_attempts, of) & (of.expires_at > of.next_event)
+
+
 def ended_us(
     now_us: int, max_attempts: int | None, backoff: Backoff | None, of: Row = _ROW
 ) -> Expression:
@@ -147,8 +152,8 @@ def ended_us(
         (held, Greatest((Micros(of.expires_at), Micros(of.next_event))))
     ]
     if backoff is not None:
-        longer = _has_failed(now_us, max_attempts, of) & (of.expires_at > of.next_event)
-        branches.insert(0, (longer, Micros(of.expires_at) + backoff_us(backoff, of)))
+        longer = Micros(of.expires_at) + backoff_us(backoff, of)
+        branches.insert(0, (has_grown(now_us, max_attempts, of), longer))
     return case(*branches, other=Micros(of.expires_at))
 
 
@@ -185,9 +190,9 @@ def is_due(now_us: int, of: Row = _ROW) -> Expression:
     )
 
 
-def due_at(of: Row = _ROW) -> Expression:
+def due_at() -> Expression:
     """The time of the next change by time; NULL is never."""
-    return case((_one_of(list(_HOLDING), of), of.next_event), other=of.expires_at)
+    return case((_one_of(list(_HOLDING), _ROW), _ROW.next_event), other=_ROW.expires_at)
 
 
 def readied_state(max_attempts: int | None, of: Row = _ROW) -> Expression:

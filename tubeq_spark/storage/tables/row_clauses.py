@@ -99,7 +99,13 @@ def kept_for_key(table: TubeTable, change: Change) -> dict[str, Expression] | No
     if key.by_time:
         ended = predicates.ended_us(key.now_us, key.max_attempts, table.backoff, _T)
         until = Moment(ended + key.for_us)
-    return {
+    backoff, ttl = table.backoff, {}
+    if backoff is not None:
+        # As the end of the lease would have been written down.
+        has_grown = predicates.has_grown(key.now_us, key.max_attempts, _T)
+        longer = predicates.grown(_T.ttl, predicates.backoff_us(backoff, _T))
+        ttl = {"ttl": case((has_grown, longer), other=_T.ttl)}
+    return ttl | {
         "segment": literal(change.gone),
         "tube": literal(-table.id),
         **_nobodys(),

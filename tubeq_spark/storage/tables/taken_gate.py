@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.expression import (
     FAIL,
-    And,
     Compared,
     Type,
     all_of,
@@ -23,7 +22,7 @@ from tubeq_spark.storage.expression import (
     literal,
     row,
 )
-from tubeq_spark.storage.expression_parts import aliases_of
+from tubeq_spark.storage.expression_parts import aliases_of, conditions_of
 from tubeq_spark.storage.query import Select, count_if, greatest
 from tubeq_spark.storage.rows import TakenState
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Given, Rows, Statement
@@ -98,8 +97,7 @@ class TakenGate:
         own = {"segment": TAKEN_SEGMENT, "task_id": sequence}
         rows = [*((*each, False) for each in values), (*map(own.get, columns), True)]
         segments = [TAKEN_SEGMENT, *statement.partitions["segment"]]
-        where = statement.where
-        parts = where.parts if isinstance(where, And) else (where,)
+        parts = conditions_of(statement.where)
         joined = [part for part in parts if _joins(part)]
         others = [part for part in parts if not _joins(part)]
         is_sequence = _T.segment == TAKEN_SEGMENT

@@ -131,7 +131,7 @@ def heads(
         UntoldError: The rows must be read.
     """
     key: tuple[int, ...] | None = None
-    found: list[Head] = []
+    found: dict[int, int] = {}
     for each in files:
         least, file = each.least, each.told
         if _known(file.values.get("tube")) != tube or _is_held(file, now_us):
@@ -146,8 +146,8 @@ def heads(
             break
         is_ready = file.values.get("state") == _READY and file.rows is not None
         if is_ready and (not key or (file.values.get("pri"),) == key):
-            found.append(Head(segment, file.rows or 0))
-    return key or (), found
+            found[segment] = found.get(segment, 0) + (file.rows or 0)
+    return key or (), [Head(segment, count) for segment, count in found.items()]
 
 
 def _is_held(file: ToldFile, now_us: int) -> bool:

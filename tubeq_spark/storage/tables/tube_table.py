@@ -90,12 +90,12 @@ class TubeTable:
         return self.change_feed or self.unique_for_us is not None
 
     def kept_key(
-        self, now_us: int, *, by_time: bool = False, max_attempts: int | None = None
+        self, now_us: int, max_attempts: int | None, *, by_time: bool = False
     ) -> KeptKey | None:
         """How long the keys of tasks that end stay in use; arguments as of `KeptKey`."""
         if self.unique_for_us is None:
             return None
-        return KeptKey(self.unique_for_us, now_us, by_time, max_attempts)
+        return KeptKey(self.unique_for_us, now_us, max_attempts, by_time)
 
     @property
     def inserted(self) -> dict[str, pa.DataType]:

@@ -23,7 +23,6 @@ from tubeq_spark.storage.native.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.log import Log
 
@@ -114,11 +113,6 @@ def info_in(text: bytes) -> Mapping[str, Any]:
     """The commit info in the text of a commit; empty if it has none."""
     found = (json.loads(line).get("commitInfo") for line in told_in(text) if line)
     return next((info for info in found if info), {})
-
-
-def checkpoint_file(log: Path, version: int) -> Path:
-    """The path of a checkpoint on local files."""
-    return log / checkpoint_name(version)
 
 
 def checkpoint_name(version: int) -> str:
