@@ -8,6 +8,8 @@ import re
 import signal
 import threading
 import traceback
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +21,8 @@ from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.streams import process, sink
 from tubeq_spark.streams.process import until_signal
 from tubeq_spark.streams.query import EndedBySignal
+from tubeq_spark.verbs import put_frame
+from tubeq_spark.verbs.put_frame import CountedFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,6 +185,48 @@ def test_sink_when_it_fails_by_itself_shows_the_whole_error(
     assert "StoreError: nothing was written" in told
     assert told.count("at org.apache.spark") == 100
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "told"), [(3, 2, 1), (4, 2, 0), (3, 0, 0)], ids=["repeated", "new", "empty"]
+)
+def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put_before(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    batch: int,
+    rows: int,
+    told: int,
+) -> None:
+    frame = CountedFrame(
+        cast("Any", SimpleNamespace(columns=["data", "unique"], sparkSession=None)),
+        ["data"],
+        put_frame.Counted(Counter({0: rows} if rows else {})),
+    )
+    loop = SimpleNamespace(run=lambda *call: call[-1]().finish(None))
+    context = SimpleNamespace(
+        record=SimpleNamespace(name="mail"),
+        capacity=None,
+        max_attempts=None,
+        table_lock=None,
+        queue=SimpleNamespace(put_files=None, require_spark_loop=lambda: loop, now_us=lambda: 0),
+        unique_keys=SimpleNamespace(
+            look=lambda _: SimpleNamespace(version=3, dropped=False), has_ended=lambda *_: False
+        ),
+    )
+    monkeypatch.setattr(sink.jvm, "streaming_query_id", lambda _: "the query")
+    monkeypatch.setattr(sink, "count_frame", lambda *_: frame)
+    monkeypatch.setattr(sink, "wait_for", lambda _, __, look, **___: look())
+    monkeypatch.setattr(
+        put_frame, "_with_new_keys", lambda *_: replace(frame, counted=put_frame.Counted())
+    )
+
+    sink.put_batch(
+        lambda: cast("Any", context), frame.df, batch, "s", None, None,
+        lambda _: cast("Any", context),
+    )  # fmt: skip
+
+    warned = f"tube mail: batch {batch} of the stream s was put before; nothing is added"
+    assert caplog.messages == [warned] * told
 
 
 @pytest.mark.parametrize("kind", [sink.StreamStoppedError, StoreError])

@@ -19,6 +19,7 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.spark import jvm
 from tubeq_spark.storage.statement import PutIdentity
+from tubeq_spark.verbs.put import REPEATED
 from tubeq_spark.verbs.put_frame import count_frame, put_frame
 from tubeq_spark.verbs.take import wait_for
 
@@ -94,9 +95,9 @@ def put_batch(
     with _short_when_stopped(ctx, df, batch):
         frame = count_frame(ctx, df, trace)
         fit(frame)
-        count = _put(context, frame, identity, timeout).count
-    # Of rows with keys some may be there.
-    if not frame.has_keys and count < frame.total:
+        result = _put(context, frame, identity, timeout)
+    # Of rows with keys some or all may be there, also in a new batch.
+    if result.count < frame.total and (not frame.has_keys or result is REPEATED):
         log.warning(
             "tube %s: batch %d of the %s was put before; nothing is added",
             ctx.record.name,

@@ -318,6 +318,8 @@ def _admitted(
 
 #: The result of a put that adds nothing.
 NOTHING = PutResult(0, None, None)
+#: That of a put whose identity was used before: equal to it, but another object.
+REPEATED = replace(NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +376,7 @@ class NewRows:
 
 def put_rows(
     ctx: TubeContext,
-    choose: Callable[[], NewRows | None],
+    choose: Callable[[], NewRows | PutResult | None],
     identity: PutIdentity | None,
     loop: CommitLoop,
     *,
@@ -384,7 +386,8 @@ def put_rows(
 
     Args:
         ctx: The tube.
-        choose: Chooses the rows anew for each attempt; `None` if a task that has ended has the key of one of them.
+        choose: Chooses the rows anew for each attempt; the result if nothing is to be put; `None` if a task that
+            has ended has the key of one of them.
         identity: What the put is known by.
         loop: Commits it.
         appends: Whether rows without keys are appended, even if the driver holds them. An append does not see
@@ -402,6 +405,9 @@ def put_rows(
         new = choose()
         if new is None:
             return Plan(None, lambda _: None)
+        if isinstance(new, PutResult):
+            done = new
+            return Plan(None, lambda _: (done,))
         if not new.total:
             return Plan(None, lambda _: (NOTHING,))
         if not is_ready:
@@ -436,7 +442,7 @@ def _planned(
         if looked.dropped:
             raise dropped(ctx)
         if identity is not None and identity.repeats(looked.version):
-            return Plan(None, lambda _: NOTHING)
+            return Plan(None, lambda _: REPEATED)
     if room is not None and room.stored + total > (ctx.capacity or 0):
         return Plan(None, lambda _: None)
     source, written = _source(ctx, new, numbering)

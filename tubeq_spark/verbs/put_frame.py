@@ -34,7 +34,7 @@ from tubeq_spark.storage.spark.put_frame_payload import (
     without_void,
 )
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.verbs.put import NOTHING, NewRows, put_rows
+from tubeq_spark.verbs.put import NOTHING, REPEATED, NewRows, put_rows
 from tubeq_spark.verbs.put_frame_checks import (
     check_columns,
     checks_of,
@@ -276,16 +276,21 @@ def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
 def put_frame(
     ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
 ) -> PutResult | None:
-    """Put counted rows; `None` if the capacity is too small for all of them."""
+    """Put counted rows.
+
+    Returns:
+        What was put; of rows with keys `REPEATED` itself if the identity was used before. `None` if the capacity
+        is too small for all of them.
+    """
     files = ctx.queue.put_files
     rows = _Rows(ctx) if files is None else _RowsInFiles(ctx, files)
 
-    def choose() -> NewRows | None:
+    def choose() -> NewRows | PutResult | None:
         if not frame.has_keys:
             return rows.of(frame, None)
         keys = ctx.unique_keys.look(identity)
         if identity is not None and identity.repeats(keys.version):
-            return rows.of(replace(frame, counted=Counted()), keys)
+            return REPEATED
         if ctx.unique_keys.has_ended(ctx.queue.now_us(), ctx.max_attempts):
             return None
         return rows.of(rows.with_new_keys(frame, keys), keys)
