@@ -4,8 +4,9 @@ In this order, so that it is safe to kill at any moment:
 
 1. `take_df` takes a batch.
 2. The handler gets it as a DataFrame. If it returns one, that is evaluated while it is added to the
-   table of results: one commit, which leaves out tasks that have rows there already. If it raises, it
-   gets the halves of the batch, until the tasks that it fails at are found.
+   table of results: one commit, which leaves out tasks that have rows there already, and tasks that the
+   handler names as failed. If it raises, it gets the halves of the batch, until the tasks that it fails
+   at are found.
 3. The tasks that failed are released, and the others acked.
 
 A crash after 1 or during 2 leaves taken tasks, which are taken again once the lease of the dead
@@ -166,10 +167,10 @@ class Consumer:
         tell(f"{self.done:,} tasks done: {report.done:,} in {seconds:.1f} s{results}{failed}")
         return True
 
-    def _handle(self, df: DataFrame) -> DataFrame | FailedTasks | None:
+    def _handle(self, df: DataFrame) -> Any:
         """Call the handler, store its results, and return the failed tasks that it has named."""
         results: Any = self._handler(df)
-        failed: DataFrame | FailedTasks | None = None
+        failed: Any = None
         if isinstance(results, tuple) and len(results) == _PAIR:
             results, failed = results
         if results is None or isinstance(results, FailedTasks) or _names_failed(results):
@@ -180,8 +181,16 @@ class Consumer:
         if self._results is None:
             msg = "the handler returns a DataFrame: say by --results where it shall go"
             raise BadUseError(msg)
-        self._added += self._results.add(results)
+        failed = self._evaluated(failed)
+        # The results of a later attempt would not be added if those of this one were there.
+        self._added += self._results.add(results, but=_failed_ids(failed))
         return failed
+
+    def _evaluated(self, failed: Any) -> Any:
+        """Failed tasks in this process: evaluated once, so that no task is left out here and acked later."""
+        if not _names_failed(failed):
+            return failed
+        return failed.where("error IS NOT NULL").limit(self._settings.batch_size + 1).toArrow()
 
     def _tell_failed(self, batch: Batch, report: BatchReport) -> None:
         if self._settings.verbose and report.error is not None:
@@ -211,3 +220,13 @@ class Consumer:
 def _names_failed(made: Any) -> bool:
     """Whether a DataFrame has no results, but names failed tasks."""
     return hasattr(made, "sparkSession") and sorted(made.columns) == ["error", "task_id"]
+
+
+def _failed_ids(failed: Any) -> list[int]:
+    """The ids of failed tasks: in `FailedTasks`, or in a table of Arrow."""
+    if isinstance(failed, FailedTasks):
+        return [*failed.reasons]
+    if sorted(getattr(failed, "column_names", ())) != ["error", "task_id"]:
+        return []
+    pairs = zip(failed["task_id"].to_pylist(), failed["error"].to_pylist(), strict=True)
+    return [task_id for task_id, error in pairs if task_id is not None and error is not None]

@@ -11,6 +11,8 @@ from tubeq_spark.programs import BadUseError
 from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark import Tube
@@ -40,7 +42,7 @@ class ResultTable:
             msg = f"--results {self._table.text} is the tube itself"
             raise BadUseError(msg)
 
-    def add(self, rows: DataFrame) -> int:
+    def add(self, rows: DataFrame, but: Collection[int] = ()) -> int:
         """Add the rows of tasks that have none in the table yet; evaluates `rows`.
 
         Two consumers that add at the same moment conflict; the loser tries again. On local files
@@ -48,6 +50,7 @@ class ResultTable:
 
         Args:
             rows: Any number a task, with a column `task_id BIGINT`.
+            but: The ids of tasks whose rows are left out.
 
         Returns:
             How many were added.
@@ -65,6 +68,8 @@ class ResultTable:
             raise BadUseError(msg)
         if not self._is_there:
             self._create(rows.schema)
+        if but:
+            rows = rows.where(f"task_id IS NULL OR task_id NOT IN ({', '.join(map(str, but))})")
         view = f"tubeq_results_{uuid.uuid4().hex}"
         rows.createOrReplaceTempView(view)
         try:
