@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.task import Task
+    from tubeq_spark.workers.call import WorkReport
     from tubeq_spark.workers.handlers import Failure
-    from tubeq_spark.workers.loop import WorkReport
     from tubeq_spark.workers.processes import Overdue
 
 #: Seconds between two lines that tell how far it is.
@@ -85,7 +85,7 @@ def work(
         _show(call, tube, _parent(call, tube, processes, time_limit))
     else:
         with call.queue(tube=tube) as queue:
-            from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
+            from tubeq_spark.workers.call import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
             ears = Ears(_teller(call), failed=_failure_teller(call))
@@ -198,7 +198,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
         write({name: getattr(report, name) for name in ("done", "failed", "buried", "seconds")})
 
     with call.queue(tube=tube) as queue:
-        from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
+        from tubeq_spark.workers.call import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
         def overdue(late: Sequence[Task], held: Sequence[Task]) -> None:

@@ -14,7 +14,8 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.workers.loop import LOOK, WorkReport
+from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.loop import LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -44,6 +44,14 @@ class Source:
         """Whether more may be taken than calls can begin at once."""
         return not self._tube._ctx.record.options.limit_takes  # noqa: SLF001  (as below)
 
+    def holds(self, task: Task) -> bool:
+        """Whether this session holds a task still, for that attempt, as far as it knows. Nothing is read."""
+        return self._tube._ctx.queue.session.lasts() and self._attempt(task) in (0, task.attempts)  # noqa: SLF001  (as below)
+
+    def _attempt(self, task: Task) -> int | None:
+        ctx = self._tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
+        return ctx.queue.held_tasks.attempt(ctx.record.id, task.task_id)
+
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
         try:
@@ -64,17 +72,14 @@ class Source:
         """
 
         def ack(ids: list[int]) -> list[Task]:
-            exchanges = count > 0 and len(ids) == len(done)
             try:
-                if exchanges:
+                if count > 0 and len(ids) == len(done):
                     return self._tube.exchange(
                         ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
                     )
                 self._tube.ack_many(ids)
-            except _OF_STORAGE as error:
-                # The ack of an exchange may be a commit of its own, before what failed.
-                if exchanges or isinstance(error, CommitUnknownError):
-                    self._perhaps.update(ids)
+            except CommitUnknownError:
+                self._perhaps.update(ids)
                 raise
             return []
 
@@ -132,10 +137,11 @@ class Source:
     def _on_held(self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]) -> _Result:
         """Run a verb on those of some tasks that are held still, together.
 
-        One lost task must not cost a commit for each of the others: their leases would end meanwhile.
+        One lost task must not cost a commit for each of the others: their leases would end meanwhile. A task that
+        this session holds for another attempt by now is lost, too: verbs go by the ids.
         """
-        held = list(tasks)
-        lost: list[Task] = []
+        held = [task for task in tasks if self._attempt(task) in (None, 0, task.attempts)]
+        lost = self._lost([task for task in tasks if task not in held])
         try:
             while held:
                 ids = [task.task_id for task in held]
