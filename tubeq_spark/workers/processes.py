@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import selectors
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 _FIRST, _MOST = 1.0, 60.0
 #: The exit code of a child that no new start can help: bad use, or a tube that is gone.
 BAD_USE = 2
+#: The exit codes of a child that SIGTERM ended before it listened to it, or while it closed its queue.
+_TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,10 @@ class Processes:
             self._starts.append(now)
         elif code == BAD_USE:
             raise ChildFailedError(code)
-        elif code > BAD_USE or code < 0:
+        elif self._stop.is_asked:
+            if code not in (0, *_TERMINATED):
+                log.warning("a worker process died (%d)", code)
+        elif code != 0:
             self._wait = _FIRST if now - child.began > _MOST else min(2 * self._wait, _MOST)
             log.warning("a worker process died (%d); another begins in %g s", code, self._wait)
             self._starts.append(now + self._wait)
