@@ -96,3 +96,11 @@ def test_child_when_it_ends_after_a_stop_was_asked_for_has_died_only_by_other_co
 
     logged = [record.getMessage() for record in caplog.records]
     assert logged == (["a worker process died (1)"] if code == "1" else [])
+
+
+def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_signal(
+    tmp_path: Path,
+) -> None:
+    parent = Parent(tmp_path, "tell('{\"done\": %d}' % (os.getpgrp() == os.getpid()))")
+
+    assert parent.run().done == 1

@@ -142,7 +142,10 @@ class Processes:
         self._starts = [moment for moment in self._starts if moment > now]
         for _ in due:
             pipe, theirs = os.pipe()
-            process = subprocess.Popen([*self._command, str(theirs)], pass_fds=[theirs])  # noqa: S603
+            # A terminal signals all processes of a group: a child would get Ctrl-C twice, and give back at once.
+            process = subprocess.Popen(  # noqa: S603
+                [*self._command, str(theirs)], pass_fds=[theirs], process_group=0
+            )
             os.close(theirs)
             os.set_blocking(pipe, False)
             child = _Child(process, pipe, now)
