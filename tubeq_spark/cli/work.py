@@ -152,7 +152,8 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
 
     def give_back(child: Overdue) -> None:
-        with call.queue(child.session, tube=tube) as queue:
+        # Its errors need not end the call, and signals are for `stop`.
+        with call.opened(child.session, tube=tube) as queue:
             source = queue.tube(tube)
             late = set(child.overdue)
             for task_id in (*child.overdue, *child.held):
