@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines that tell how far it is.
 _TELL = 10.0
+#: Seconds between two looks at whether the parent of an overdue child still runs.
+_LOOK = 1.0
 
 
 def work(
@@ -152,7 +154,8 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
 
     def give_back(child: Overdue) -> None:
-        with call.queue(child.session, tube=tube) as queue:
+        # Its errors need not end the call, and signals are for `stop`.
+        with call.opened(child.session, tube=tube) as queue:
             source = queue.tube(tube)
             late = set(child.overdue)
             for task_id in (*child.overdue, *child.held):
@@ -183,7 +186,13 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
 def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
     """Work in a child, and tell the parent."""
     parent = os.getppid()
+    #: Set when the parent is gone: nobody would start this process anew, or end it.
     stop = threading.Event()
+
+    def has_parent() -> bool:
+        if os.getppid() != parent:
+            stop.set()
+        return not stop.is_set()
 
     def write(said: dict[str, Any]) -> None:
         try:
@@ -192,9 +201,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             stop.set()
 
     def tell(report: WorkReport) -> None:
-        if os.getppid() != parent:
-            # The parent was killed: nobody would start this process anew, or end it.
-            stop.set()
+        has_parent()
         write({name: getattr(report, name) for name in ("done", "failed", "buried", "seconds")})
 
     with call.queue(tube=tube) as queue:
@@ -210,7 +217,10 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
                 }
             )
             # It is killed by its parent, and must not end anything in between.
-            threading.Event().wait()
+            while has_parent():
+                stop.wait(_LOOK)
+            # Its call may run for ever; its tasks come back when their leases end.
+            os._exit(ExitCode.FAILED)
 
         ears = Ears(tell, _failure_teller(call), overdue)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

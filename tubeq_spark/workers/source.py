@@ -7,12 +7,13 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
+from tubeq_spark.errors import CommitUnknownError, NotTakenError
 from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import settle
 from tubeq_spark.workers.handlers import Failure
+from tubeq_spark.workers.passing import OF_STORAGE, require_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from tubeq_spark.tube import Tube
 
 log = logging.getLogger(__name__)
-
-#: Errors that may pass: the loop goes on, and tries again later.
-_OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
 
 
 class Source:
@@ -58,8 +56,8 @@ class Source:
             return self._tube.take_many(
                 count, timeout=timeout, per_utube=self._per_utube, utube=self._utube
             )
-        except _OF_STORAGE as error:
-            _require_passing(error)
+        except OF_STORAGE as error:
+            require_passing(error)
             log.warning("%s: no task was taken: %s", self._tube.name, error)
             return []
 
@@ -157,8 +155,8 @@ class Source:
                         break
                     lost += self._lost([task for task in held if task.task_id not in there])
                     held = [task for task in held if task.task_id in there]
-        except _OF_STORAGE as error:
-            _require_passing(error)
+        except OF_STORAGE as error:
+            require_passing(error)
             log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(held), error)
         return _Result([], [], held, lost)
 
@@ -177,16 +175,6 @@ class _Result(NamedTuple):
     settled: list[Task]
     later: list[Task]
     lost: list[Task]
-
-
-def _require_passing(error: Exception) -> None:
-    """Raise what does not pass by itself.
-
-    Raises:
-        StoreError: As given.
-    """
-    if isinstance(error, StoreError) and not error.passes:
-        raise error
 
 
 class Retries:
