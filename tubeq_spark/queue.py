@@ -813,7 +813,8 @@ class Queue:
         puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
         its tubes and stop those that put. Use only one of the two places after that.
 
-        If the call is interrupted, nobody can open the target, and the same call goes on.
+        If the call is interrupted, nobody can open the target, and the same call goes on. If it was
+        interrupted after its last commit, and the queue has changed since, the same call is refused.
 
         Args:
             target: A path or URI where nothing is.
@@ -826,9 +827,10 @@ class Queue:
         Raises:
             InvalidOptionError: `target` is no location, or not apart from this one.
             TubeBusyError: Tasks are taken; or another queue object may take some of a tube that is
-                not paused; or a tube was changed while it was copied.
-            StoreError: There is something at the target; the queue is not run by the native engine;
-                a tube is of an unknown type, or its table cannot be copied.
+                not paused; or a tube, or the list of tubes, was changed meanwhile.
+            StoreError: There is something at the target, also a copy of an earlier state; the queue
+                is not run by the native engine; a tube is of an unknown type, or its table cannot
+                be copied.
 
         Commits: here those of a sweep. At the target the creation of the tables, up to 1 to each
         tube, and 2 to the sessions.

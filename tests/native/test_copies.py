@@ -23,6 +23,7 @@ from tubeq_spark import (
 )
 from tubeq_spark.admin import copying
 from tubeq_spark.cli.app import app
+from tubeq_spark.storage import disk
 from tubeq_spark.storage.native import file_copy
 from tubeq_spark.storage.native.file_copy import Place
 from tubeq_spark.testing import InMemoryQueue, ManualClock
@@ -223,6 +224,94 @@ def test_copy_when_stopped_behind_its_last_commit_is_complete(
     assert source.copy_to(tmp_path / "copy").tubes["typed"] == 1
     with pytest.raises(StoreError, match="there is a queue"):
         source.copy_to(tmp_path / "copy")
+
+
+def files_in(place: Path) -> dict[str, bytes]:
+    """All that is at a place."""
+    files = (path for path in place.rglob("*") if path.is_file())
+    return {str(file.relative_to(place)): file.read_bytes() for file in files}
+
+
+def ack_and_put(queue: Queue) -> None:
+    """Leaves as many tasks as there were, and as many done as a copy of them counts."""
+    task = queue["typed"].take(0)
+    assert task is not None
+    queue["typed"].ack(task.task_id)
+    queue["typed"].put({"url": "y", "n": []})
+
+
+def forget_the_state(_: Queue, copy: Path) -> None:
+    """Leave a mark as earlier releases wrote it."""
+    mark = copy / copying._MARK
+    mark.write_text(json.dumps({"from": json.loads(mark.read_text())["from"]}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda queue, _: ack_and_put(queue),
+        lambda queue, _: queue.create_tube("new", "fifo").put("in it"),
+        forget_the_state,
+    ],
+    ids=["tasks", "new tube", "unknown state"],
+)
+def test_copy_when_stopped_behind_its_last_commit_and_the_source_has_changed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Queue, Path], object]
+) -> None:
+    copy = tmp_path / "copy"
+    with Queue(None, tmp_path / "source", engine="native") as queue:
+        queue.create_tube("typed", schema="url STRING, n ARRAY<INT>").put({"url": "x", "n": [1]})
+        with monkeypatch.context() as patch:
+            stop_after(0, (Place, "remove"))(patch)
+            with pytest.raises(StopError):
+                queue.copy_to(copy)
+        change(queue, copy)
+        before = files_in(copy)
+
+        with pytest.raises(StoreError, match=r"earlier state.* remove it.* another place"):
+            queue.copy_to(copy)
+
+        assert files_in(copy) == before
+
+
+def test_copy_when_stopped_with_its_mark_half_written_goes_on(
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, real = tmp_path / "copy", disk.sync_file
+
+    def stop_at_the_second(path: Path) -> None:
+        if copying._MARK in path.name and (copy / copying._MARK).exists():
+            raise StopError
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync_file", stop_at_the_second)
+        with pytest.raises(StopError):
+            source.copy_to(copy)
+
+    source.copy_to(copy)
+
+    with opened(copy) as found:
+        assert state_of(found) == state_of(source)
+
+
+def test_copy_when_a_tube_is_made_meanwhile_is_refused_and_goes_on(
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = copying._Copy._make_sessions
+
+    def make_one(*args: Any) -> None:
+        source.create_tube("late").put("in it")
+        real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying._Copy, "_make_sessions", make_one)
+        with pytest.raises(TubeBusyError, match="the list of tubes was changed"):
+            source.copy_to(tmp_path / "copy")
+    with pytest.raises(QueueNotFoundError):
+        opened(tmp_path / "copy")
+
+    assert source.copy_to(tmp_path / "copy").tubes["late"] == 1
 
 
 def test_copy_when_a_tube_is_written_to_meanwhile_is_refused_and_goes_on(

@@ -2,17 +2,20 @@
 
 Steps, after a sweep of the source: refuse if tasks are taken or somebody may take some; write a mark; copy
 the tables of the tubes file by file, and that of the utube locks; make the table of sessions with all number
-slots above the ids of the source; compare the copy with the source; make the registry in one commit; remove
-the mark. Before the registry is there the place is no queue, and nobody can open it. If the copy is
-interrupted, the next call goes on: by the mark it knows that the files there are its own. Nothing is written
-to the source.
+slots above the ids of the source; write into the mark which versions of the source's tables these are; compare
+the copy with the source; make the registry in one commit; remove the mark. Before the registry is there the
+place is no queue, and nobody can open it. Nothing is written to the source.
+
+If the copy is interrupted, the next call goes on: by the mark it knows that the files there are its own. Until
+the registry is made, it copies anew. After that it only removes the mark, and only if the source still has the
+versions in the mark: programs may have gone on with the source, or with the copy.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,14 +38,14 @@ from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.native.file_copy import Place
     from tubeq_spark.storage.native.renewed_options import StorageOptions
 
-#: At the target while a copy is on its way.
+#: At the target while a copy is on its way: from where, and of which state.
 _MARK = "_tubeq_copy.json"
 _ROW = row()
 
@@ -68,7 +71,8 @@ def copy(
     Raises:
         InvalidOptionError: The target is no location, or not apart from the source.
         TubeBusyError: Tasks are taken or may be, or the source has changed meanwhile.
-        StoreError: There is something else at the target, or a table cannot be copied.
+        StoreError: There is something else at the target, also a copy of an earlier state; or a table cannot
+            be copied.
     """
     location = Location.parse(target)
     engines = engines_of(None, target, "native", target_options)
@@ -80,12 +84,15 @@ def copy(
         from tubeq_spark.storage.native.file_copy import Place  # noqa: PLC0415  it is optional
 
         places = Place(opened.uri, source_options), Place(new.uri, target_options)
-        is_begun = _begin(engines.rows.tables, new, *places)
+        kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
+        state = _state_of(queue, opened, kept)
+        is_begun = _begin(engines.rows.tables, new, state, *places)
         made = opening.make_context(engines, new, queue.clock, queue.config)
         work = _Copy(queue, opened, made, new, *places)
         if is_begun:
-            work.run(tubes)
-        return work.report(tubes)
+            work.run(kept, state)
+        temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
+        return work.report(kept, temporary)
     finally:
         engines.close()
 
@@ -115,30 +122,68 @@ def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
         raise TubeBusyError(msg)
 
 
-def _begin(tables: Tables, new: OpenedLocation, source: Place, target: Place) -> bool:
+def _state_of(
+    queue: QueueContext, opened: OpenedLocation, tubes: Sequence[TubeContext]
+) -> dict[str, int | None]:
+    """The state of the source: the versions of the registry and, by their ids, of the tubes."""
+    version = queue.engine.tables.version
+    registry = {TUBES: version(opened.location.table(TUBES))}
+    return registry | {str(ctx.record.id): version(ctx.table.name) for ctx in tubes}
+
+
+def _begin(
+    tables: Tables,
+    new: OpenedLocation,
+    state: Mapping[str, int | None],
+    source: Place,
+    target: Place,
+) -> bool:
     """Write the mark, unless an earlier call has written it.
 
     Returns:
         False if an earlier call has made the whole copy, and nothing is left to do.
 
     Raises:
-        StoreError: There is something that no earlier call with this source has left.
+        StoreError: There is something that no earlier call with this source has left, or that one has copied
+            from an earlier state.
     """
-    said = json.dumps({"from": source.uri}).encode()
-    mark = target.read(_MARK)
+    mark = _read_mark(target)
+    is_own = mark.get("from") == source.uri
     if tables.is_table(new.location.table(TUBES)):
-        if mark == said:
-            _finish(tables, new, target)
-            return False
-        msg = f"there is a queue at {new.location.text}: a copy needs a new place"
-        raise StoreError(msg)
-    if mark == said:
+        if not is_own:
+            msg = f"there is a queue at {new.location.text}: a copy needs a new place"
+            raise StoreError(msg)
+        # Earlier releases wrote no state: nobody knows what they have copied.
+        if mark.get("state") != state:
+            msg = (
+                f"{new.location.text} has a copy of an earlier state: an earlier call was interrupted in its "
+                f"last step, and the queue at {source.uri} may have changed since. If no program has used "
+                "the copy, remove it, and copy again; or copy to another place"
+            )
+            raise StoreError(msg)
+        _finish(tables, new, target)
+        return False
+    if is_own:
         return True
-    if mark is not None or not target.is_empty():
+    if not target.is_empty():
         msg = f"{new.location.text} is not empty: a copy needs a new place"
         raise StoreError(msg)
-    target.write(_MARK, said)
+    _write_mark(source, target, None)
     return True
+
+
+def _read_mark(target: Place) -> dict[str, Any]:
+    """The mark; empty if there is none, or none of ours."""
+    try:
+        mark = json.loads(target.read(_MARK) or b"")
+    except ValueError:
+        return {}
+    return mark if isinstance(mark, dict) else {}
+
+
+def _write_mark(source: Place, target: Place, state: Mapping[str, int | None] | None) -> None:
+    """Mark the files at the target as a copy; `state` once all tables of the source's tubes are there."""
+    target.write(_MARK, json.dumps({"from": source.uri, "state": state}).encode())
 
 
 def _finish(tables: Tables, new: OpenedLocation, target: Place) -> None:
@@ -164,43 +209,57 @@ class _Copy:
         self._queue, self._opened, self._source = queue, opened, source
         self._made, self._new, self._target = made, new, target
 
-    def run(self, tubes: Sequence[TubeContext]) -> None:
-        """Copy all tubes but temporary ones, which end with their session."""
-        kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
-        versions = {ctx.record.name: self._copy_table(ctx, ctx.record.name) for ctx in kept}
-        with_subqueues = [ctx for ctx in kept if ctx.driver.subqueues]
+    def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
+        """Copy tubes.
+
+        Args:
+            tubes: All but temporary ones, which end with their session.
+            state: That of the source from before.
+        """
+        for ctx in tubes:
+            self._copy_table(ctx, ctx.record.name)
+        with_subqueues = [ctx for ctx in tubes if ctx.driver.subqueues]
         if with_subqueues:
             # It has the moments of leases, by which rates and turns go.
             self._copy_table(with_subqueues[0], TAKEN_UTUBES)
-        self._make_sessions(kept)
-        for ctx in kept:
+        self._make_sessions(tubes)
+        # Before the registry is there: a call that finds it compares the source with this.
+        _write_mark(self._source, self._target, state)
+        for ctx in tubes:
             self._compare(ctx)
-            # Ids of what was put later could be given anew.
-            if self._queue.engine.tables.version(ctx.table.name) != versions[ctx.record.name]:
-                raise _changed(ctx)
-        self._make_registry([ctx.record.id for ctx in kept])
+        self._require_unchanged(tubes, state)
+        self._make_registry([ctx.record.id for ctx in tubes])
         _finish(self._made.engine.tables, self._new, self._target)
 
-    def report(self, tubes: Sequence[TubeContext]) -> CopyReport:
-        """Tell what a whole copy has."""
-        temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
-        kept = [ctx for ctx in tubes if ctx.record.name not in temporary]
-        return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in kept}, temporary)
+    def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
+        """Tell what a whole copy has, and which tubes were left out."""
+        return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in tubes}, temporary)
 
-    def _copy_table(self, ctx: TubeContext, name: str) -> int:
-        """Copy a table of a tube; returns its version."""
+    def _require_unchanged(
+        self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]
+    ) -> None:
+        """Refuse a copy of a source that was changed: ids of what was put later could be given anew."""
+        now = _state_of(self._queue, self._opened, tubes)
+        for ctx in tubes:
+            if now[str(ctx.record.id)] != state[str(ctx.record.id)]:
+                raise _changed(f"tube {ctx.record.name!r}")
+        if now != state:
+            # A tube that was made meanwhile would be missing.
+            raise _changed("the list of tubes")
+
+    def _copy_table(self, ctx: TubeContext, name: str) -> None:
+        """Copy a table of a tube."""
         from tubeq_spark.storage.native.file_copy import copy_table  # noqa: PLC0415  it is optional
 
         try:
-            version = copy_table(self._source, self._target, name)
+            copy_table(self._source, self._target, name)
         except FileNotFoundError as error:
-            raise _changed(ctx) from error
+            raise _changed(f"tube {ctx.record.name!r}") from error
         tables, table = self._made.engine.tables, self._new.location.table(name)
         # Who removes old commits differs (`schema.LOG_CLEANUP`).
         wanted = "false" if self._target.is_local else "true"
         if (tables.property(table, LOG_CLEANUP) or "true") != wanted:
             tables.set_property(table, LOG_CLEANUP, wanted)
-        return version
 
     def _make_sessions(self, tubes: Sequence[TubeContext]) -> None:
         """Make the table of sessions, with the bounds of all slots and the calls so far."""
@@ -263,8 +322,7 @@ class _Copy:
             table_lock.settle()
 
 
-def _changed(ctx: TubeContext) -> TubeBusyError:
+def _changed(what: str) -> TubeBusyError:
     return TubeBusyError(
-        f"tube {ctx.record.name!r} was changed while it was copied: stop all programs of the queue, and "
-        "copy again"
+        f"{what} was changed while it was copied: stop all programs of the queue, and copy again"
     )

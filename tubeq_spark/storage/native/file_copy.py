@@ -24,6 +24,7 @@ from pyarrow.fs import (
 )
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.disk import replacing
 from tubeq_spark.storage.durability.log_names import checkpoints_in
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, store_client
@@ -112,9 +113,15 @@ class Place:
         return content
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file."""
-        with _reaching(), self._written(path) as file:
-            file.write(content)
+        """Write a file, or replace an earlier one; it has all of its content, or nothing was written."""
+        with _reaching():
+            if self._directory is not None:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                with replacing(self._directory / path, synced=True) as prepared:
+                    prepared.write_bytes(content)
+                return
+            with self._written(path) as file:
+                file.write(content)
 
     def remove(self, path: str) -> None:
         """Remove a file."""
