@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.spark_session import delta_package, local_session, spark_conf
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
-    from tubeq_spark.workers.loop import WorkReport
+    from tubeq_spark.workers.call import WorkReport
 
 __version__ = "0.1.0"
 
@@ -82,7 +82,7 @@ _MODULES = {
     "model.states": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
-    "workers.loop": ("WorkReport",),
+    "workers.call": ("WorkReport",),
     "storage.spark.guarded_write": ("guarded_write",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.verbs.put_frame import CountedFrame
+    from tubeq_spark.workers.call import WorkReport
     from tubeq_spark.workers.handlers import Handler
-    from tubeq_spark.workers.loop import WorkReport
 
 __all__ = ["Tube", "details_of", "first_tasks"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import WAIT, calls, counts, data_of
+from tests.concurrency.support import end_heartbeat
 from tests.waiting import until
 from tubeq_spark import (
     Bury,
@@ -23,7 +24,7 @@ from tubeq_spark import (
     StoreError,
     TaskState,
 )
-from tubeq_spark.workers.loop import Ears
+from tubeq_spark.workers.call import Ears
 from tubeq_spark.workers.start import work
 
 if TYPE_CHECKING:
@@ -337,6 +338,23 @@ def test_work_when_a_handler_is_a_coroutine_runs_so_many_at_a_time(new_tube: New
     assert most == 3
 
 
+def test_work_when_a_coroutine_awaits_what_was_cancelled_its_task_has_failed(
+    new_tube: NewTube,
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(4))
+
+    async def handle(task: Task) -> None:
+        if task.data == 1:
+            cancelled = asyncio.get_running_loop().create_future()
+            cancelled.cancel()
+            await cancelled
+
+    report = tube.work(handle, on_error="bury", idle=0)
+
+    assert (report.done, report.failed, report.buried) == (3, 1, 1)
+
+
 def test_work_when_a_coroutine_exceeds_its_time_limit_cancels_it(new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     tube.put("long")
@@ -524,6 +542,90 @@ def test_work_when_leases_end_while_the_process_is_paused_begins_no_other_task(
 
     assert not {*seen[len(before) :]} & {*rivals}
     assert {*seen, *rivals} == {*range(12)}
+
+
+def test_work_when_its_session_has_ended_begins_no_task_that_another_holds(
+    session: Session, other: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    # Without a ttr: the tasks are lost with the session, and with nothing else.
+    tube = new_tube("fifo")
+    tube.put_many(range(30))
+    begun: list[int] = []
+    theirs: list[int] = []
+    paused = session(ttr=60)
+    end_heartbeat(paused)
+
+    def handle(task: Task) -> None:
+        begun.append(task.data)
+        if len(begun) == 8:
+            # Some are taken ahead.
+            until(lambda: counted(other, tube, "taken") > 4)
+            clock.advance(200)
+            # The second one finds nothing ready, and looks at the sessions.
+            for _ in range(3):
+                theirs.extend(t.data for t in other[tube.name].take_many(30))
+
+    paused[tube.name].work(handle, idle=0)
+
+    assert not {*begun[8:]} & {*theirs}
+    assert {*begun, *theirs} == {*range(30)}
+
+
+def test_work_when_a_lease_ends_before_a_failure_is_settled_leaves_the_next_attempt_alone(
+    session: Session, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put("a")
+    fails = failing_once("release").observer
+    begun: list[int] = []
+
+    def observe(step: str, operation: str) -> None:
+        if (step, operation) == ("read", "release") and len(begun) == 1:
+            clock.advance(11)
+        assert fails is not None
+        fails(step, operation)
+
+    def handle(task: Task) -> None:
+        begun.append(task.attempts)
+        if task.attempts == 1:
+            raise ValueError
+        # As long as the loop needs to try it once more.
+        for _ in range(20):
+            clock.advance(0.05)
+            threading.Event().wait(0.01)
+
+    mine = session(config=QueueConfig(observer=observe))
+    report = mine[tube.name].work(handle, idle=0)
+
+    assert begun == [1, 2]
+    assert report.done == 1
+    assert "release" not in calls(mine, tube)
+
+
+def test_work_when_a_lease_ends_before_its_ack_is_repeated_does_not_count_the_task(
+    session: Session,
+    other: Queue,
+    new_tube: NewTube,
+    clock: ManualClock,
+    in_background: InBackground,
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put("a")
+    fails = failing_once("exchange").observer
+    theirs: list[Task] = []
+
+    def observe(step: str, operation: str) -> None:
+        if (step, operation) == ("read", "exchange") and not theirs:
+            clock.advance(11)
+            theirs.extend(other[tube.name].take_many(1))
+        assert fails is not None
+        fails(step, operation)
+
+    mine = session(config=QueueConfig(observer=observe))[tube.name]
+    report = result_of(in_background(mine.work, lambda _: None, idle=0), clock)
+
+    assert [task.attempts for task in theirs] == [2]
+    assert report.done == 0
 
 
 # -- its end -----------------------------------------------------------------------------------------

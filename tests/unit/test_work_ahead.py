@@ -11,8 +11,9 @@ import pytest
 from tubeq_spark import Task, TaskState
 from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.testing import ManualClock
+from tubeq_spark.workers.call import Ears, Limits
 from tubeq_spark.workers.handlers import Outcome
-from tubeq_spark.workers.loop import MOST_AHEAD, Ears, Limits, Loop
+from tubeq_spark.workers.loop import MOST_AHEAD, Loop
 
 THREADS = 8
 CREATED = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

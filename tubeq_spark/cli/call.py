@@ -87,7 +87,23 @@ class Call:
             tube: What the block will write to.
             create: Whether to make a queue where there is none.
         """
-        with self.answering(), _terminating(), ExitStack() as stack:
+        with (
+            self.answering(),
+            _terminating(),
+            self.opened(session_uuid, tube=tube, create=create) as queue,
+        ):
+            yield queue
+
+    @contextmanager
+    def opened(
+        self,
+        session_uuid: uuid.UUID | str | None = None,
+        *,
+        tube: str | None = None,
+        create: bool = False,
+    ) -> Iterator[Queue]:
+        """As `queue`, for a block within a call: errors are raised, and it listens to no signal."""
+        with ExitStack() as stack:
             if self.settings.needs_spark():
                 stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
                 queue = stack.enter_context(self._on_spark(session_uuid, tube, create=create))

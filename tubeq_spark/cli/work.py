@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.task import Task
+    from tubeq_spark.workers.call import WorkReport
     from tubeq_spark.workers.handlers import Failure
-    from tubeq_spark.workers.loop import WorkReport
     from tubeq_spark.workers.processes import Overdue
 
 #: Seconds between two lines that tell how far it is.
 _TELL = 10.0
+#: Seconds between two looks at whether the parent of an overdue child still runs.
+_LOOK = 1.0
 
 
 def work(
@@ -85,7 +87,7 @@ def work(
         _show(call, tube, _parent(call, tube, processes, time_limit))
     else:
         with call.queue(tube=tube) as queue:
-            from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
+            from tubeq_spark.workers.call import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
             ears = Ears(_teller(call), failed=_failure_teller(call))
@@ -152,7 +154,8 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
 
     def give_back(child: Overdue) -> None:
-        with call.queue(child.session, tube=tube) as queue:
+        # Its errors need not end the call, and signals are for `stop`.
+        with call.opened(child.session, tube=tube) as queue:
             source = queue.tube(tube)
             late = set(child.overdue)
             for task_id in (*child.overdue, *child.held):
@@ -183,7 +186,13 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
 def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
     """Work in a child, and tell the parent."""
     parent = os.getppid()
+    #: Set when the parent is gone: nobody would start this process anew, or end it.
     stop = threading.Event()
+
+    def has_parent() -> bool:
+        if os.getppid() != parent:
+            stop.set()
+        return not stop.is_set()
 
     def write(said: dict[str, Any]) -> None:
         try:
@@ -192,13 +201,11 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             stop.set()
 
     def tell(report: WorkReport) -> None:
-        if os.getppid() != parent:
-            # The parent was killed: nobody would start this process anew, or end it.
-            stop.set()
+        has_parent()
         write({name: getattr(report, name) for name in ("done", "failed", "buried", "seconds")})
 
     with call.queue(tube=tube) as queue:
-        from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
+        from tubeq_spark.workers.call import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
         def overdue(late: Sequence[Task], held: Sequence[Task]) -> None:
@@ -210,7 +217,10 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
                 }
             )
             # It is killed by its parent, and must not end anything in between.
-            threading.Event().wait()
+            while has_parent():
+                stop.wait(_LOOK)
+            # Its call may run for ever; its tasks come back when their leases end.
+            os._exit(ExitCode.FAILED)
 
         ears = Ears(tell, _failure_teller(call), overdue)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

@@ -81,6 +81,15 @@ class HeldTasks:
         found = [row for row in rows if row is not None]
         return found if len(found) == len(rows) else None
 
+    def attempt(self, tube_id: int, task_id: int) -> int | None:
+        """The attempt for which a task is held, as far as is known; 0: that is not; `None`: it is not held."""
+        key = (tube_id, task_id)
+        with self._lock:
+            row = self._rows.get(key)
+            if row is None:
+                return 0 if key in self._loose else None
+            return row.attempts
+
     def members(self, lease_segment: int) -> list[int] | None:
         """The ids of all tasks in a lease segment; `None` if it is not remembered."""
         with self._lock:

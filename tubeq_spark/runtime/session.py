@@ -136,6 +136,10 @@ class Session:
             self.start_beating()
             return self.owner
 
+    def lasts(self) -> bool:
+        """Whether its lease has not ended, as far as it knows. Nothing is read."""
+        return not self._lapsed(self._now())
+
     def _is_half_over(self, now_us: int) -> bool:
         length = us_from_seconds(self.ttr)
         return (

@@ -103,6 +103,8 @@ class Calls:
         self._time_limit = time_limit
         #: Whether a task is held still; another consumer may have one whose lease has ended.
         self.is_held: Callable[[Task], bool] = lambda _: True
+        #: Whether coroutines that are cancelled are to end: nobody waits for what becomes of their tasks.
+        self.ends = False
         #: What a call runs in: its span, if the program wants one.
         self.span: Callable[[Sequence[Task]], AbstractContextManager[object]] = _no_span
 
@@ -130,9 +132,10 @@ class Calls:
             with self.span(held):
                 async with limit:
                     result = await self._handler(self._argument(held))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as raised:  # noqa: BLE001  (a handler that exits must not end the event loop)
+        # A handler that exits, or awaits what was cancelled, must not end the event loop.
+        except BaseException as raised:
+            if isinstance(raised, asyncio.CancelledError) and self.ends:
+                raise
             error: BaseException = raised
             if limit.expired():
                 error = took_too_long(self._time_limit)

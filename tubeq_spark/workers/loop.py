@@ -8,11 +8,12 @@ when its lease ends.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US, to_us
+from tubeq_spark.workers.call import WorkReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.runtime.stopping import Stop
     from tubeq_spark.task import Task
+    from tubeq_spark.workers.call import Ears, Limits
     from tubeq_spark.workers.handlers import Failure
     from tubeq_spark.workers.pools import Pool
     from tubeq_spark.workers.source import Retries, Source
@@ -33,60 +35,6 @@ LOOK = 0.25
 #: How often the loop tries at its end to settle what has ended, `LOOK` apart.
 _LAST_TRIES = 3
 _EVER = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkReport:
-    """What a call of `Tube.work` has done.
-
-    Attributes:
-        done: Tasks that were acked.
-        failed: Times that a handler failed at a task.
-        buried: Tasks that are buried since: by `Bury`, by `on_error="bury"`, or at `max_attempts`.
-        seconds: How long it worked, by the queue's clock.
-    """
-
-    done: int = 0
-    failed: int = 0
-    buried: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is done at a time, and when it ends.
-
-    Attributes:
-        calls: Calls at a time.
-        batch: Tasks of a call at most.
-        ahead: Tasks that may be taken ahead at most.
-        idle: Seconds without a task after which the loop ends; `None`: it does not.
-        poll: Seconds between two looks at a tube that had nothing, while calls run.
-        time_limit: Seconds for which a call in a thread may run; `None`: no limit.
-    """
-
-    calls: int
-    batch: int
-    ahead: int
-    idle: float | None
-    poll: float
-    time_limit: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ears:
-    """Who is told of a loop while it runs.
-
-    Attributes:
-        progress: Called with what was done so far, a few times a second.
-        failed: Called with each task that a handler failed at.
-        overdue: Called with the tasks of calls that have run for too long, and all others in hand. It ends the
-            process.
-    """
-
-    progress: Callable[[WorkReport], object] = lambda _: None
-    failed: Callable[[Failure], object] = lambda _: None
-    overdue: Callable[[Sequence[Task], Sequence[Task]], object] = lambda *_: None
 
 
 class Loop:
@@ -169,7 +117,9 @@ class Loop:
         for outcome in self._pool.ended():
             done = [task for task in outcome.done if self._is_current(task)]
             failed = [failure for failure in outcome.failed if self._is_current(failure.task)]
+            # A lease that has ended may not have been written down: then this session holds the task still.
             lost = [task for task in outcome.lost if self._is_current(task)]
+            self._unbegun += lost
             for task in [*done, *(failure.task for failure in failed), *lost]:
                 del self._in_hand[task.task_id]
             self._done += done
@@ -296,7 +246,9 @@ class Loop:
         newest = self._in_hand.get(task.task_id)
         if newest is None or newest.attempts != task.attempts:
             return False
-        return newest.next_event is None or newest.next_event > self._clock.now()
+        if newest.next_event is not None and newest.next_event <= self._clock.now():
+            return False
+        return self._source.holds(newest)
 
     def _is_current(self, task: Task) -> bool:
         """Whether a call was about what this loop holds: a task that was lost may be held again by now."""
@@ -323,12 +275,23 @@ class Loop:
         now = self._clock.monotonic()
         if tasks:
             self._seen = now
+            self._forget({task.task_id for task in tasks})
         if len(tasks) < wanted:
             # There is no more for now; calls that end meanwhile are settled without a look.
             self._next_look = now + self._limits.poll
         self._in_hand.update((task.task_id, task) for task in tasks)
         for start in range(0, len(tasks), self._limits.batch):
             self._pool.submit(tasks[start : start + self._limits.batch])
+
+    def _forget(self, ids: set[int]) -> None:
+        """Forget what was to be settled of earlier attempts of tasks that were just taken."""
+        for task in self._unsettled:
+            if task.task_id in ids:
+                log.warning("task %d was lost at attempt %d", task.task_id, task.attempts)
+        self._done = [task for task in self._done if task.task_id not in ids]
+        self._unbegun = [task for task in self._unbegun if task.task_id not in ids]
+        self._failed = [each for each in self._failed if each.task.task_id not in ids]
+        self._kept = [each for each in self._kept if each[1].task.task_id not in ids]
 
     def _withdraw(self) -> None:
         """Have what was taken ahead not begin."""

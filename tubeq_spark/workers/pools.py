@@ -152,6 +152,7 @@ class EventLoop:
 
     def _serve(self) -> None:
         self._loop.run_forever()
+        self._calls.ends = True
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()

@@ -10,11 +10,15 @@ import json
 import logging
 import os
 import selectors
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.workers.loop import LOOK, WorkReport
+from tubeq_spark.errors import SessionError
+from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.loop import LOOK
+from tubeq_spark.workers.passing import OF_STORAGE, require_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +32,8 @@ log = logging.getLogger(__name__)
 _FIRST, _MOST = 1.0, 60.0
 #: The exit code of a child that no new start can help: bad use, or a tube that is gone.
 BAD_USE = 2
+#: The exit codes of a child that SIGTERM ended before it listened to it, or while it closed its queue.
+_TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,41 +111,55 @@ class Processes:
         #: When to start children that are missing, for each of them.
         self._starts: list[float] = []
         self._signals = 0
+        #: The first error, which is raised once all children have ended.
+        self._error: BaseException | None = None
 
     def run(self) -> WorkReport:
-        """Run them until all have ended.
+        """Run them until all have ended; an error asks them to end.
 
         Raises:
             ChildFailedError: One ended in a way that no new start can help.
         """
         began = self._clock.monotonic()
         self._starts = [began] * self._count
-        try:
-            while self._starts or self._children:
-                self._start()
-                self._read()
-                self._signal()
-                for child in list(self._children):
-                    self._look_after(child)
-                self._told(self._report(began))
-        finally:
-            for child in self._children:
-                child.process.terminate()
-            for child in self._children:
-                child.process.wait()
-                os.close(child.pipe)
-            self._selector.close()
+        while self._starts or self._children:
+            try:
+                self._step(began)
+            except BaseException as error:  # noqa: BLE001  (it is raised in the end, or another one is)
+                # Until they have ended, the others are read still, and killed where they are overdue: they
+                # would wait for it for ever.
+                if self._error is not None:
+                    log.warning("while worker processes end: %s", error)
+                self._error = self._error or error
+        self._selector.close()
+        if self._error is not None:
+            raise self._error
         return self._report(began)
+
+    def _step(self, began: float) -> None:
+        self._start()
+        self._read()
+        self._signal()
+        for child in list(self._children):
+            self._look_after(child)
+        self._told(self._report(began))
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._stop.is_asked or self._error is not None
 
     def _start(self) -> None:
         now = self._clock.monotonic()
-        if self._stop.is_asked:
+        if self._is_ending:
             self._starts.clear()
         due = [moment for moment in self._starts if moment <= now]
         self._starts = [moment for moment in self._starts if moment > now]
         for _ in due:
             pipe, theirs = os.pipe()
-            process = subprocess.Popen([*self._command, str(theirs)], pass_fds=[theirs])  # noqa: S603
+            # A terminal signals all processes of a group: a child would get Ctrl-C twice, and give back at once.
+            process = subprocess.Popen(  # noqa: S603
+                [*self._command, str(theirs)], pass_fds=[theirs], process_group=0
+            )
             os.close(theirs)
             os.set_blocking(pipe, False)
             child = _Child(process, pipe, now)
@@ -169,8 +189,8 @@ class Processes:
                 child.report = WorkReport(**said)
 
     def _signal(self) -> None:
-        """Hand on what this process was asked for."""
-        asked = 2 if self._stop.is_urgent else int(self._stop.is_asked)
+        """Hand on what this process was asked for, or that it ends by an error."""
+        asked = 2 if self._stop.is_urgent else int(self._is_ending)
         while self._signals < asked:
             self._signals += 1
             for child in self._children:
@@ -191,16 +211,35 @@ class Processes:
             log.warning(
                 "a worker process was killed: tasks %s took too long", child.overdue.overdue
             )
-            self._give_back(child.overdue)
             failed = len(child.overdue.overdue)
             self._before = _sum([self._before, WorkReport(failed=failed)])
             self._starts.append(now)
+            self._settle(child.overdue)
         elif code == BAD_USE:
             raise ChildFailedError(code)
-        elif code > BAD_USE or code < 0:
+        elif self._is_ending:
+            if code not in (0, *_TERMINATED):
+                log.warning("a worker process died (%d)", code)
+        elif code != 0:
             self._wait = _FIRST if now - child.began > _MOST else min(2 * self._wait, _MOST)
             log.warning("a worker process died (%d); another begins in %g s", code, self._wait)
             self._starts.append(now + self._wait)
+
+    def _settle(self, killed: Overdue) -> None:
+        """Give back what a killed child held, or leave it to the leases."""
+        try:
+            self._give_back(killed)
+        except SessionError:
+            # It is over: whoever ended it has given all back.
+            log.info("the session of a killed worker process was over: %s", killed.session)
+        except OF_STORAGE as error:
+            require_passing(error)
+            tasks = [*killed.overdue, *killed.held]
+            log.warning(
+                "tasks %s of a killed worker process come back when their leases end: %s",
+                tasks,
+                error,
+            )
 
     def _report(self, began: float) -> WorkReport:
         found = _sum([self._before, *(child.report for child in self._children)])

@@ -7,12 +7,13 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
+from tubeq_spark.errors import CommitUnknownError, NotTakenError
 from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import settle
 from tubeq_spark.workers.handlers import Failure
+from tubeq_spark.workers.passing import OF_STORAGE, require_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from tubeq_spark.tube import Tube
 
 log = logging.getLogger(__name__)
-
-#: Errors that may pass: the loop goes on, and tries again later.
-_OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
 
 
 class Source:
@@ -44,14 +42,22 @@ class Source:
         """Whether more may be taken than calls can begin at once."""
         return not self._tube._ctx.record.options.limit_takes  # noqa: SLF001  (as below)
 
+    def holds(self, task: Task) -> bool:
+        """Whether this session holds a task still, for that attempt, as far as it knows. Nothing is read."""
+        return self._tube._ctx.queue.session.lasts() and self._attempt(task) in (0, task.attempts)  # noqa: SLF001  (as below)
+
+    def _attempt(self, task: Task) -> int | None:
+        ctx = self._tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
+        return ctx.queue.held_tasks.attempt(ctx.record.id, task.task_id)
+
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
         try:
             return self._tube.take_many(
                 count, timeout=timeout, per_utube=self._per_utube, utube=self._utube
             )
-        except _OF_STORAGE as error:
-            _require_passing(error)
+        except OF_STORAGE as error:
+            require_passing(error)
             log.warning("%s: no task was taken: %s", self._tube.name, error)
             return []
 
@@ -64,17 +70,14 @@ class Source:
         """
 
         def ack(ids: list[int]) -> list[Task]:
-            exchanges = count > 0 and len(ids) == len(done)
             try:
-                if exchanges:
+                if count > 0 and len(ids) == len(done):
                     return self._tube.exchange(
                         ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
                     )
                 self._tube.ack_many(ids)
-            except _OF_STORAGE as error:
-                # The ack of an exchange may be a commit of its own, before what failed.
-                if exchanges or isinstance(error, CommitUnknownError):
-                    self._perhaps.update(ids)
+            except CommitUnknownError:
+                self._perhaps.update(ids)
                 raise
             return []
 
@@ -132,10 +135,11 @@ class Source:
     def _on_held(self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]) -> _Result:
         """Run a verb on those of some tasks that are held still, together.
 
-        One lost task must not cost a commit for each of the others: their leases would end meanwhile.
+        One lost task must not cost a commit for each of the others: their leases would end meanwhile. A task that
+        this session holds for another attempt by now is lost, too: verbs go by the ids.
         """
-        held = list(tasks)
-        lost: list[Task] = []
+        held = [task for task in tasks if self._attempt(task) in (None, 0, task.attempts)]
+        lost = self._lost([task for task in tasks if task not in held])
         try:
             while held:
                 ids = [task.task_id for task in held]
@@ -151,8 +155,8 @@ class Source:
                         break
                     lost += self._lost([task for task in held if task.task_id not in there])
                     held = [task for task in held if task.task_id in there]
-        except _OF_STORAGE as error:
-            _require_passing(error)
+        except OF_STORAGE as error:
+            require_passing(error)
             log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(held), error)
         return _Result([], [], held, lost)
 
@@ -171,16 +175,6 @@ class _Result(NamedTuple):
     settled: list[Task]
     later: list[Task]
     lost: list[Task]
-
-
-def _require_passing(error: Exception) -> None:
-    """Raise what does not pass by itself.
-
-    Raises:
-        StoreError: As given.
-    """
-    if isinstance(error, StoreError) and not error.passes:
-        raise error
 
 
 class Retries:

@@ -1,0 +1,222 @@
+"""The parent of worker processes, with tiny programs as its children."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tubeq_spark.errors import CommitUnknownError, ConflictError, SessionError, StoreError
+from tubeq_spark.runtime.stopping import Stop, Wake
+from tubeq_spark.testing import ManualClock
+from tubeq_spark.workers.processes import BAD_USE, ChildFailedError, Overdue, Processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tubeq_spark.workers.loop import WorkReport
+
+#: What each child begins with: how it tells its parent something, and where it is the first of a directory.
+CHILD = """
+import os, sys, time
+
+def tell(text):
+    os.write(int(sys.argv[-1]), text.encode() + b"\\n")
+
+def is_first(name):
+    try:
+        os.mkdir(os.path.join(sys.argv[1], name))
+    except FileExistsError:
+        return False
+    return True
+"""
+
+
+class Parent:
+    """Runs children in a directory; time passes only while it has none."""
+
+    def __init__(self, place: Path, child: str, count: int = 1) -> None:
+        self.clock = ManualClock()
+        self.asked = threading.Event()
+        self.given_back: list[Overdue] = []
+        self.reports: list[WorkReport] = []
+        # Without the site directories it begins at once.
+        command = [sys.executable, "-I", "-S", "-c", CHILD + child, str(place)]
+        self._processes = Processes(
+            command,
+            count,
+            stop=Stop(self.asked, Wake()),
+            clock=self.clock,
+            give_back=self.give_back,
+            told=self.told,
+        )
+
+    def run(self) -> WorkReport:
+        """Run them until all have ended."""
+        return self._processes.run()
+
+    def give_back(self, child: Overdue) -> None:
+        """Note what a killed child held."""
+        self.given_back.append(child)
+
+    def told(self, report: WorkReport) -> None:
+        """Note what all have done so far."""
+        self.reports.append(report)
+
+    def kill(self) -> None:
+        """Kill what runs still."""
+        for child in self._processes._children:
+            child.process.kill()
+
+
+def test_child_when_it_dies_with_1_is_started_again_after_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = Parent(tmp_path, "if is_first('a'): os._exit(1)\ntell('{\"done\": 1}')")
+
+    assert parent.run().done == 1
+
+    assert parent.clock.monotonic() >= 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "a worker process died (1); another begins in 2 s"
+    ]
+
+
+class Stopped(Parent):
+    """It is asked to end once a child has told something."""
+
+    def told(self, report: WorkReport) -> None:
+        if report.done:
+            self.asked.set()
+
+
+@pytest.mark.parametrize("code", ["-15", "143", "1"])
+def test_child_when_it_ends_after_a_stop_was_asked_for_has_died_only_by_other_codes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, code: str
+) -> None:
+    ends = "" if code == "-15" else f"signal.signal(15, lambda *_: os._exit({code}))"
+    parent = Stopped(tmp_path, f"import signal\n{ends}\ntell('{{\"done\": 1}}')\ntime.sleep(600)")
+
+    assert parent.run().done == 1
+
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == (["a worker process died (1)"] if code == "1" else [])
+
+
+def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_signal(
+    tmp_path: Path,
+) -> None:
+    parent = Parent(tmp_path, "tell('{\"done\": %d}' % (os.getpgrp() == os.getpid()))")
+
+    assert parent.run().done == 1
+
+
+OVERDUE = 'tell(\'{"session": "s", "overdue": [1], "held": [2]}\')\ntime.sleep(600)\n'
+
+
+def ended(parent: Parent) -> Exception | None:
+    """What the run of a parent raised; it has to end."""
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            parent.run()
+        except Exception as error:  # noqa: BLE001  (it is what is asked for)
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    still_runs = thread.is_alive()
+    parent.kill()
+    assert not still_runs
+    return raised[0] if raised else None
+
+
+#: Two children: the first one does something once it is told to end, the other one is what nothing can help.
+SECOND_FAILS = """
+import signal
+if not is_first("a"):
+    while not os.path.exists(os.path.join(sys.argv[1], "listens")): time.sleep(0.01)
+    os._exit(2)
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+is_first("listens")
+while not asked: time.sleep(0.01)
+"""
+
+
+def test_parent_when_an_error_ends_it_kills_a_child_that_tells_then_that_it_is_overdue(
+    tmp_path: Path,
+) -> None:
+    parent = Parent(tmp_path, SECOND_FAILS + OVERDUE, 2)
+
+    error = ended(parent)
+
+    assert isinstance(error, ChildFailedError)
+    assert error.code == BAD_USE
+    assert parent.given_back == [Overdue("s", [1], [2])]
+
+
+def test_parent_when_an_error_ends_it_reads_what_children_tell_until_they_end(
+    tmp_path: Path,
+) -> None:
+    # More than a pipe holds.
+    parent = Parent(
+        tmp_path, SECOND_FAILS + "for n in range(20_000): tell('{\"done\": %d}' % n)", 2
+    )
+
+    assert isinstance(ended(parent), ChildFailedError)
+
+    assert parent.reports[-1].done == 19_999
+
+
+class Failing(Parent):
+    """Its first call that gives something back fails."""
+
+    def __init__(self, place: Path, error: Exception) -> None:
+        super().__init__(
+            place, f"if is_first('a'):\n  {OVERDUE.replace(chr(10), '; ')}\ntell('{{\"done\": 1}}')"
+        )
+        self._error = error
+
+    def give_back(self, child: Overdue) -> None:
+        super().give_back(child)
+        raise self._error
+
+
+def test_parent_when_the_session_of_a_killed_child_is_over_goes_on(tmp_path: Path) -> None:
+    parent = Failing(tmp_path, SessionError("it is over"))
+
+    assert ended(parent) is None
+
+    assert (parent.reports[-1].done, parent.reports[-1].failed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("no answer", passes=True),
+        CommitUnknownError("no answer"),
+        ConflictError("rivals"),
+    ],
+)
+def test_parent_when_the_storage_fails_for_a_moment_leaves_tasks_of_a_killed_child_to_their_leases(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    parent = Failing(tmp_path, error)
+
+    assert ended(parent) is None
+
+    assert parent.reports[-1].done == 1
+    assert caplog.records[-1].getMessage() == (
+        f"tasks [1, 2] of a killed worker process come back when their leases end: {error}"
+    )
+
+
+def test_parent_when_the_storage_fails_for_good_ends_by_its_error(tmp_path: Path) -> None:
+    error = StoreError("no rights")
+
+    assert ended(Failing(tmp_path, error)) is error
