@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.s3_store import served
-from tests.native.test_copies import KEY, TYPES, fill, opened, state_of
+from tests.native.test_copies import KEY, TYPES, StopError, fill, opened, state_of, stop_after
 from tubeq_spark import Queue, QueueConfig, QueueNotFoundError, StoreError
+from tubeq_spark.storage.native.file_copy import Place
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -56,6 +57,25 @@ def test_copy_when_it_goes_to_a_store_and_back_has_all_that_the_queue_had(tmp_pa
             assert back.check().sound
             assert [back[kind].put_arrow(KEY, key="once").count for kind in TYPES] == [0] * 5
             assert back["fifo"].peek(task.task_id).data == "there"
+
+
+@pytest.mark.thorough
+def test_copy_to_a_store_when_stopped_in_its_last_step_goes_on_only_if_the_source_is_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served() as store, Queue(None, tmp_path / "q", engine="native") as queue:
+        tube = queue.create_tube("t")
+        tube.put("a")
+        for name in ("same", "changed"):
+            with monkeypatch.context() as patch:
+                stop_after(0, (Place, "remove"))(patch)
+                with pytest.raises(StopError):
+                    queue.copy_to(f"s3://bucket/{name}", storage_options=store.options)
+
+        assert queue.copy_to("s3://bucket/same", storage_options=store.options).tubes == {"t": 1}
+        tube.put("b")
+        with pytest.raises(StoreError, match="earlier state"):
+            queue.copy_to("s3://bucket/changed", storage_options=store.options)
 
 
 @pytest.mark.thorough
