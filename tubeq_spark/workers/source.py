@@ -138,8 +138,9 @@ class Source:
         One lost task must not cost a commit for each of the others: their leases would end meanwhile. A task that
         this session holds for another attempt by now is lost, too: verbs go by the ids.
         """
-        held = [task for task in tasks if self._attempt(task) in (None, 0, task.attempts)]
-        lost = self._lost([task for task in tasks if task not in held])
+        ids_held = {t.task_id for t in tasks if self._attempt(t) in (None, 0, t.attempts)}
+        held = [task for task in tasks if task.task_id in ids_held]
+        lost = self._lost([task for task in tasks if task.task_id not in ids_held])
         try:
             while held:
                 ids = [task.task_id for task in held]
