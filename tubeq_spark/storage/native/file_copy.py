@@ -144,11 +144,8 @@ class Place:
         return self._files.open_output_stream(path, compression=None, buffer_size=2 * _PIECE)
 
 
-def copy_table(source: Place, target: Place, name: str) -> int:
+def copy_table(source: Place, target: Place, name: str) -> None:
     """Copy a table.
-
-    Returns:
-        The version that was copied.
 
     Raises:
         StoreError: The table has files elsewhere, or features that are not copied.
@@ -172,7 +169,6 @@ def copy_table(source: Place, target: Place, name: str) -> int:
         # On local files a power cut may have left one of this length without its contents.
         if target.is_local or there.get(path) != size:
             target.fetch(source, path)
-    return version
 
 
 def _log_at(source: Place, name: str, version: int) -> dict[str, int]:
