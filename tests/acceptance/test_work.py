@@ -59,14 +59,18 @@ def counted(queue: Queue, tube: Tube, state: str) -> int:
 
 
 def failing_once(
-    *operations: str, passes: bool = True, failed: threading.Event | None = None
+    *operations: str,
+    passes: bool = True,
+    failed: threading.Event | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> QueueConfig:
-    """A storage that fails at the first of some operations, and sets an event then."""
+    """A storage that fails at the first of some operations; it sets an event and calls a function then."""
     has_failed = failed or threading.Event()
 
     def observe(step: str, operation: str) -> None:
         if step == "read" and operation in operations and not has_failed.is_set():
             has_failed.set()
+            meanwhile()
             raise StoreError("503", passes=passes)
 
     return QueueConfig(observer=observe)
@@ -576,14 +580,7 @@ def test_work_when_a_lease_ends_before_a_failure_is_settled_leaves_the_next_atte
 ) -> None:
     tube = new_tube("fifottl", ttr=10)
     tube.put("a")
-    fails = failing_once("release").observer
     begun: list[int] = []
-
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("read", "release") and len(begun) == 1:
-            clock.advance(11)
-        assert fails is not None
-        fails(step, operation)
 
     def handle(task: Task) -> None:
         begun.append(task.attempts)
@@ -594,7 +591,7 @@ def test_work_when_a_lease_ends_before_a_failure_is_settled_leaves_the_next_atte
             clock.advance(0.05)
             threading.Event().wait(0.01)
 
-    mine = session(config=QueueConfig(observer=observe))
+    mine = session(config=failing_once("release", meanwhile=lambda: clock.advance(11)))
     report = mine[tube.name].work(handle, idle=0)
 
     assert begun == [1, 2]
@@ -611,17 +608,13 @@ def test_work_when_a_lease_ends_before_its_ack_is_repeated_does_not_count_the_ta
 ) -> None:
     tube = new_tube("fifottl", ttr=10)
     tube.put("a")
-    fails = failing_once("exchange").observer
     theirs: list[Task] = []
 
-    def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("read", "exchange") and not theirs:
-            clock.advance(11)
-            theirs.extend(other[tube.name].take_many(1))
-        assert fails is not None
-        fails(step, operation)
+    def lose() -> None:
+        clock.advance(11)
+        theirs.extend(other[tube.name].take_many(1))
 
-    mine = session(config=QueueConfig(observer=observe))[tube.name]
+    mine = session(config=failing_once("exchange", meanwhile=lose))[tube.name]
     report = result_of(in_background(mine.work, lambda _: None, idle=0), clock)
 
     assert [task.attempts for task in theirs] == [2]
