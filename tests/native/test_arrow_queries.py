@@ -412,8 +412,8 @@ OTHERS: dict[str, tuple[Select, str]] = {
     "an order by a computed column": (
         Select("", {"task_id": literal(0) - R.task_id}, order=["task_id"]), "computed task_id",
     ),
-    "an INT that is none": (Select("", {"x": integer(2**31)}), "too large"),
-    "a BIGINT that is none": (Select("", {"x": literal(2**63)}), "too large"),
+    "an INT that is none": (Select("", {"x": integer(2**31)}), "greater than maximum"),
+    "a BIGINT that is none": (Select("", {"x": literal(2**63)}), "too big"),
     "in place of a value": (Select("", {"x": FAIL}), "Fail is no value"),
 }  # fmt: skip
 

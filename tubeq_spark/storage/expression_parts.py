@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.expression import And, Column, Expression, Or, all_of, any_of
+from tubeq_spark.storage.expression import And, Column, Expression, Literal, Or, all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,5 +82,7 @@ def implied(condition: Expression, *aliases: str) -> Expression | None:
 def _columns(expression: Expression) -> Iterator[Column]:
     if isinstance(expression, Column):
         yield expression
-    for part in parts_of(expression):
-        yield from _columns(part)
+    # Those of which there are most hold no others.
+    elif not isinstance(expression, Literal):
+        for part in parts_of(expression):
+            yield from _columns(part)

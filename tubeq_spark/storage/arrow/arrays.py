@@ -7,6 +7,7 @@ makes arrays without it, and `pyarrow` uses these arrays without a copy.
 
 from __future__ import annotations
 
+from array import array as packed
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -32,10 +33,16 @@ else:
 
 
 _MOMENT = pa.timestamp("us", "UTC")
+#: How the numbers of a type are packed.
+_PACKED = {pa.int32(): "i", pa.int64(): "q", _MOMENT: "q", pa.float64(): "d"}
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Values as an array; times are in microseconds."""
+    code = _PACKED.get(kind)
+    if code is not None and None not in values:
+        # A third of the time that `arro3` takes for a few.
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(packed(code, values))])
     if kind == _MOMENT:
         return array(values, pa.int64()).cast(kind)
     known = _KINDS.get(kind)

@@ -85,7 +85,7 @@ class StatementOutcome:
 
     def inserted(self) -> pa.Table:
         """The rows that are new."""
-        return cast(self._those(list(self._chosen)), self._schema)
+        return cast(self._found.filter(self._are(list(self._chosen))), self._schema)
 
     def decision(self, affected: Affected) -> Decision:
         """What changes, some rows of the table among it.
@@ -96,15 +96,19 @@ class StatementOutcome:
         chosen = self._chosen
         kept = [i for i, clause in chosen.items() if clause.sets is not None]
         left = [i for i, clause in chosen.items() if not clause.inserts]
-        changed = distinct(self._those(kept), self._by)
+        changed = self._partitions(kept, self._by)
         before = [FROM.format(name) for name in self._by]
         if left:
-            changed |= distinct(self._those(left), before)
+            changed |= self._partitions(left, before)
         return Decision(affected, self._rows(changed, kept), changed)
 
-    def _those(self, numbers: Sequence[int]) -> pa.Table:
-        wanted = array(numbers, self._clause.type)
-        return self._found.filter(pc.is_in(self._clause, value_set=wanted))
+    def _partitions(self, numbers: Sequence[int], by: Sequence[str]) -> set[Partition]:
+        """Where the rows of some clauses are, by these columns."""
+        return distinct(self._found.select(by).filter(self._are(numbers)), by)
+
+    def _are(self, numbers: Sequence[int]) -> pa.ChunkedArray:
+        """For each row whether one of these clauses applies."""
+        return pc.is_in(self._clause, value_set=array(numbers, self._clause.type))
 
     def _rows(self, changed: set[Partition], kept: Sequence[int]) -> pa.Table:
         """What is in the changed partitions from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -59,6 +59,8 @@ _COMPARISONS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+#: Longer texts are not kept.
+_SHORT = 64
 _SUMS = {"+": pc.add_checked, "-": pc.subtract_checked}
 
 
@@ -179,12 +181,20 @@ def _literal(literal: Literal) -> pa.Scalar:
     kind = ARROW_TYPES[literal.type]
     if literal.value is None:
         return pa.nulls(1, kind)[0]
+    if isinstance(literal.value, str) and len(literal.value) <= _SHORT:
+        return _text(literal.value)
     if literal.type is Type.COUNTS:
         return nested([literal.value], kind)[0]
     try:
         return scalar(literal.value, kind)
     except OverflowError as error:
         raise NotByArrowError(str(error)) from error
+
+
+@lru_cache(maxsize=256)
+def _text(value: str) -> pa.Scalar:
+    """A short text: statements name the same states and owners again and again."""
+    return scalar(value, pa.string())
 
 
 def _same(left: Values, right: Values) -> Values:

@@ -81,11 +81,9 @@ class _Rows:
         before = {name: rows.column(name) for name in rows.column_names}
         matching = [(n, c) for n, c in enumerate(clauses, 1) if not c.inserts]
         number, columns = _after(matching, self._lookup, before, left, STAYS)
-        found = pa.table(columns, schema=rows.schema).append_column(CLAUSE, number)
-        found = found.append_column(ROW, self._places)
-        for name in self._by:
-            found = found.append_column(FROM.format(name), rows.column(name))
-        return found
+        columns |= {CLAUSE: number, ROW: self._places}
+        columns |= {FROM.format(name): rows.column(name) for name in self._by}
+        return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +99,19 @@ class _Side:
         for condition in conditions:
             if not len(side.places):
                 break
-            rows = taken(side.rows, side.places)
-            kept = holds(condition, of_table(rows), rows.num_rows)
+            kept = holds(condition, side._lookup, len(side.places))
             side = _Side(side.rows, taken(side.places, pc.indices_nonzero(kept)))
         return side
 
     def values(self, expressions: Sequence[Expression]) -> list[pa.Array]:
         """The values of some expressions, of each row that may match."""
-        rows = taken(self.rows, self.places)
-        lookup, count = of_table(rows), rows.num_rows
-        return [flat(column(each, lookup, None, count)) for each in expressions]
+        count = len(self.places)
+        return [flat(column(each, self._lookup, None, count)) for each in expressions]
+
+    def _lookup(self, alias: str, name: str) -> Values:
+        """A column of those that may match."""
+        values = of_table(self.rows)(alias, name)
+        return values if len(self.places) == self.rows.num_rows else taken(values, self.places)
 
 
 class _Matching:
@@ -138,11 +139,14 @@ class _Matching:
     def _of_table(self, targets: pa.Array, sources: pa.Array) -> Iterator[pa.Table]:
         """The rows of the table, those first that match rows of the source."""
         if len(targets):
-            together = self._together(targets, sources)
-            matched = _Rows(self._rows.take(targets), together, targets, self._by)
+            rows = taken(self._rows, targets)
+            together = _of_both(rows, taken(self._source, sources))
+            matched = _Rows(rows, together, targets, self._by)
             yield once(matched.after(self._statement.clauses))
         numbers = numbers_from_0(self._rows.num_rows)
         rows = self._without(self._rows.append_column(ROW, numbers), targets)
+        if len(targets) and not rows.num_rows:
+            return
         others = rows.drop_columns([ROW])
         yield _Rows(others, of_table(others), rows.column(ROW), self._by).after([])
 
@@ -175,13 +179,13 @@ class _Matching:
         for condition in rest:
             if not len(targets):
                 break
-            lookup = self._together(targets, sources)
+            lookup = self._beside(targets, sources)
             kept = pc.indices_nonzero(holds(condition, lookup, len(targets)))
             targets, sources = taken(targets, kept), taken(sources, kept)
         return targets, sources
 
-    def _together(self, targets: pa.Array, sources: pa.Array) -> Lookup:
-        """The columns of both, of rows that are beside each other."""
+    def _beside(self, targets: pa.Array, sources: pa.Array) -> Lookup:
+        """The columns of rows of both that are beside each other, as far as somebody asks for them."""
         table, source = of_table(self._rows), of_table(self._source)
 
         def lookup(alias: str, name: str) -> Values:
@@ -210,6 +214,12 @@ class _Matching:
         for name in self._by:
             columns[FROM.format(name)] = pa.nulls(count, schema.field(name).type)
         return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _of_both(table: pa.Table, source: pa.Table) -> Lookup:
+    """The columns of both, whose rows are beside each other."""
+    of_table_alone, of_source = of_table(table), of_table(source)
+    return lambda alias, name: (of_source if alias == "s" else of_table_alone)(alias, name)
 
 
 @dataclass(frozen=True, slots=True)

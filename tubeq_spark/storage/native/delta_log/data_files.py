@@ -35,6 +35,8 @@ _TOLD = ("tube", "owner", "created")
 _TEXT = 64
 #: So many rows are in the first of several pieces, and so many times as many in each next one.
 _PIECE, _GROWS = 512, 4
+#: So many rows are written without dictionaries.
+_FEW = 1_000
 #: The last character, which has no next one, and those that texts do not have.
 _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
@@ -204,8 +206,14 @@ def _path(partition: Mapping[str, int | None]) -> str:
 def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.NativeFile) -> None:
     from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
 
-    # Not with Arrow's own schema beside Parquet's: readers take their types from the log.
-    write_table(rows.drop_columns(list(partition)), sink, store_schema=False)
+    # Not with Arrow's own schema beside Parquet's: readers take their types from the log. A dictionary
+    # for each column of a few rows makes a file larger, and later.
+    write_table(
+        rows.drop_columns(list(partition)),
+        sink,
+        store_schema=False,
+        use_dictionary=rows.num_rows > _FEW,
+    )
 
 
 def _file(
