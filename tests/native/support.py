@@ -65,9 +65,11 @@ class Paused:
 class PausedLocalWriter(Paused, LocalWriter):
     """A writer that does, where this process writes the log by itself."""
 
-    def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
+    def commit(
+        self, local: PlainTable, snapshot: Snapshot, change: Commit, *, is_given: bool
+    ) -> None:
         self._pause()
-        super().commit(local, snapshot, change)
+        super().commit(local, snapshot, change, is_given=is_given)
 
 
 class PausedWriter(Paused, Writer):

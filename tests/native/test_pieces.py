@@ -155,7 +155,7 @@ def test_rows_of_the_first_piece_when_not_all_fit_are_kept_for_the_next_take(
     place.put(5, range(100, 200))
     place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
     kept = place.engine._handles.files._kept.values()
-    assert 101 in [rows.column("task_id")[0].as_py() for rows in kept]
+    assert 101 in [rows.column("task_id")[0].as_py() for rows, _ in kept]
 
 
 def lose_a_piece(tmp_path: Path) -> Path:

@@ -26,7 +26,7 @@ from tubeq_spark.storage.native.writer import (
     new_total,
 )
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.statement import Affected, Given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -87,7 +87,7 @@ class LocalWriter:
                 affected, written = _with_written(statement, decision.affected, snapshot)
                 gone = target.files_in(decision.changed or ())
                 change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
-                self.commit(local, snapshot, change)
+                self.commit(local, snapshot, change, is_given=isinstance(statement.using, Given))
                 return affected
             return decision.affected
 
@@ -110,7 +110,7 @@ class LocalWriter:
                     change = Commit(
                         said, new, (), once, total, append.operation_id, written=written
                     )
-                    self.commit(local, snapshot, _appended(change, snapshot, append))
+                    self.commit(local, snapshot, _appended(change, snapshot, append), is_given=True)
                     return affected
             except EngineError as error:
                 # It reads nothing: what another commit did does not matter to it.
@@ -118,11 +118,20 @@ class LocalWriter:
                     raise
         return Affected()
 
-    def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
-        """Commit what was decided on a version; who commits next there reads the new rows, most likely."""
+    def commit(
+        self, local: PlainTable, snapshot: Snapshot, change: Commit, *, is_given: bool
+    ) -> None:
+        """Commit what was decided on a version; who commits next there reads the new rows, most likely.
+
+        Args:
+            local: The table.
+            snapshot: The version.
+            change: What was decided.
+            is_given: Whether a program has put its rows.
+        """
         # The first piece of a segment is read next: if not all of them fit, it stays.
         for file, rows in reversed(local.commit(snapshot, change)):
-            self._files.keep(local.key(file), rows)
+            self._files.keep(local.key(file), rows, is_given=is_given)
 
     def _remove(
         self, table: Table, local: PlainTable, snapshot: Snapshot, statement: Statement, note: Note
@@ -142,7 +151,9 @@ class LocalWriter:
         else:
             count = sum(count or 0 for count in counts)
         affected = Affected(deleted=count)
-        self.commit(local, snapshot, _change(snapshot, statement, note, affected, gone))
+        self.commit(
+            local, snapshot, _change(snapshot, statement, note, affected, gone), is_given=False
+        )
         return affected
 
 

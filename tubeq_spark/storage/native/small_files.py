@@ -63,13 +63,19 @@ class Listed:
         return Listed(self.table, [file for file in self.files if may_hold(file)], self.schema)
 
 
+#: In place of what is not kept.
+_NOTHING: tuple[pa.Table | None, int] = (None, 0)
+#: So many times as many bytes as they need may be kept for some rows.
+_SPARE = 2
+
+
 class SmallFiles:
     """The files of some tables. For threads."""
 
     def __init__(self) -> None:
         """Keep nothing yet."""
-        #: What was read last is last.
-        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        #: Rows and how many bytes they are; what was read last is last.
+        self._kept: OrderedDict[str, tuple[pa.Table, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -130,33 +136,41 @@ class SmallFiles:
         if rows is None:
             rows = pa.concat_tables(_read(listed.table, file, listed.schema, at_most))
             if keeps:
-                self._keep(key, rows)
+                self._keep(key, rows, rows.nbytes)
         return rows
 
     def _kept_of(self, key: str, schema: pa.Schema) -> pa.Table | None:
         with self._lock:
-            rows = self._kept.get(key)
+            rows, _ = self._kept.get(key, _NOTHING)
             if rows is None or rows.schema != schema:
                 return None
             self._kept.move_to_end(key)
             return rows
 
-    def keep(self, key: str, rows: pa.Table) -> None:
-        """Cache the rows of a new file if it is small, by the key that its table gives it.
+    def keep(self, key: str, rows: pa.Table, *, is_given: bool) -> None:
+        """Cache the rows of a new file if it is small.
 
-        They are copied: a program may change what it has put, and a part of a table keeps all of it.
+        They are copied if a program may change them, or if they are a part of a table and keep all of it.
+
+        Args:
+            key: What their table calls the file.
+            rows: The rows.
+            is_given: Whether a program has put them.
         """
-        if rows.nbytes <= ROWS_BYTES:
-            self._keep(key, rows.take(array(range(rows.num_rows), pa.int64())))
+        size = rows.nbytes
+        if size <= ROWS_BYTES and (is_given or rows.get_total_buffer_size() > _SPARE * size):
+            rows = rows.take(array(range(rows.num_rows), pa.int64()))
+        self._keep(key, rows, size)
 
-    def _keep(self, key: str, rows: pa.Table) -> None:
-        if rows.nbytes > ROWS_BYTES:
+    def _keep(self, key: str, rows: pa.Table, size: int) -> None:
+        if size > ROWS_BYTES:
             return
         with self._lock:
-            self._bytes += rows.nbytes - _size(self._kept.pop(key, None))
-            self._kept[key] = rows
+            _, before = self._kept.pop(key, _NOTHING)
+            self._bytes += size - before
+            self._kept[key] = rows, size
             while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT_FILES:
-                self._bytes -= _size(self._kept.popitem(last=False)[1])
+                self._bytes -= self._kept.popitem(last=False)[1][1]
 
     def forget(self) -> None:
         """Empty the cache."""
@@ -261,10 +275,6 @@ class _FilePart:
                     some, size = [], 0
         if some:
             yield Read(query, pa.concat_tables(some), {})
-
-
-def _size(rows: pa.Table | None) -> int:
-    return 0 if rows is None else rows.nbytes
 
 
 class _LargeError(Exception):

@@ -241,7 +241,8 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
         nulls[name] = column.null_count
         if column.null_count == rows.num_rows or not is_ordered(column.type):
             continue
-        ends = pc.min_max(column)
+        is_one = rows.num_rows == 1
+        ends = {"min": column[0], "max": column[0]} if is_one else pc.min_max(column)
         low, high = bounds(ends["min"], ends["max"])
         # The library's queries fail where there is one bound and not the other.
         if low is not None and high is not None:
