@@ -533,6 +533,26 @@ def test_put_when_the_old_log_is_removed_after_a_rival_came_first_is_not_among_w
     assert "ar" in stored(store, place)
 
 
+@pytest.mark.parametrize("verb", ["put", "take"])
+def test_verb_when_it_was_paused_until_another_tool_has_removed_its_file_writes_it_again(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    rival.put("b")
+
+    def vacuum() -> None:
+        pass_hours(store, monkeypatch)
+        table = DeltaTable(f"{place}/work", storage_options=store.options)
+        table.vacuum(2, dry_run=False, full=True)
+
+    after_reading(monkeypatch, "put", r"/work/segment=.*parquet$", vacuum)
+    if verb == "put":
+        tube.put("a")
+        assert stored(store, place) == ["ar", "br"]
+    else:
+        assert taken(tube)
+        assert stored(store, place) == ["bt"]
+
+
 def test_table_when_it_was_made_anew_at_the_same_place_is_read_anew(
     store: Store, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

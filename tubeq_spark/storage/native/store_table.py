@@ -490,6 +490,7 @@ class StoreTable:
         version = snapshot.version + 1
         content = encoded(change.actions(added, snapshot.version, now_ms))
         base = self._base_of(snapshot)
+        self._require_files(base, added)
         sent_at, sure = _CLOCK.monotonic(), _now()
 
         def send() -> str | None:
@@ -520,6 +521,26 @@ class StoreTable:
         if version % EVERY == 0:
             self._background.run(lambda: self._tidy(newest))
         return True
+
+    def _require_files(self, base: _Known, files: Sequence[DataFile]) -> None:
+        """Refuse a commit whose files were written so long ago that others have removed them: no version names them yet.
+
+        Raises:
+            EngineError: They have.
+        """
+        if _now() - base.sure <= _late_seconds(base.snapshot):
+            return
+
+        def is_there(file: DataFile) -> bool:
+            try:
+                self._files.get_range(file.path, 0, 1)
+            except FileNotFoundError:
+                return False
+            return True
+
+        if not all(self._files.bucket.together(is_there, files)):
+            msg = f"files for version {base.snapshot.version + 1} of {self._uri} were removed"
+            raise EngineError(msg, Outcome.CONFLICT)
 
     def _base_of(self, snapshot: Snapshot) -> _Known:
         """What is known of a version that a change is committed on."""
