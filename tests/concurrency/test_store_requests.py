@@ -388,6 +388,21 @@ def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> Non
     monkeypatch.setattr(Bucket, "put_if_absent", paused)
 
 
+def version_of(tube: Tube) -> int:
+    """The newest version of a tube."""
+    return tube._ctx.queue.engine.tables.version(tube._ctx.table.name) or 0
+
+
+def cut_short(monkeypatch: pytest.MonkeyPatch, kept: Sequence[int]) -> None:
+    """From now on the commits of some versions are not removed with the others."""
+    delete, names = Bucket.delete, tuple(f"/{version:020}.json" for version in kept)
+
+    def all_but_these(bucket: Bucket, keys: Sequence[str]) -> None:
+        delete(bucket, [key for key in keys if not key.endswith(names)])
+
+    monkeypatch.setattr(Bucket, "delete", all_but_these)
+
+
 def after_reading(
     monkeypatch: pytest.MonkeyPatch, method: str, match: str, act: Callable[[], Any]
 ) -> None:
@@ -480,14 +495,19 @@ def test_verb_when_it_was_paused_after_its_commit_until_the_one_before_is_remove
 def test_put_when_a_removal_of_the_old_log_was_cut_short_is_not_among_what_is_removed(
     store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = tube._ctx.queue.engine.tables.version(tube._ctx.table.name) or 0
-    kept, delete = f"/{known:020}.json", Bucket.delete
-
-    def all_but_one(bucket: Bucket, keys: Sequence[str]) -> None:
-        delete(bucket, [key for key in keys if not key.endswith(kept)])
-
-    monkeypatch.setattr(Bucket, "delete", all_but_one)
+    cut_short(monkeypatch, [version_of(tube)])
     grow_old(store, rival, monkeypatch)
+    tube.put("a")
+    assert stored(store, place) == ["ar"]
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_put_when_it_was_paused_until_its_version_alone_is_removed_begins_anew(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = version_of(tube)
+    cut_short(monkeypatch, [known, known + 2])
+    before_commit(monkeypatch, lambda: grow_old(store, rival, monkeypatch))
     tube.put("a")
     assert stored(store, place) == ["ar"]
 

@@ -63,6 +63,8 @@ _SURE = 60.0
 #: Commits are kept for so many hours at least. One that is answered later than this part of that after the look that
 #: it was decided by counts only if the version before it is still there.
 _HOURS, _LATE = 2, 4
+#: The clocks of the hosts of a store are no further apart.
+_SKEW = timedelta(seconds=2)
 #: How many commits that follow a known one are asked for at the same time, at most.
 _AHEAD = 16
 #: How often a change is committed after the commit of a rival without being decided anew.
@@ -673,11 +675,11 @@ def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> boo
     before, mine, after = (listed.get(versions.commit_name(version + n)) for n in (-1, 0, 1))
     if mine is None:
         return None
-    if after is not None and before is not None and tag in (None, before.tag):
-        # What is removed is removed in its order.
-        return False
     later = [file.at for file in listed.values() if (version_of(file.name) or 0) > version]
     first = min(later, default=None)
+    if after is not None and before is not None and tag in (None, before.tag):
+        # Only a removal that was cut short leaves these two without the one between them.
+        return first is not None and first < mine.at - _SKEW
     # Most stores tell seconds only.
     return first is not None and (first < mine.at or (first == mine.at and after is None))
 
