@@ -513,6 +513,30 @@ def test_put_when_it_was_paused_until_its_version_alone_is_removed_begins_anew(
 
 
 @pytest.mark.usefixtures("short_logs")
+def test_take_when_a_commit_came_too_late_between_what_was_left_of_the_log_does_not_see_it(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, put, seen = version_of(tube), Bucket.put_if_absent, list[Any]()
+    cut_short(monkeypatch, [known, *range(known + 2, known + 40)])
+
+    def paused(bucket: Bucket, key: str, content: bytes) -> str | None:
+        if "/work/" not in key:
+            return put(bucket, key, content)
+        monkeypatch.setattr(Bucket, "put_if_absent", put)
+        grow_old(store, rival, monkeypatch)
+        tag = put(bucket, key, content)
+        seen.append(tube.take(0))
+        return tag
+
+    with opened(store, place) as queue:
+        late = queue[tube.name]
+        monkeypatch.setattr(Bucket, "put_if_absent", paused)
+        late.put("a")
+    assert seen == [None]
+    assert stored(store, place) == ["ar"]
+
+
+@pytest.mark.usefixtures("short_logs")
 @pytest.mark.parametrize("is_new", [False, True])
 def test_put_when_the_old_log_is_removed_while_it_is_read_is_not_among_what_is_removed(
     store: Store,

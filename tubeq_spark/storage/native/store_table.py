@@ -166,9 +166,14 @@ class StoreLog:
             return None
         return content
 
-    def reaches_end(self, version: int) -> bool:
-        """Whether no listing has shown a commit after a version. If one has, it was removed before it was read."""
-        return self._end is None or version >= self._end
+    def goes_on_after(self, version: int) -> bool:
+        """Whether a listing has shown commits after a version, which others have removed before they were read."""
+        return self._end is not None and self._end > version
+
+    def is_in_order(self) -> bool:
+        """Whether the commits that were listed were written one after the other: none of them came too late."""
+        times = [self._listed[versions.commit_name(v)].at for v in versions_of(self._listed)]
+        return all(first <= then + _SKEW for first, then in itertools.pairwise(times))
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
@@ -264,7 +269,7 @@ class StoreTable:
         if known is None or not (is_sure or self._is_there(known, files)):
             return self._look_anew(at, now)
         found = reading.moved_on(files, known.snapshot, None, self._note_removes)
-        if not files.reaches_end(found.version):
+        if files.goes_on_after(found.version) or not files.is_in_order():
             return self._look_anew(at, now)
         if found is known.snapshot:
             return self._remember(_Known(found, known.tag, at, known.sure if is_sure else now))
@@ -277,7 +282,7 @@ class StoreTable:
         for _ in range(_TRIES):
             files = StoreLog(self._files, self._uri)
             found = reading.newest(files, None, None, self._note_removes)
-            if files.reaches_end(found.version):
+            if not files.goes_on_after(found.version):
                 return self._remember(_Known(found, self._tag(files, found), at, now), anew=True)
         msg = f"the log changes too fast: {self._uri}"
         raise UnknownLogError(msg)
@@ -601,7 +606,7 @@ class StoreTable:
             msg = f"it is not known whether version {version} came too late: {reason_of(error)}"
             raise CommitUnknownError(msg, change.operation_id) from error
         if is_late is None:
-            msg = f"it is not known whether version {version} came too late: it was removed since"
+            msg = f"it is not known whether version {version} came too late: the log was removed since"
             raise CommitUnknownError(msg, change.operation_id)
         if is_late:
             self.forget()
@@ -665,7 +670,7 @@ def _late_seconds(snapshot: Snapshot) -> float:
 
 
 def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> bool | None:
-    """Whether a commit was made after others had committed that version, and removed it; `None`: it is not there.
+    """Whether a commit was made after others had committed that version, and removed it; `None`: nobody can tell.
 
     Args:
         version: The version.
@@ -677,11 +682,14 @@ def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> boo
         return None
     later = [file.at for file in listed.values() if (version_of(file.name) or 0) > version]
     first = min(later, default=None)
-    if after is not None and before is not None and tag in (None, before.tag):
-        # Only a removal that was cut short leaves these two without the one between them.
-        return first is not None and first < mine.at - _SKEW
-    # Most stores tell seconds only.
-    return first is not None and (first < mine.at or (first == mine.at and after is None))
+    if first is None:
+        return False
+    if after is None:
+        # Most stores tell seconds only. Where it is not late, a removal of the log was cut short.
+        return True if first <= mine.at else None
+    is_between = before is not None and tag in (None, before.tag)
+    # Only such a removal leaves these two without the one between them.
+    return first < (mine.at - _SKEW if is_between else mine.at)
 
 
 class _Rival:
