@@ -29,7 +29,7 @@ from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tubeq_spark import Queue, Task, Tube
@@ -346,18 +346,77 @@ def test_two_threads_when_they_put_and_take_at_once_lose_nothing(
 # -- a commit that comes late ---------------------------------------------------------------------
 
 
+def grow(rival: Tube) -> None:
+    """Let a rival commit so much that what is old is removed from the log."""
+    for _ in range(4):
+        rival.put("z")
+        rival.ack(taken(rival))
+    background(rival).wait()
+
+
 def grow_old(store: Store, rival: Tube, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let three hours pass in which a rival commits so much that the old log is removed."""
-    for _ in range(4):
-        rival.put("z")
-        rival.ack(taken(rival))
-    store.make_older(3 * HOUR)
-    for _ in range(4):
-        rival.put("z")
-        rival.ack(taken(rival))
-    rival._ctx.queue.engine._handles._background.wait()  # type: ignore[attr-defined]
+    grow(rival)
+    pass_hours(store, monkeypatch)
+    grow(rival)
+
+
+def background(tube: Tube) -> Background:
+    """What works after the verbs of a process."""
+    found: Background = tube._ctx.queue.engine._handles._background  # type: ignore[attr-defined]
+    return found
+
+
+def pass_hours(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three hours pass."""
     now = store_table._now
+    store.make_older(3 * HOUR)
     monkeypatch.setattr(store_table, "_now", lambda: now() + 3 * HOUR)
+
+
+def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """Let something happen right after the next commit to the tube, before its answer is read."""
+    put = Bucket.put_if_absent
+
+    def paused(bucket: Bucket, key: str, content: bytes) -> str | None:
+        tag = put(bucket, key, content)
+        if "/work/" in key:
+            monkeypatch.setattr(Bucket, "put_if_absent", put)
+            act()
+        return tag
+
+    monkeypatch.setattr(Bucket, "put_if_absent", paused)
+
+
+def version_of(tube: Tube) -> int:
+    """The newest version of a tube."""
+    return tube._ctx.queue.engine.tables.version(tube._ctx.table.name) or 0
+
+
+def cut_short(monkeypatch: pytest.MonkeyPatch, kept: Sequence[int]) -> None:
+    """From now on the commits of some versions are not removed with the others."""
+    delete, names = Bucket.delete, tuple(f"/{version:020}.json" for version in kept)
+
+    def all_but_these(bucket: Bucket, keys: Sequence[str]) -> None:
+        delete(bucket, [key for key in keys if not key.endswith(names)])
+
+    monkeypatch.setattr(Bucket, "delete", all_but_these)
+
+
+def after_reading(
+    monkeypatch: pytest.MonkeyPatch, method: str, match: str, act: Callable[[], Any]
+) -> None:
+    """Let something happen right after the next answer to a request about a key."""
+    ask = getattr(Bucket, method)
+
+    def paused(bucket: Bucket, key: str, *rest: Any) -> Any:
+        found = ask(bucket, key, *rest)
+        if re.search(match, key):
+            monkeypatch.setattr(Bucket, method, ask)
+            act()
+        return found
+
+    monkeypatch.setattr(Bucket, method, paused)
 
 
 @pytest.fixture
@@ -396,6 +455,146 @@ def test_put_when_it_was_paused_and_its_answer_is_lost_says_that_nobody_knows(
     with pytest.raises(CommitUnknownError):
         tube.put("a")
     store.answer()
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_put_when_it_was_paused_after_its_commit_until_that_is_removed_says_that_nobody_knows(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_commit(monkeypatch, lambda: grow_old(store, rival, monkeypatch))
+    with pytest.raises(CommitUnknownError):
+        tube.put("a", pri=9)
+    assert stored(store, place) == ["ar"]
+
+
+@pytest.mark.usefixtures("short_logs")
+@pytest.mark.parametrize("verb", ["put", "take", "ack"])
+def test_verb_when_it_was_paused_after_its_commit_until_the_one_before_is_removed_is_done_once(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    given, act, after = {
+        "put": (lambda: None, lambda _: tube.put("b", pri=9), ["br"]),
+        "take": (lambda: tube.put("b"), lambda _: tube.take(0), ["bt"]),
+        "ack": (lambda: (tube.put("b"), taken(tube))[1], tube.ack, []),
+    }[verb]
+    before = given()
+    # The log until here is older than it is kept when the rest of it is not.
+    store.make_older(3 * HOUR)
+
+    def come_after() -> None:
+        grow(rival)
+        now = store_table._now
+        monkeypatch.setattr(store_table, "_now", lambda: now() + HOUR)
+
+    after_commit(monkeypatch, come_after)
+    act(before)
+    assert stored(store, place) == after
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_put_when_a_removal_of_the_old_log_was_cut_short_is_not_among_what_is_removed(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_short(monkeypatch, [version_of(tube)])
+    grow_old(store, rival, monkeypatch)
+    tube.put("a")
+    assert stored(store, place) == ["ar"]
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_put_when_it_was_paused_until_its_version_alone_is_removed_begins_anew(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = version_of(tube)
+    cut_short(monkeypatch, [known, known + 2])
+    before_commit(monkeypatch, lambda: grow_old(store, rival, monkeypatch))
+    tube.put("a")
+    assert stored(store, place) == ["ar"]
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_take_when_a_commit_came_too_late_between_what_was_left_of_the_log_does_not_see_it(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, put, seen = version_of(tube), Bucket.put_if_absent, list[Any]()
+    cut_short(monkeypatch, [known, *range(known + 2, known + 40)])
+
+    def paused(bucket: Bucket, key: str, content: bytes) -> str | None:
+        if "/work/" not in key:
+            return put(bucket, key, content)
+        monkeypatch.setattr(Bucket, "put_if_absent", put)
+        grow_old(store, rival, monkeypatch)
+        tag = put(bucket, key, content)
+        seen.append(tube.take(0))
+        return tag
+
+    with opened(store, place) as queue:
+        late = queue[tube.name]
+        monkeypatch.setattr(Bucket, "put_if_absent", paused)
+        late.put("a")
+    assert seen == [None]
+    assert stored(store, place) == ["ar"]
+
+
+@pytest.mark.usefixtures("short_logs")
+@pytest.mark.parametrize("is_new", [False, True])
+def test_put_when_the_old_log_is_removed_while_it_is_read_is_not_among_what_is_removed(
+    store: Store,
+    place: str,
+    tube: Tube,
+    rival: Tube,
+    monkeypatch: pytest.MonkeyPatch,
+    is_new: bool,
+) -> None:
+    rival.put("z")
+    pass_hours(store, monkeypatch)
+    with opened(store, place) as queue:
+        used(queue.create_tube("other"))
+        last = r"/work/_delta_log/\d*\.checkpoint\.parquet$"
+        reading = ("get", last) if is_new else ("list_from", "/work/_delta_log$")
+        after_reading(monkeypatch, *reading, lambda: grow(rival))
+        (queue[tube.name] if is_new else tube).put("a", pri=9)
+    assert "ar" in stored(store, place)
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_put_when_the_old_log_is_removed_after_a_rival_came_first_is_not_among_what_is_removed(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def come_first() -> None:
+        for _ in range(3):
+            rival.put("z")
+        background(rival).wait()
+        pass_hours(store, monkeypatch)
+
+    acts: list[Callable[[], None]] = [lambda: grow(rival), come_first]
+
+    def act() -> None:
+        acts.pop()()
+
+    before_commit(monkeypatch, act, times=2)
+    tube.put("a", pri=9)
+    assert "ar" in stored(store, place)
+
+
+@pytest.mark.parametrize("verb", ["put", "take"])
+def test_verb_when_it_was_paused_until_another_tool_has_removed_its_file_writes_it_again(
+    store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    rival.put("b")
+
+    def vacuum() -> None:
+        pass_hours(store, monkeypatch)
+        table = DeltaTable(f"{place}/work", storage_options=store.options)
+        table.vacuum(2, dry_run=False, full=True)
+
+    after_reading(monkeypatch, "put", r"/work/segment=.*parquet$", vacuum)
+    if verb == "put":
+        tube.put("a")
+        assert stored(store, place) == ["ar", "br"]
+    else:
+        assert taken(tube)
+        assert stored(store, place) == ["bt"]
 
 
 def test_table_when_it_was_made_anew_at_the_same_place_is_read_anew(

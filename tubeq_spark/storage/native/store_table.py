@@ -63,10 +63,14 @@ _SURE = 60.0
 #: Commits are kept for so many hours at least. One that is answered later than this part of that after the look that
 #: it was decided by counts only if the version before it is still there.
 _HOURS, _LATE = 2, 4
+#: The clocks of the hosts of a store are no further apart.
+_SKEW = timedelta(seconds=2)
 #: How many commits that follow a known one are asked for at the same time, at most.
 _AHEAD = 16
 #: How often a change is committed after the commit of a rival without being decided anew.
 _RIVALS = 50
+#: How often a log is read anew that was shortened meanwhile.
+_TRIES = 20
 #: By so many commits it is judged whether others commit.
 _LAST = 4
 #: Seconds for an answer that was asked for with a commit, after that of the commit.
@@ -162,6 +166,15 @@ class StoreLog:
             return None
         return content
 
+    def goes_on_after(self, version: int) -> bool:
+        """Whether a listing has shown commits after a version, which others have removed before they were read."""
+        return self._end is not None and self._end > version
+
+    def is_in_order(self) -> bool:
+        """Whether the commits that were listed were written one after the other: none of them came too late."""
+        times = [self._listed[versions.commit_name(v)].at for v in versions_of(self._listed)]
+        return all(first <= then + _SKEW for first, then in itertools.pairwise(times))
+
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
         if name in self._listed:
@@ -254,15 +267,25 @@ class StoreTable:
         known = self._known
         is_sure = known is not None and now - known.sure <= _SURE
         if known is None or not (is_sure or self._is_there(known, files)):
-            with self._lock:
-                # It may be another table.
-                self._removes.clear()
-            found = reading.newest(files, None, None, self._note_removes)
-            return self._remember(_Known(found, self._tag(files, found), at, now), anew=True)
+            return self._look_anew(at, now)
         found = reading.moved_on(files, known.snapshot, None, self._note_removes)
+        if files.goes_on_after(found.version) or not files.is_in_order():
+            return self._look_anew(at, now)
         if found is known.snapshot:
             return self._remember(_Known(found, known.tag, at, known.sure if is_sure else now))
         return self._remember(_Known(found, self._tag(files, found), at, now))
+
+    def _look_anew(self, at: float, now: float) -> _Known:
+        with self._lock:
+            # It may be another table.
+            self._removes.clear()
+        for _ in range(_TRIES):
+            files = StoreLog(self._files, self._uri)
+            found = reading.newest(files, None, None, self._note_removes)
+            if not files.goes_on_after(found.version):
+                return self._remember(_Known(found, self._tag(files, found), at, now), anew=True)
+        msg = f"the log changes too fast: {self._uri}"
+        raise UnknownLogError(msg)
 
     @staticmethod
     def _is_there(known: _Known, files: StoreLog) -> bool:
@@ -473,10 +496,8 @@ class StoreTable:
         """Commit a change as the version after another; false if a rival did so before."""
         version = snapshot.version + 1
         content = encoded(change.actions(added, snapshot.version, now_ms))
-        base = self._base
-        if base is None or base.snapshot is not snapshot:
-            # Nobody knows since when.
-            base = _Known(snapshot, None, 0.0, -math.inf)
+        base = self._base_of(snapshot)
+        self._require_files(base, added)
         sent_at, sure = _CLOCK.monotonic(), _now()
 
         def send() -> str | None:
@@ -508,6 +529,34 @@ class StoreTable:
             self._background.run(lambda: self._tidy(newest))
         return True
 
+    def _require_files(self, base: _Known, files: Sequence[DataFile]) -> None:
+        """Refuse a commit whose files were written so long ago that others have removed them: no version names them yet.
+
+        Raises:
+            EngineError: They have.
+        """
+        if _now() - base.sure <= _late_seconds(base.snapshot):
+            return
+
+        def is_there(file: DataFile) -> bool:
+            try:
+                self._files.get_range(file.path, 0, 1)
+            except FileNotFoundError:
+                return False
+            return True
+
+        if not all(self._files.bucket.together(is_there, files)):
+            msg = f"files for version {base.snapshot.version + 1} of {self._uri} were removed"
+            raise EngineError(msg, Outcome.CONFLICT)
+
+    def _base_of(self, snapshot: Snapshot) -> _Known:
+        """What is known of a version that a change is committed on."""
+        base = self._base
+        if base is None or base.snapshot is not snapshot:
+            # Nobody knows since when.
+            return _Known(snapshot, None, 0.0, -math.inf)
+        return base
+
     def _stale(self) -> None:
         """Look again before the next commit."""
         with self._lock:
@@ -520,7 +569,9 @@ class StoreTable:
         actions = rival.actions()
         self._note_removes(rival.version, actions)
         later = snapshot.after(actions)
-        self._base = _Known(later, rival.tag, *rival.asked)
+        base = self._base_of(snapshot)
+        # That the rival's is there does not say that the next one was not removed, if it may be as old.
+        self._base = _Known(later, rival.tag, rival.asked, base.sure)
         self._remember(self._base)
         return later
 
@@ -533,31 +584,34 @@ class StoreTable:
     def _require_in_time(self, base: _Known, change: Commit) -> None:
         """Refuse a commit that came so late that its version may have been removed before, by others.
 
+        The store tells when each file was written: what others have committed after a version is no older than it.
+
         Raises:
             EngineError: So it is; it is gone.
             CommitUnknownError: That cannot be found out.
         """
         snapshot = base.snapshot
-        hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or _HOURS
-        if _now() - base.sure <= max(hours, _HOURS) * 3600 / _LATE:
+        if _now() - base.sure <= _late_seconds(snapshot):
             return
         version = snapshot.version + 1
-        name, before = versions.commit_name(version), versions.commit_name(snapshot.version)
+        name = versions.commit_name(version)
         try:
             after = versions.commit_name(version - 2) if version > 1 else None
             listed = StoreLog(self._files, self._uri).list_from(after)
-            is_same = before in listed and base.tag in (None, listed[before].tag)
-            # Those before a checkpoint are removed, and never the newest.
-            if is_same or not any((version_of(each) or 0) > version for each in listed):
-                return
-            log.warning("%s: version %d came too late, and is removed", self._uri, version)
-            self._files.delete([f"{_LOG}/{name}"])
+            is_late = _is_late(version, base.tag, listed)
+            if is_late:
+                log.warning("%s: version %d came too late, and is removed", self._uri, version)
+                self._files.delete([f"{_LOG}/{name}"])
         except OSError as error:
             msg = f"it is not known whether version {version} came too late: {reason_of(error)}"
             raise CommitUnknownError(msg, change.operation_id) from error
-        self.forget()
-        msg = f"version {version} of {self._uri} was committed by others long ago"
-        raise EngineError(msg, Outcome.CONFLICT)
+        if is_late is None:
+            msg = f"it is not known whether version {version} came too late: the log was removed since"
+            raise CommitUnknownError(msg, change.operation_id)
+        if is_late:
+            self.forget()
+            msg = f"version {version} of {self._uri} was committed by others long ago"
+            raise EngineError(msg, Outcome.CONFLICT)
 
     def _discard(self, files: Sequence[DataFile]) -> None:
         """Remove data files that no commit names, in the background."""
@@ -609,6 +663,35 @@ class StoreTable:
                 return
 
 
+def _late_seconds(snapshot: Snapshot) -> float:
+    """After so many seconds a version that was not there may have been committed and removed."""
+    hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or _HOURS
+    return max(hours, _HOURS) * 3600 / _LATE
+
+
+def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> bool | None:
+    """Whether a commit was made after others had committed that version, and removed it; `None`: nobody can tell.
+
+    Args:
+        version: The version.
+        tag: Of the version before it, if that is known.
+        listed: The files of the log from that one on.
+    """
+    before, mine, after = (listed.get(versions.commit_name(version + n)) for n in (-1, 0, 1))
+    if mine is None:
+        return None
+    later = [file.at for file in listed.values() if (version_of(file.name) or 0) > version]
+    first = min(later, default=None)
+    if first is None:
+        return False
+    if after is None:
+        # Most stores tell seconds only. Where it is not late, a removal of the log was cut short.
+        return True if first <= mine.at else None
+    is_between = before is not None and tag in (None, before.tag)
+    # Only such a removal leaves these two without the one between them.
+    return first < (mine.at - _SKEW if is_between else mine.at)
+
+
 class _Rival:
     """The commit of a version that others may have made first."""
 
@@ -616,8 +699,8 @@ class _Rival:
         self._files, self._uri, self.version = files, uri, version
         self.text: bytes | None = None
         self.tag: str | None = None
-        #: When it was asked for, by the clock of `_Known.at`, and by `_now`.
-        self.asked = (0.0, 0.0)
+        #: When it was asked for, as `_Known.at`.
+        self.asked = 0.0
         self._ahead: Future[tuple[bytes, str | None]] | None = None
 
     @property
@@ -626,7 +709,7 @@ class _Rival:
 
     def ask_ahead(self) -> None:
         """Ask for it while something else is sent. An answer that it is not there means nothing later."""
-        self.asked = (_CLOCK.monotonic(), _now())
+        self.asked = _CLOCK.monotonic()
         self._ahead = self._files.bucket.beside(lambda: self._files.get_once(self._path))
 
     def is_there(self, seconds: float = 0.0) -> bool:
@@ -645,7 +728,7 @@ class _Rival:
             ShortLogError: It may have existed.
         """
         if not self.is_there(_AHEAD_SECONDS):
-            self.asked = (_CLOCK.monotonic(), _now())
+            self.asked = _CLOCK.monotonic()
             try:
                 self.text, self.tag = self._files.get(self._path)
             except FileNotFoundError:
