@@ -6,10 +6,12 @@ It starts no Spark here; what it does on Spark is in `test_cli_on_spark.py`.
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import importlib.util
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from typer.testing import CliRunner
 
 from tests.acceptance.support import Native, calls, counts, data_of, put_and_take, take
 from tests.programs import environment
-from tubeq_spark import Backoff, Queue, Rate, TaskState
+from tubeq_spark import Backoff, Queue, Rate, Task, TaskState, Tube
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
 from tubeq_spark.model.ids import tick_at, ticks
@@ -87,6 +89,11 @@ def tubeq(
         return found
 
     return run
+
+
+def fail_to_print(_text: str) -> NoReturn:
+    """Stands in for a pipe that nobody reads."""
+    raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def results(result: Result) -> list[Any]:
@@ -179,6 +186,78 @@ def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq, new_tube: NewTube) -> N
     assert result.exit_code == 1
     assert json.loads(result.stdout)["count"] == 2
     assert "is full; 2 tasks were put before" in result.stderr
+
+
+def test_put_when_a_later_batch_is_refused_tells_what_was_put_before(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    lines = '{"url": "a"}\n{"url": "b"}\n{"url": "c"}\n{"url": [1]}\n'
+
+    result = tubeq("put", tube.name, "--unique-field=url", "--batch=2", stdin=lines)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    told, refused = result.stderr.splitlines()
+    assert told == "tubeq: 2 tasks were put before"
+    assert "unique" in refused
+    assert data_of(tube.tasks_by_state("r")) == [{"url": "a"}, {"url": "b"}]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_put_when_a_signal_comes_finishes_the_batch_in_hand_and_tells_what_was_put(
+    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    tube = new_tube("fifo")
+    put_many = Tube.put_many
+
+    def put_when_signalled(self: Tube, items: list[Any], **options: Any) -> list[Task]:
+        if items == [3, 4]:
+            signal.raise_signal(number)
+        return put_many(self, items, **options)
+
+    monkeypatch.setattr(Tube, "put_many", put_when_signalled)
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+
+    result = tubeq("put", tube.name, "--batch=2", stdin="1\n2\n3\n4\n5\n")
+
+    assert result.exit_code == 128 + number
+    assert "tubeq: 4 tasks were put before\n" in result.stderr
+    assert data_of(tube.tasks_by_state("r")) == [1, 2, 3, 4]
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_put_when_a_second_signal_comes_says_that_the_batch_in_hand_is_perhaps_put(
+    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("fifo")
+    put_many = Tube.put_many
+
+    def put_when_signalled(self: Tube, items: list[Any], **options: Any) -> list[Task]:
+        tasks = put_many(self, items, **options)
+        if items == [3, 4]:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return tasks
+
+    monkeypatch.setattr(Tube, "put_many", put_when_signalled)
+
+    result = tubeq("put", tube.name, "--batch=2", stdin="1\n2\n3\n4\n5\n")
+
+    assert result.exit_code == 130
+    assert "tubeq: 2 tasks were put before, and perhaps the next 2\n" in result.stderr
+
+
+def test_put_when_its_result_cannot_be_printed_tells_what_was_put(
+    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("fifo")
+    monkeypatch.setattr("tubeq_spark.cli.call.print_line", fail_to_print)
+
+    result = tubeq("put", tube.name, stdin="1\n2\n")
+
+    assert result.exit_code == 3
+    assert result.stderr.startswith("tubeq: 2 tasks were put before\n")
+    assert data_of(tube.tasks_by_state("r")) == [1, 2]
 
 
 def test_take_with_exec_acks_what_the_command_did_and_gives_back_what_it_did_not(
@@ -297,6 +376,53 @@ def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(
     assert late.stderr == f"tubeq: session {session} is unknown or no longer alive\n"
     queue.sweep()
     assert data_of([take(tube), take(tube)]) == ["b", "c"]
+
+
+def test_take_with_keep_when_nobody_can_read_the_session_gives_the_tasks_back(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("utubettl", ttr=3_600)
+    tube.put("a", utube="u")
+    monkeypatch.setattr("tubeq_spark.cli.call.print_line", fail_to_print)
+
+    result = tubeq("take", tube.name, "--keep=100000")
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "tubeq: failed: Broken pipe\n"
+    assert counts(queue, tube) == {"ready": 1, "total": 1}
+    assert take(tube).data == "a"
+
+
+@pytest.mark.parametrize("keep", ["-5", "0", "nan"])
+def test_take_when_keep_is_no_time_takes_nothing(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, keep: str
+) -> None:
+    tube = new_tube("fifottl", max_attempts=1)
+    tube.put("a")
+
+    result = tubeq("take", tube.name, "--keep", keep)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("tubeq: keep=")
+    # Its only attempt was not used up.
+    assert counts(queue, tube) == {"ready": 1, "total": 1}
+    assert calls(queue, tube).get("take", 0) == 0
+
+
+@pytest.mark.parametrize(("type_name", "delay"), [("fifo", "5"), ("fifottl", "-1")])
+def test_take_with_exec_when_its_delay_is_bad_runs_no_command(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, tmp_path: Path, type_name: str, delay: str
+) -> None:
+    tube = new_tube(type_name)
+    tube.put("a")
+    seen = tmp_path / "seen"
+
+    result = tubeq("take", tube.name, "--exec", f"touch {seen}", "--delay", delay)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "delay=" in result.stderr
+    assert not seen.exists()
+    assert calls(queue, tube).get("take", 0) == 0
 
 
 def test_drop_without_a_terminal_asks_for_yes(

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 
 from tests.programs import ROOT, environment
-from tubeq_spark import Queue
+from tubeq_spark import PutItem, Queue
 from tubeq_spark.jobs.crawler.crew import Crawler
 from tubeq_spark.jobs.crawler.parts import TUBE
 from tubeq_spark.jobs.crawler.settings import Ending, Settings
@@ -248,6 +248,28 @@ def test_failures_are_released_with_a_delay_and_buried_after_three_attempts(
     assert (left["buried"], left["total"]) == (1, 1)
     assert new_crawler(clock=clock).kick() == 1
     assert tasks(location)["ready"] == 1
+
+
+@BOTH
+def test_crawl_when_others_have_queued_what_is_no_page_buries_it_and_fetches_the_rest(
+    location: str, root: str, new_crawler: Callable[..., Crawler]
+) -> None:
+    clock = ManualClock()
+    new_crawler(clock=clock).add_seeds([root])
+    strange = [{"url": "http://[bad", "depth": 0}, {"n": 1}, {"url": None}, "text"]
+    with opened(None, location, clock) as queue:
+        host = root.removeprefix("http://").removesuffix("/")
+        queue[TUBE].put_many([PutItem(data, utube=host) for data in strange])
+        queue[TUBE].put({"url": f"{root}?by=hand"}, utube=host)
+
+    crawler = new_crawler(clock=clock)
+    assert crawler.run() == Ending.FINISHED
+
+    pages = stored(crawler)
+    assert len(pages) == PAGES + 1
+    assert set(pages.values()) == {1}
+    left = tasks(location)
+    assert (left["buried"], left["total"]) == (len(strange), len(strange))
 
 
 @BOTH

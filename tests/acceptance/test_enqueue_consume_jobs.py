@@ -230,6 +230,75 @@ def test_enqueue_when_used_badly_says_why_and_puts_nothing(
     assert "new" not in place
 
 
+@pytest.mark.thorough
+def test_enqueue_when_a_row_cannot_be_read_puts_nothing_and_names_it(
+    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
+) -> None:
+    tube = made(place, tube_name, "utubettl")
+    file = tmp_path / "rows"
+    cut, as_json = '{"n": 1}\n{"n": 2, "s"\n', "--format=json"
+
+    for text, options, said in [
+        (cut, [as_json, "--select=n"], 'no object of JSON: {"n": 2, "s" ('),
+        (cut, [as_json, "--where=n = 1"], 'no object of JSON: {"n": 2, "s" ('),
+        ('{"n": 1}\n7\n', [as_json, "--utube=n"], "no object of JSON: 7 ("),
+        ('[{"n": 1}]\n{"n": 3}\n', [as_json, "--data=n"], 'no object of JSON: [{"n": 1}] ('),
+        ('{"n": 1} {"n": 2}\n', [as_json, "--select=n"], 'no object of JSON: {"n": 1} {"n": 2} ('),
+        ("id,who\n1,ann\n2\n", ["--format=csv", "--select=id"], "Malformed CSV record: 2 ("),
+        ('id,who\n1,"a\nb"\n', ["--format=csv"], 'Malformed CSV record: b" ('),
+    ]:
+        file.write_text(text)
+        code, printed, sentence = put_rows(str(file), f"--tube={tube_name}", *options)
+        assert (code, printed) == (2, "")
+        assert f"nothing was put: {file} cannot be read as " in sentence
+        assert said in sentence
+
+    assert ready(tube) == []
+    # Whoever wants such rows as Spark reads them can have them.
+    file.write_text(cut)
+    lenient = put_rows(
+        str(file), f"--tube={tube_name}", as_json, "--select=n", "--option=mode=PERMISSIVE"
+    )
+    assert lenient[0] == 0
+    assert [task.data for task in ready(tube)] == [{"n": 1}, {"n": None}]
+
+
+@pytest.mark.thorough
+def test_enqueue_when_files_of_a_folder_have_other_columns_mixes_none_up(
+    put_rows: Program, place: Queue, spark: SparkSession, tube_name: str, tmp_path: Path
+) -> None:
+    tube = made(place, tube_name, "fifo")
+    to = f"--tube={tube_name}"
+    tables, parts = tmp_path / "tables", tmp_path / "parts"
+    tables.mkdir()
+    (tables / "a.csv").write_text("id,who\n1,ann\n")
+    (tables / "b.csv").write_text("who,id\nbob,2\n")
+    spark.range(1).write.parquet(str(parts))
+    spark.range(1, 2).selectExpr("id", "'bob' AS who").write.mode("append").parquet(str(parts))
+
+    refused = put_rows(str(tables), to, "--format=csv")
+    put = put_rows(str(parts), to, "--format=parquet")
+
+    assert refused[:2] == (2, "")
+    assert "CSV header does not conform to the schema" in refused[2]
+    assert put[0] == 0
+    found = sorted((task.data for task in ready(tube)), key=lambda data: data["id"])
+    assert found == [{"id": 0, "who": None}, {"id": 1, "who": "bob"}]
+
+
+@pytest.mark.thorough
+def test_enqueue_when_no_field_is_asked_for_puts_lines_that_are_no_objects(
+    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
+) -> None:
+    tube = made(place, tube_name, "fifottl")
+    lines = tmp_path / "tasks.jsonl"
+    lines.write_text('[1, 2]\n7\n{"n": 1}\n')
+
+    assert put_rows(str(lines), f"--tube={tube_name}", "--ttl=60")[0] == 0
+
+    assert [task.data for task in ready(tube)] == [[1, 2], 7, {"n": 1}]
+
+
 # -- consume ----------------------------------------------------------------------------------
 
 
@@ -326,9 +395,19 @@ def test_bad_tasks_of_a_batch_alone_need_no_results_and_without_halves_all_fail(
 
 @pytest.mark.thorough
 def test_consume_when_used_badly_says_why_and_gives_back_what_it_took(
-    do_tasks: Program, place: Queue, tube_name: str, tmp_path: Path, handlers: str
+    do_tasks: Program,
+    place: Queue,
+    spark: SparkSession,
+    tube_name: str,
+    tmp_path: Path,
+    handlers: str,
 ) -> None:
     tube = made(place, tube_name, "fifo")
+    for name, columns in {
+        "fewer": "task_id BIGINT",
+        "more": "task_id BIGINT, Twice INT, price INT",
+    }.items():
+        spark.createDataFrame([], columns).write.format("delta").save(f"{tmp_path}/{name}")
     tube.put("a")
     to = f"--tube={tube_name}"
     (tmp_path / "broken.py").write_text("1 / 0")
@@ -341,6 +420,8 @@ def test_consume_when_used_badly_says_why_and_gives_back_what_it_took(
         (to, f"{handlers}:work"): "say by --results where it shall go",
         (to, f"--results={tmp_path}/r", f"{handlers}:wrong"): "needs a column task_id BIGINT",
         (to, f"--results={place.location}/{tube_name}", f"{handlers}:work"): "is the tube itself",
+        (to, f"--results={tmp_path}/fewer", f"{handlers}:work"): "it has no column twice",
+        (to, f"--results={tmp_path}/more", f"{handlers}:work"): "the result has no column price",
         ("--tube=nowhere", f"{handlers}:work"): "no tube named 'nowhere'",
     }.items():
         code, printed, sentence = do_tasks(*options)

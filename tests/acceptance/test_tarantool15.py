@@ -341,6 +341,25 @@ def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
 
 
 @pytest.mark.without_spark
+def test_verbs_of_old_when_options_were_altered_elsewhere_follow_the_new_ones(
+    queue: Queue, other: Queue, clock: ManualClock
+) -> None:
+    old, name = Queue15(queue), "altered"
+    queue.create_tube(name, "limfifottl", capacity=9, ttr=1000)
+    held = [task.task_id for task in (old.urgent(name, n) for n in "abc") if task is not None]
+    for _ in held:
+        take(old, name)
+
+    other[name].alter(capacity=4, max_attempts=1)
+    # Others see it within five seconds.
+    clock.advance(5)
+
+    assert [old.urgent(name, n) is not None for n in "de"] == [True, False]
+    assert old.requeue(held[0]).status == "buried"
+    assert old.release(held[1], ttl=100).status == "buried"
+
+
+@pytest.mark.without_spark
 def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> None:
     queue.create_tube("no_pri", "utube")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -54,13 +54,14 @@ from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.verbs import expire, maintain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def is_live(record: TubeRecord) -> bool:
@@ -71,6 +72,21 @@ def is_live(record: TubeRecord) -> bool:
 def context_of(tube: Tube) -> TubeContext:
     """The context of a tube."""
     return tube._ctx  # noqa: SLF001  (the façade keeps it from programs, not from the package)
+
+
+def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None = None) -> T:
+    """Run a verb that is none of `Tube`'s own as those are: by the tube's newest record.
+
+    Args:
+        tube: The tube.
+        verb: The verb.
+        name: Of its span, if the program wants one.
+
+    Raises:
+        QueueStateError: The queue is not running.
+        TubeNotFoundError: The tube was dropped.
+    """
+    return tube._verb(lambda: verb(context_of(tube)), name=name)  # noqa: SLF001  (as above)
 
 
 def check_new(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
@@ -17,12 +20,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
-from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.errors import CommitUnknownError, InvalidOptionError
 from tubeq_spark.model.json_payload import encode
 from tubeq_spark.task import PutItem, Task
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
 
 def put(
@@ -48,7 +51,8 @@ def put(
 ) -> None:
     """Put tasks, a JSON line each.
 
-    A line that is no JSON is refused before anything of its batch is put; earlier batches stay.
+    A line that is no JSON is refused before anything of its batch is put; earlier batches stay. If the call
+    ends before its time, by an error or a signal, it says how many tasks were put.
     """
     call: Call = ctx.obj
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
@@ -60,19 +64,20 @@ def put(
         if has_keys:
             # Some of the tasks that a put returns were there before.
             target.on_task_change(lambda task, _event: added.append(task))
-        with _showing(stream, file) as show:
+        with done.telling(call), _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
                 if done.count:
                     show(done.count)
                 keyed = items if unique_field is None else [_keyed(i, unique_field) for i in items]
-                tasks = target.put_many(keyed, timeout=timeout, **options)
+                with _finished(call), done.adding(len(items)):
+                    tasks = target.put_many(keyed, timeout=timeout, **options)
+                    done.add(added if has_keys else tasks)
                 if items and not tasks:
-                    call.tell(f"tube {tube} is full; {done.count:,} tasks were put before")
+                    call.tell(f"tube {tube} is full; {done.before}")
                     call.show(done.as_dict(tube), done.sentence(tube))
                     raise typer.Exit(ExitCode.NOTHING)
-                done.add(added if has_keys else tasks)
                 added.clear()
-        call.show(done.as_dict(tube), done.sentence(tube))
+            call.show(done.as_dict(tube), done.sentence(tube))
 
 
 class _Done:
@@ -80,8 +85,38 @@ class _Done:
 
     def __init__(self) -> None:
         self.count = 0
+        #: Whether an error says it itself.
+        self.is_told = False
+        self._adding = 0
         self._first: int | None = None
         self._last: int | None = None
+
+    @property
+    def before(self) -> str:
+        """What was put before a call ended: without it nobody could go on where it stopped."""
+        return f"{self.count:,} tasks were put before"
+
+    @contextmanager
+    def telling(self, call: Call) -> Iterator[None]:
+        """Tell what was put if the block ends by an error or a signal."""
+        try:
+            yield
+        except typer.Exit:
+            raise
+        except BaseException:
+            if not self.is_told:
+                perhaps = f", and perhaps the next {self._adding:,}" if self._adding else ""
+                call.tell(f"{self.before}{perhaps}")
+            raise
+
+    @contextmanager
+    def adding(self, count: int) -> Iterator[None]:
+        """So many are put in the block, all or none; which of both, some errors and signals do not tell."""
+        try:
+            yield
+        except (CommitUnknownError, KeyboardInterrupt, SystemExit):
+            self._adding = count
+            raise
 
     def add(self, tasks: list[Task]) -> None:
         if tasks:
@@ -97,6 +132,34 @@ class _Done:
     def sentence(self, tube: str) -> str:
         ids = f": {self._first} to {self._last}" if self.count else ""
         return f"put {self.count:,} tasks into {tube}{ids}"
+
+
+@contextmanager
+def _finished(call: Call) -> Iterator[None]:
+    """Let a signal end the call after the block, so that it is known what was put; a second one ends it at once."""
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What is ignored stays so.
+    before = {number: handler for number, handler in found.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():
+        before.clear()
+    came: list[Callable[[], object]] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        end = partial(before[signal.Signals(number)], number, frame)
+        if came:
+            end()
+        came.append(end)
+        call.tell("finishing the batch in hand; once more to stop at once")
+
+    for number in before:
+        signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        came[0]()
 
 
 @contextmanager
@@ -123,7 +186,8 @@ def _parsed(line: bytes, number: int, name: str, done: _Done) -> Any:
     except (ValueError, RecursionError) as error:
         where = "standard input" if name == "-" else name
         what = error if isinstance(error, json.JSONDecodeError) else "not a JSON value in UTF-8"
-        msg = f"line {number} of {where} is no JSON: {what}; {done.count:,} tasks were put before"
+        msg = f"line {number} of {where} is no JSON: {what}; {done.before}"
+        done.is_told = True
         raise InvalidOptionError(msg) from None
     return data
 

@@ -22,9 +22,11 @@ from tubeq_spark.cli.call import Call, as_dict, json_text
 from tubeq_spark.cli.names import TakenUtubes, TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError, TubeqError
+from tubeq_spark.model import validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
@@ -78,21 +80,35 @@ def take(
             if keep is not None:
                 msg = "--keep and --exec exclude each other: a command's exit code acks its task"
                 raise InvalidOptionError(msg)
+            # Of no task it only checks the delay, which must be good before a command runs.
+            source.release_many([], delay=delay or None)
             take_next = partial(source.take, timeout, utube=utube or None)
             _work(call, source, take_next, _Command(command, delay, bury=bury), count)
             return
         if bury or delay:
             msg = "--bury and --delay are for what fails under --exec"
             raise InvalidOptionError(msg)
+        kept_for = None if keep is None else validation.lease("keep", keep)
         tasks = source.take_many(count, timeout=timeout, per_utube=per_utube, utube=utube or None)
         if not tasks:
             raise typer.Exit(ExitCode.NOTHING)
-        if keep is not None:
-            # First handed over, then printed: whoever reads it can rely on it.
-            call.show_tasks(tasks, queue.hand_over(keep))
+        if kept_for is not None:
+            try:
+                # First handed over, then printed: whoever reads it can rely on it.
+                call.show_tasks(tasks, queue.hand_over(kept_for))
+            except BaseException:
+                # Nobody knows the session that would hold them.
+                _give_back(call, source, queue.session_uuid, tasks)
+                raise
             return
         call.show_tasks(tasks)
         source.ack_many([task.task_id for task in tasks])
+
+
+def _give_back(call: Call, source: Tube, session: UUID, tasks: list[Task]) -> None:
+    """Release tasks that were handed over to a session, or wait for its end where that fails."""
+    with suppress(TubeqError), call.opened(session, tube=source.name) as queue:
+        queue.tube(source.name).release_many([task.task_id for task in tasks])
 
 
 class _Command:

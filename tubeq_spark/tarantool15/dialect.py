@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.admin.tubes import context_of
+from tubeq_spark.admin.tubes import context_of, perform_in
 from tubeq_spark.errors import (
     NotTakenError,
     TaskNotFoundError,
@@ -12,7 +12,6 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.model import validation
 from tubeq_spark.model.times import us_from_seconds
-from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.tarantool15 import verbs
 from tubeq_spark.tarantool15.task_index import TaskIndex
@@ -110,8 +109,8 @@ class Queue15:
         options = put_options(delay, ttl, ttr, pri)
 
         def verb(to: Tube) -> Task15 | None:
-            ctx = context_of(to)
-            put = perform(ctx, lambda: verbs.urgent(ctx, list(data), options), name="urgent")
+            urgent = lambda ctx: verbs.urgent(ctx, list(data), options)  # noqa: E731
+            put = perform_in(to, urgent, name="urgent")
             return self._new(to, put)
 
         return self._index.in_tube(tube, verb)
@@ -180,9 +179,9 @@ class Queue15:
         def verb(tube: Tube, number: int) -> Task:
             if not life:
                 return tube.release(number, delay=wait)
-            ctx, wait_us, life_us = context_of(tube), us_from_seconds(wait), us_from_seconds(life)
-            return perform(
-                ctx, lambda: verbs.release(ctx, number, wait_us, life_us), name="release"
+            wait_us, life_us = us_from_seconds(wait), us_from_seconds(life)
+            return perform_in(
+                tube, lambda ctx: verbs.release(ctx, number, wait_us, life_us), name="release"
             )
 
         return self._held(task_id, verb)
@@ -199,8 +198,7 @@ class Queue15:
         """
 
         def verb(tube: Tube, number: int) -> Task:
-            ctx = context_of(tube)
-            return perform(ctx, lambda: verbs.requeue(ctx, number), name="requeue")
+            return perform_in(tube, lambda ctx: verbs.requeue(ctx, number), name="requeue")
 
         return self._held(task_id, verb)
 
@@ -218,8 +216,7 @@ class Queue15:
         """
 
         def verb(tube: Tube, number: int) -> Task:
-            ctx = context_of(tube)
-            return perform(ctx, lambda: verbs.done(ctx, number, list(data)), name="done")
+            return perform_in(tube, lambda ctx: verbs.done(ctx, number, list(data)), name="done")
 
         return self._held(task_id, verb)
 
@@ -243,12 +240,7 @@ class Queue15:
 
         Commits: 1. Conflicts with other commits that change tasks of the same segment.
         """
-
-        def verb(tube: Tube, number: int) -> Task:
-            ctx = context_of(tube)
-            return perform(ctx, lambda: verbs.dig(ctx, number), name="kick")
-
-        return self._there(task_id, verb)
+        return self._there(task_id, lambda tube, number: tube.kick_many([number])[0])
 
     unbury = dig
 
@@ -316,11 +308,10 @@ class Queue15:
         """
 
         def verb(tube: Tube, number: int) -> dict[str, Any]:
-            ctx = context_of(tube)
-            row = perform(ctx, lambda: verbs.look(ctx, number))
+            row = perform_in(tube, lambda ctx: verbs.look(ctx, number))
             if row is None:
                 raise _not_found(number)
-            return meta(tube, row, ctx.queue.now_us())
+            return meta(tube, row, context_of(tube).queue.now_us())
 
         return self._by_id(task_id, verb, TaskNotFoundError)
 

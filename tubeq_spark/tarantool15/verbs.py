@@ -1,4 +1,4 @@
-"""What Tarantool 1.5 had beside today's verbs: urgent, requeue, release with a life, done, dig.
+"""What Tarantool 1.5 had beside today's verbs: urgent, requeue, release with a life, done.
 
 Each is one statement to the tube, as in `put` and `settle`, and in types with sub-queues the
 removal of a utube lock after it. Stopped before the statement: nothing happened. Stopped after it:
@@ -147,15 +147,6 @@ def _held(
         )
 
     return settle.run(ctx, name, attempt)[0]
-
-
-def dig(ctx: TubeContext, task_id: int) -> Task:
-    """Make a buried task ready again, with 0 attempts: `kick` of one task.
-
-    Raises:
-        TaskNotFoundError: No task has this id, or it is not buried.
-    """
-    return settle.kick_named(ctx, [task_id])[0]
 
 
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:

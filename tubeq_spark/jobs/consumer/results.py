@@ -11,11 +11,14 @@ from tubeq_spark.programs import BadUseError
 from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark import Tube
+
+#: Whether MERGE adds the columns that a table lacks.
+_EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 class ResultTable:
@@ -31,6 +34,7 @@ class ResultTable:
         self._spark = spark
         self._table = OwnTable(spark, text)
         self._is_there = False
+        self._columns: list[str] | None = None
 
     def check_apart_from(self, location: str, tube: Tube) -> None:
         """Refuse the tube itself as the place of its results.
@@ -56,7 +60,7 @@ class ResultTable:
             How many were added.
 
         Raises:
-            BadUseError: There is no such column.
+            BadUseError: There is no such column, or the table has other columns than the rows.
             ConflictError: Others came first for a minute; nothing was added.
             StoreError: The table cannot be locked; nothing was added.
 
@@ -68,6 +72,7 @@ class ResultTable:
             raise BadUseError(msg)
         if not self._is_there:
             self._create(rows.schema)
+        self._require_its_columns(rows.columns)
         if but:
             rows = rows.where(f"task_id IS NULL OR task_id NOT IN ({', '.join(map(str, but))})")
         view = f"tubeq_results_{uuid.uuid4().hex}"
@@ -76,6 +81,28 @@ class ResultTable:
             return self._table.write(lambda: self._merge(view))
         finally:
             self._spark.catalog.dropTempView(view)
+
+    def _require_its_columns(self, columns: Sequence[str]) -> None:
+        """Refuse rows with other columns than the table has: a MERGE would leave out what the table lacks.
+
+        A session that lets MERGE add columns does so.
+
+        Raises:
+            BadUseError: They have.
+        """
+        if self._spark.conf.get(_EVOLVES, "false") == "true":
+            return
+        if self._columns is None:
+            self._columns = self._spark.read.table(self._table.name).columns
+        theirs = {name.lower(): name for name in columns}
+        ours = {name.lower(): name for name in self._columns}
+        strange = [name for key, name in theirs.items() if key not in ours]
+        missing = [name for key, name in ours.items() if key not in theirs]
+        faults = [f"it has no column {name}" for name in strange]
+        faults += [f"the result has no column {name}" for name in missing]
+        if faults:
+            msg = f"--results {self._table.text} is a table of other results: {', '.join(faults)}"
+            raise BadUseError(msg)
 
     def _merge(self, view: str) -> int:
         # A literal source name and a quoted table: no value is in the text.

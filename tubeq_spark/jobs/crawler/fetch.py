@@ -151,9 +151,10 @@ def fetch(client: httpx.Client, task: Mapping[str, Any], scope: Scope, limits: L
     """
     url = str(task["url"])
     now = dt.datetime.now(dt.UTC)  # noqa: TID251  an executor is given no clock
-    page = Page(host=host_of(url), started_at=now, ended_at=now, **task)
+    page = Page(host="", started_at=now, ended_at=now, **task)
     started = time.monotonic()
     try:
+        page.host = host_of(url)
         if not scope.knows_rules_for(url):
             page.error = "the host's robots.txt cannot be had"
         elif not scope.covers(url):

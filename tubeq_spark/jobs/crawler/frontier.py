@@ -103,7 +103,8 @@ def origins_of(urls: DataFrame) -> list[str]:
 def urls_of(tasks: DataFrame, *more: Column | str) -> DataFrame:
     """The `url` and `depth` of tasks, and more of their columns."""
     payload = F.from_json("data", "url STRING, depth INT")
-    return tasks.select(*more, payload["url"].alias("url"), payload["depth"].alias("depth"))
+    depth = F.coalesce(payload["depth"], F.lit(0)).alias("depth")
+    return tasks.select(*more, payload["url"].alias("url"), depth)
 
 
 def host_of_url() -> Column:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tubeq_spark.jobs.crawler.fetch import load_robots
-from tubeq_spark.jobs.crawler.urls import Scope, host_of
+from tubeq_spark.jobs.crawler.urls import Scope, host_of, is_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,8 @@ class Hosts:
     def learn(self, origins: Iterable[str]) -> None:
         """Note the hosts of URLs that were queued, by scheme and host: those of all seeds ever given."""
         with self._lock:
-            self._origins |= {host_of(origin): f"{origin}/" for origin in origins}
+            pages = filter(is_page, origins)
+            self._origins |= {host_of(origin): f"{origin}/" for origin in pages}
 
     def scope(self) -> Scope:
         """How far the crawl goes; asks hosts for their rules whose rules are not known."""

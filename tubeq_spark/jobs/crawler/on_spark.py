@@ -117,7 +117,10 @@ class SparkBatch:
     def fetch(self, scope: Scope, _given_up: Callable[[], bool]) -> dict[str, int]:
         """One commit for the batch, and the only evaluation of the DataFrame that fetches."""
         stored = self._pages.settled().select("url")
-        missing = self._leased.join(stored, "url", "left_anti").dropDuplicates(["url"])
+        # What is no URL, because others have put it here, is no second task of the same one.
+        apart = F.coalesce("url", F.col("task_id").cast("string"))
+        leased = self._leased.withColumn("apart", apart)
+        missing = leased.join(stored, "url", "left_anti").dropDuplicates(["apart"]).drop("apart")
         # Written down first: an append that read the table it goes to would lose to other appends,
         # and all that it fetched with it.
         spread = missing.localCheckpoint().repartition(self._settings.partitions)

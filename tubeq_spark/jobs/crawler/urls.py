@@ -62,6 +62,11 @@ def normalise(link: str, base: str | None = None) -> str | None:
     return text if len(text) <= URL_LENGTH_LIMIT else None
 
 
+def is_page(url: object) -> bool:
+    """Whether something is the URL of a page; what others have queued may be none."""
+    return isinstance(url, str) and normalise(url) is not None
+
+
 def _shortest_escape(escape: re.Match[str]) -> str:
     character = chr(int(escape[1], 16))
     return character if character in _UNRESERVED else escape[0].upper()

@@ -113,7 +113,13 @@ def _enqueue(
     if typed and not tasks.need_fields:
         rows = source.read(spark, fields=True)
     with Stop(lambda _: note(arguments.program, "finishing the put; once more to stop at once")):
-        result = tube.put_df(tasks.of(rows, typed=typed), key=arguments.key)
+        try:
+            result = tube.put_df(tasks.of(rows, typed=typed), key=arguments.key)
+        except Exception as error:
+            refused = source.bad_row(error)
+            if refused is None:
+                raise
+            raise BadUseError(refused) from error
     return _told(tube, result, arguments.key)
 
 

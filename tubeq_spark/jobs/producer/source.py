@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from tubeq_spark.programs import BadUseError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS = ("json", "csv", "parquet", "delta", "table")
 #: Holds a JSON line as it was written, beside its fields.
@@ -27,6 +29,24 @@ _BY_SUFFIX = {
     ".parquet": "parquet",
 }
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
+#: By default Spark fills up and cuts rows that do not fit, and reads all files by the columns of one of them.
+_DEFAULTS = {
+    "csv": {
+        # Without a header Spark names the columns _c0, _c1 and so on.
+        "header": "true",
+        "mode": "FAILFAST",
+        "enforceSchema": "false",
+        # It would not look at the rest of a row.
+        "columnPruning": "false",
+    },
+    "parquet": {"mergeSchema": "true"},
+}
+_NO_OBJECT = "no object of JSON: "
+_CORRUPT = "tubeq_corrupt"
+#: How the errors of rows that cannot be read say which it is.
+_BAD_ROW = re.compile(rf"({_NO_OBJECT}|Malformed CSV record: |CSV header).*?(?= ?SQLSTATE|\)$|$)")
+#: Characters of a bad line that are shown.
+_SHOWN = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,20 +93,42 @@ class Source:
             msg = f"{self.text} cannot be read as {self.kind()}: {reason_of(error)}"
             raise BadUseError(msg) from error
 
+    def bad_row(self, error: Exception) -> str | None:
+        """The sentence for a put that has failed of a row which cannot be read; `None`: it has of something else."""
+        found = _BAD_ROW.search(reason_of(error))
+        if found is None:
+            return None
+        return (
+            f"nothing was put: {self.text} cannot be read as {self.kind()}: {found[0].strip()} "
+            "(--option mode=PERMISSIVE: as far as it can)"
+        )
+
     def _read(self, spark: SparkSession, *, fields: bool) -> DataFrame:
         kind = self.kind()
         if kind == "table":
             return spark.read.options(**self.options).table(self.text)
         if kind == "json":
             return self._lines(spark, fields=fields)
-        # Without a header Spark names the columns _c0, _c1 and so on.
-        defaults = {"header": "true"} if kind == "csv" else {}
-        return spark.read.format(kind).options(**{**defaults, **self.options}).load(self.text)
+        options = {**_DEFAULTS.get(kind, {}), **self.options}
+        return spark.read.format(kind).options(**options).load(self.text)
 
     def _lines(self, spark: SparkSession, *, fields: bool) -> DataFrame:
         lines = spark.read.text(self.text).where("trim(value) <> ''")
         if not fields:
             return lines.select(F.col("value").alias(LINE))
-        schema = spark.read.options(**self.options).json(self.text).schema
-        parsed = F.from_json("value", schema, dict(self.options))
-        return lines.select(F.col("value").alias(LINE), parsed.alias("f")).select(LINE, "f.*")
+        options = {"columnNameOfCorruptRecord": _CORRUPT, **self.options}
+        found = spark.read.options(**options).json(self.text).schema
+        schema = T.StructType([field for field in found if field.name != _CORRUPT])
+        parsed = self._parsed(schema).alias("f")
+        return lines.select(F.col("value").alias(LINE), parsed).select(LINE, "f.*")
+
+    def _parsed(self, schema: T.StructType) -> Column:
+        """The fields of a line; whoever asks for one of a line that is no object gets an error."""
+        if "mode" in self.options:
+            return F.from_json("value", schema, dict(self.options))
+        # Spark finds no fault with what follows an object, unless it is in a list.
+        listed = F.concat(F.lit("["), "value", F.lit("]"))
+        objects = F.from_json(listed, T.ArrayType(schema), dict(self.options))
+        is_one = (F.size(objects) == 1) & F.startswith(F.ltrim("value"), F.lit("{"))
+        refused = F.concat(F.lit(_NO_OBJECT), F.left("value", F.lit(_SHOWN)))
+        return F.when(is_one, objects[0]).otherwise(F.raise_error(refused))

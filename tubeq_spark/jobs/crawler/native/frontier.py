@@ -14,7 +14,7 @@ from tubeq_spark.jobs.crawler.fetch import Outcome
 from tubeq_spark.jobs.crawler.native.fetching import fetch_all
 from tubeq_spark.jobs.crawler.native.known import origin_of
 from tubeq_spark.jobs.crawler.parts import TUBE, Look, tube_of
-from tubeq_spark.jobs.crawler.urls import host_of
+from tubeq_spark.jobs.crawler.urls import host_of, is_page
 
 if TYPE_CHECKING:
     import threading
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.urls import Scope
 
 _STATES = ("ready", "taken", "delayed", "buried")
+#: What is read of a batch.
+_COLUMNS = ["task_id", "data", "utube", "attempts"]
+_STRANGE = "no URL of a page: others have put it here"
 
 
 class NativeFrontier:
@@ -66,9 +69,18 @@ class NativeFrontier:
     def take(self, count: int) -> NativeBatch | None:
         """As of `parts.Frontier`."""
         batch = self._tube.take_arrow(count, per_utube=count)
-        if not batch.count:
+        rows = batch.table.select(_COLUMNS).to_pylist() if batch.count else []
+        ours = [row for row in rows if _is_ours(json.loads(row["data"]))]
+        if len(ours) < len(rows):
+            # The others must not fail with them, and somebody has to look at these.
+            known = {row["task_id"] for row in ours}
+            strange = [row["task_id"] for row in rows if row["task_id"] not in known]
+            batch.bury(strange, error=_STRANGE)
+        if not ours:
             return None
-        return NativeBatch(batch, self.add, self._pages, self._known, self._limits, self._consumer)
+        return NativeBatch(
+            batch, ours, self.add, self._pages, self._known, self._limits, self._consumer
+        )
 
     def kick(self) -> int:
         """As of `parts.Frontier`."""
@@ -114,21 +126,21 @@ class NativeBatch:
     def __init__(
         self,
         batch: Batch,
+        rows: Sequence[Mapping[str, Any]],
         add: Callable[[Mapping[str, int], str], int],
         pages: NativePages,
         known: Known,
         limits: Limits,
         consumer: str,
     ) -> None:
-        """Work on a batch."""
+        """Work on the tasks of a batch, some `rows` of it."""
         self._batch, self._add, self._pages, self._known = batch, add, pages, known
         self._limits, self._consumer = limits, consumer
         self._name = str(uuid.uuid4())
         self._fetched: list[Page] = []
         self._stored: set[str] = set()
-        self.count = batch.count
-        rows = batch.table.select(["task_id", "data", "utube", "attempts"]).to_pylist()
         self._tasks = [_task(row) for row in rows]
+        self.count = len(self._tasks)
         self._hosts = Counter(row["utube"] for row in rows)
         known.took(self._hosts)
 
@@ -187,9 +199,14 @@ def read_known(queue: Queue, pages: NativePages, known: Known) -> None:
     tube = queue.tube(TUBE)
     for state in (TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED):
         tasks = list(tube.tasks_by_state(state))
-        known.saw(task.data["url"] for task in tasks)
+        known.saw(task.data["url"] for task in tasks if _is_ours(task.data))
         if state is TaskState.READY and tasks:
             known.wait([task.utube or "" for task in tasks], tasks[0].task_id)
+
+
+def _is_ours(data: Any) -> bool:
+    """Whether the data of a task are those of this crawl: others may have put something else."""
+    return isinstance(data, dict) and is_page(data.get("url")) and type(data.get("depth", 0)) is int
 
 
 def _task(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,6 +214,6 @@ def _task(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "task_id": row["task_id"],
         "url": data["url"],
-        "depth": data["depth"],
+        "depth": data.get("depth", 0),
         "attempt": row["attempts"],
     }
