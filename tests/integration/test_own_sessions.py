@@ -14,10 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat, jobs_of
-from tubeq_spark import Queue, QueueConfig, spark_conf
-from tubeq_spark.storage.spark import open_location
+from tests.thorough import thorough
+from tubeq_spark import Queue, QueueConfig, StoreError, spark_conf
+from tubeq_spark.storage.spark import engine, open_location
 from tubeq_spark.storage.spark.own_sessions import OwnSessions
-from tubeq_spark.storage.spark.spark_settings import CODEGEN
+from tubeq_spark.storage.spark.spark_settings import CODEGEN, OF_ONE_WRITE
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -157,6 +158,51 @@ def test_put_df_when_its_source_is_a_view_of_the_session_puts_it(
             assert left.join(names, "id").count() == 2
     finally:
         theirs.catalog.dropTempView("names")
+
+
+@pytest.fixture
+def one_write(plain: SparkSession) -> Iterator[SparkSession]:
+    """The plain session, which names a write of the program's own: Delta skips a second one of that name."""
+    for name, value in zip(OF_ONE_WRITE, ("the program's", "5"), strict=True):
+        plain.conf.set(name, value)
+    yield plain
+    assert [plain.conf.get(name) for name in OF_ONE_WRITE] == ["the program's", "5"]
+    for name in OF_ONE_WRITE:
+        plain.conf.unset(name)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "options"),
+    [("fifo", {}), *thorough(("limfifottl", {"capacity": 9}))],
+    ids=["append", "merge"],
+)
+def test_put_df_when_the_session_names_a_write_of_its_own_puts_the_rows_each_time(
+    one_write: SparkSession, place: str, type_name: str, options: dict[str, Any]
+) -> None:
+    rows = one_write.sql("SELECT string(id) AS data FROM range(3)")
+    with opened(one_write, place) as queue:
+        tube = queue.create_tube(f"named_{type_name}", type_name, **options)
+
+        counts = [tube.put_df(rows).count for _ in range(2)]
+        sink = tube.sink("stream")
+        sink(rows, 0)
+        sink(rows, 0)
+
+        assert counts == [3, 3]
+        assert queue.statistics(tube.name)["tasks"]["total"] == 9
+
+
+def test_put_df_when_a_session_names_its_writes_and_cannot_be_left_is_refused(
+    one_write: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "with_settings", lambda df, _: df)
+    with opened(one_write, place) as queue:
+        tube = queue.create_tube("refused", "fifo")
+
+        with pytest.raises(StoreError, match="unset them before; nothing was written"):
+            tube.put_df(one_write.sql("SELECT '1' AS data"))
+
+        assert queue.statistics(tube.name)["tasks"]["total"] == 0
 
 
 @pytest.mark.thorough

@@ -100,11 +100,15 @@ OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "spark.databricks.delta.history.metricsEnabled": "true",
     }
 )
+#: Names that a session gives its writes: Delta writes once under each, and skips all that come later.
+OF_ONE_WRITE: Final = (
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+)
 #: What a caller may have set for writes of its own, and would change or skip the queue's.
 OWN_CLEARED: Final = (
     "spark.databricks.delta.commitInfo.userMetadata",
-    "spark.databricks.delta.write.txnAppId",
-    "spark.databricks.delta.write.txnVersion",
+    *OF_ONE_WRITE,
     "spark.databricks.delta.write.txnVersion.autoReset.enabled",
 )
 #: Of a session that interprets plans, and of one that compiles them. Compiling lasts longer than
