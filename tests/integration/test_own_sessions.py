@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import threading
 import warnings
@@ -23,6 +24,7 @@ from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tubeq_spark import Tube
 
@@ -203,6 +205,64 @@ def test_put_df_when_a_session_names_its_writes_and_cannot_be_left_is_refused(
             tube.put_df(one_write.sql("SELECT '1' AS data"))
 
         assert queue.statistics(tube.name)["tasks"]["total"] == 0
+
+
+@pytest.fixture
+def other_files(plain: SparkSession) -> Iterator[SparkSession]:
+    """The plain session, which writes files for an old program: by its calendar, and in milliseconds."""
+    settings = {
+        "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    }
+    for name, value in settings.items():
+        plain.conf.set(name, value)
+    yield plain
+    assert [plain.conf.get(name) for name in settings] == list(settings.values())
+    for name in settings:
+        plain.conf.unset(name)
+
+
+_DAY = dt.date(1500, 3, 4)
+_MOMENT = dt.datetime(1500, 3, 4, 5, 6, 7, 123457, dt.UTC)
+
+
+@pytest.mark.parametrize("way", ["put_df", *thorough("put")])
+@pytest.mark.parametrize("reader", ["native", *thorough("spark")])
+def test_put_when_the_session_writes_other_files_keeps_days_and_moments_for_each_engine(
+    other_files: SparkSession, tmp_path: Path, way: str, reader: str
+) -> None:
+    rows = other_files.sql(
+        "SELECT make_date(1500, 3, 4) AS day, make_timestamp(1500, 3, 4, 5, 6, 7.123457, 'UTC') AS moment"
+    )
+    with opened(other_files, str(tmp_path)) as queue:
+        tube = queue.create_tube("days", "fifo", schema="day DATE, moment TIMESTAMP")
+        if way == "put_df":
+            tube.put_df(rows)
+        else:
+            tube.put({"day": _DAY, "moment": _MOMENT})
+
+    with Queue(other_files, str(tmp_path), engine=reader) as queue:
+        task = queue["days"].take(0)
+
+        assert task is not None
+        assert (task.data["day"], task.data["moment"]) == (_DAY, _MOMENT)
+
+
+@pytest.mark.thorough
+def test_queue_when_the_session_calls_local_moments_timestamps_is_made_as_by_others(
+    plain: SparkSession, tmp_path: Path
+) -> None:
+    plain.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        with opened(plain, str(tmp_path)) as queue:
+            queue.create_tube("made", "fifo").put("there")
+    finally:
+        plain.conf.unset("spark.sql.timestampType")
+
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        assert [task.data for task in queue["made"].take_many(2)] == ["there"]
 
 
 @pytest.mark.thorough

@@ -22,12 +22,13 @@ from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.history import changed_rows
-from tubeq_spark.storage.spark.jvm import carried, described, frame_of, with_settings
+from tubeq_spark.storage.spark.jvm import carried, described, frame_of, is_classic, with_settings
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.spark.spark_settings import (
+    FILE_SETTINGS,
     OF_ONE_WRITE,
     OWN_CLEARED,
     SNAPSHOT_PARTITIONS,
@@ -285,18 +286,26 @@ class SparkEngine:
                 _require_every_write(spark)
         return spark
 
-    def _rows_to_write(self, source: Source) -> Source:
+    def _rows_to_write(self, source: Source, *, is_named: bool = False) -> Source:
         """Rows without what their session has set for other writes.
+
+        Args:
+            source: The rows.
+            is_named: Whether their write has a name of its own.
 
         Raises:
             StoreError: Delta would skip them because of that. Or Spark cannot be reached.
         """
+        if isinstance(source, pa.Table):
+            return source
+        # Until the statement is sent, nothing can have been written.
         with self.reading():
-            if isinstance(source, pa.Table) or not _names_writes(source.sparkSession):
-                return source
-            apart = with_settings(source, dict.fromkeys(OWN_CLEARED))
-            _require_every_write(apart.sparkSession)
-            return apart
+            spark = source.sparkSession
+            if _names_writes(spark) or _writes_other_files(spark):
+                source = with_settings(source, {**dict.fromkeys(OWN_CLEARED), **FILE_SETTINGS})
+            if not is_named:
+                _require_every_write(source.sparkSession)
+        return source
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -342,8 +351,7 @@ class SparkEngine:
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
         # A name of its own takes the place of that of a session.
-        named = statement.once is not None
-        rows = statement.rows if named else self._rows_to_write(statement.rows)
+        rows = self._rows_to_write(statement.rows, is_named=statement.once is not None)
         frame = _as_frame(self._session_of(rows, statement.size), rows)
         if statement.stored is not None:
             text = Renderer().expression
@@ -415,6 +423,14 @@ def _table_of(query: Query) -> str | None:
 def _names_writes(spark: SparkSession) -> bool:
     """Whether a session gives all that it writes one name, by which Delta would skip a write."""
     return any(asked(spark, name) is not None for name in OF_ONE_WRITE)
+
+
+def _writes_other_files(spark: SparkSession) -> bool:
+    """Whether a session would write files whose values other engines read as others."""
+    # On Spark Connect nothing could be done about it.
+    return is_classic(spark) and any(
+        spark.conf.get(name) != value for name, value in FILE_SETTINGS.items()
+    )
 
 
 def _require_every_write(spark: SparkSession) -> None:
