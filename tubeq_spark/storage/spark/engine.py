@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
-#: Seconds that Spark has to answer when it is asked whether it is there again.
+#: Seconds that Spark has to answer when it is asked whether it is there again, or what it has written.
 _PATIENCE = 5.0
 
 
@@ -374,8 +374,30 @@ class SparkEngine:
             writer = writer.option("txnAppId", app).option("txnVersion", version)
         save(writer, statement.table)
         if written is not None:
-            return Affected(inserted=written.get["rows"])
+            return self._observed(written, statement)
         return Affected() if statement.once is None else None
+
+    def _observed(self, written: Observation, statement: Append) -> Affected:
+        """The rows of an append that has landed.
+
+        Spark tells them by an event, and a busy one drops events: then nobody would ever be told.
+        """
+        told: list[int] = []
+
+        def ask() -> None:
+            with suppress(Exception):
+                told.append(written.get["rows"])
+
+        asking = threading.Thread(target=ask, name="tubeq-asks-for-rows", daemon=True)
+        asking.start()
+        asking.join(_PATIENCE)
+        if told:
+            return Affected(inserted=told[0])
+        with suppress(Exception):
+            found = self.find(statement)
+            if found is not None:
+                return found
+        return Affected(inserted=statement.size)
 
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit with `operation_id`; `None` if the history has none."""

@@ -103,8 +103,8 @@ FILE_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 #: What the queue's own sessions have, whatever the caller's has.
 OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {name: setting.value for name, setting in SETTINGS.items() if name not in _DELTA_ITSELF}
-    | FILE_SETTINGS
     | {
+        **FILE_SETTINGS,
         # Of files of the other engine, which say nothing of it.
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         # What the DDL of the queue's tables means by TIMESTAMP.
