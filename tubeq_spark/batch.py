@@ -392,7 +392,7 @@ class Batch:
                 result = handler(tasks)
         except FailedTasks as named:
             return named
-        return self._evaluated(result) if has_reasons(result) else result
+        return self._evaluated(result, among=self._ids) if has_reasons(result) else result
 
     def _span(self, tasks: Any) -> AbstractContextManager[object]:
         """The span of a call of a handler, if the program wants one."""
@@ -523,11 +523,26 @@ class Batch:
             count += by(lambda ids: self.release(told(ids), delay), released)
         return count
 
-    def _evaluated(self, rows: Any) -> Any:
-        """Rows of failed tasks, in this process; at most one more than the batch has."""
+    def _evaluated(self, rows: Any, among: Callable[[], list[int]] | None = None) -> Any:
+        """Rows of failed tasks, in this process; at most one more than the batch has.
+
+        Args:
+            rows: They; a DataFrame is evaluated once, and again if it has more rows than the batch.
+            among: Reads the tasks that they may name, where others are left out.
+        """
         if not hasattr(rows, "sparkSession"):
             return rows
-        return rows.where(rows["error"].isNotNull()).limit(self.count + 1).toArrow()
+        failed = rows.where(rows["error"].isNotNull())
+        found = failed.limit(self.count + 1).toArrow()
+        if found.num_rows <= self.count:
+            return found
+        # A task has several reasons, or is of another batch. One that was cut off would be acked.
+        if among is not None:
+            from tubeq_spark.storage.spark.jvm import frame_of  # noqa: PLC0415  Spark is optional
+
+            ids = pa.table({"task_id": array(among(), pa.int64())})
+            failed = failed.join(frame_of(rows.sparkSession, ids), "task_id", "left_semi")
+        return failed.dropDuplicates(["task_id"]).limit(self.count + 1).toArrow()
 
     def _settle(
         self,
@@ -603,7 +618,9 @@ def _within(reasons: Mapping[int, Reason], ids: AbstractSet[int]) -> dict[int, R
     """The reasons of tasks that a handler was given."""
     strange = reasons.keys() - ids
     if strange:
-        log.warning("tasks were named that are not in the batch: %s", sorted(strange)[:_TOLD])
+        log.warning(
+            "tasks were named that are not in the batch: %s", sorted(strange, key=str)[:_TOLD]
+        )
     return {task_id: reason for task_id, reason in reasons.items() if task_id in ids}
 
 

@@ -357,8 +357,8 @@ class Tube:
                 than 200 nested lists and objects, unpaired surrogates, timestamps outside the years
                 1 to 9999 (in UTC), text that is not UTF-8, and maps with a repeated key. With a
                 `schema` a column may have another type if `put` would store its values.
-            StoreError: The DataFrame had another number of rows when it was written; nothing was
-                written.
+            StoreError: The DataFrame had more rows when it was written than when they were counted; nothing was
+                written. If it had fewer, these are put, as the count says; on S3 this is refused, too.
 
         Commits: 1, an append. Conflicts only with a put of the same key. In a tube with a capacity
         it is a MERGE, which conflicts with other puts; if the capacity is too small for all rows,

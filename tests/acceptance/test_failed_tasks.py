@@ -24,6 +24,8 @@ from tubeq_spark.verbs.settle_batch import HeldBatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
+
     from tests.acceptance.support import NewTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
@@ -520,3 +522,43 @@ def test_process_of_a_batch_when_its_leases_cannot_be_renewed_raises_and_blames_
     assert handler.batches == [[0, 1, 2, 3]]
     assert [(task.attempts, task.error) for task in tube.tasks_by_state("r")] == [(0, None)] * 4
     assert len(tube.take_many(4)) == 4
+
+
+# -- failed tasks in a DataFrame ---------------------------------------------------------------------
+
+#: Rows that name failed tasks by SQL over a batch, where the task `bad` is last in whatever order.
+ROWS = {
+    "one task has many reasons": "SELECT task_id, explode(split('a b c d e f', ' ')) AS error FROM batch "
+    "WHERE data = '0' UNION ALL SELECT task_id, 'bad' FROM batch WHERE data = '2'",
+    "tasks of other batches have failed before": "SELECT id AS task_id, 'old' AS error FROM range(9) "
+    "UNION ALL SELECT task_id, 'bad' FROM batch WHERE data IN ('0', '2')",
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_none_of_these(
+    spark: SparkSession, new_tube: NewTube, rows: str
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(range(3))
+    text = rows.replace("batch", "{batch}")
+
+    report = tube.take_df(3).process(lambda df: spark.sql(text, batch=df))
+
+    assert (report.done, report.failed) == (1, 2)
+    assert data_in(tube, "r") == [0, 2]
+
+
+def test_fail_when_a_frame_has_more_rows_than_the_batch_releases_all_that_it_names(
+    spark: SparkSession, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(range(3))
+    several, others = ROWS.values()
+
+    with tube.take_df(3) as batch:
+        with pytest.raises(NotTakenError, match="not in the batch"):
+            batch.fail(spark.sql(others.replace("batch", "{batch}"), batch=batch.df))
+        assert batch.fail(spark.sql(several.replace("batch", "{batch}"), batch=batch.df)) == 2
+
+    assert data_in(tube, "r") == [0, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import threading
 import warnings
@@ -11,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat, jobs_of
-from tubeq_spark import Queue, QueueConfig, spark_conf
-from tubeq_spark.storage.spark import open_location
+from tests.thorough import thorough
+from tubeq_spark import Queue, QueueConfig, StoreError, spark_conf
+from tubeq_spark.storage.spark import engine, open_location
 from tubeq_spark.storage.spark.own_sessions import OwnSessions
-from tubeq_spark.storage.spark.spark_settings import CODEGEN
+from tubeq_spark.storage.spark.spark_settings import CODEGEN, OF_ONE_WRITE
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tubeq_spark import Tube
 
@@ -157,6 +160,135 @@ def test_put_df_when_its_source_is_a_view_of_the_session_puts_it(
             assert left.join(names, "id").count() == 2
     finally:
         theirs.catalog.dropTempView("names")
+
+
+@pytest.fixture
+def one_write(plain: SparkSession) -> Iterator[SparkSession]:
+    """The plain session, which names a write of the program's own: Delta skips a second one of that name."""
+    for name, value in zip(OF_ONE_WRITE, ("the program's", "5"), strict=True):
+        plain.conf.set(name, value)
+    yield plain
+    assert [plain.conf.get(name) for name in OF_ONE_WRITE] == ["the program's", "5"]
+    for name in OF_ONE_WRITE:
+        plain.conf.unset(name)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "options"),
+    [("fifo", {}), *thorough(("limfifottl", {"capacity": 9}))],
+    ids=["append", "merge"],
+)
+def test_put_df_when_the_session_names_a_write_of_its_own_puts_the_rows_each_time(
+    one_write: SparkSession, place: str, type_name: str, options: dict[str, Any]
+) -> None:
+    rows = one_write.sql("SELECT string(id) AS data FROM range(3)")
+    with opened(one_write, place) as queue:
+        tube = queue.create_tube(f"named_{type_name}", type_name, **options)
+
+        counts = [tube.put_df(rows).count for _ in range(2)]
+        sink = tube.sink("stream")
+        sink(rows, 0)
+        sink(rows, 0)
+
+        assert counts == [3, 3]
+        assert queue.statistics(tube.name)["tasks"]["total"] == 9
+
+
+def test_put_df_when_a_session_names_its_writes_and_cannot_be_left_is_refused(
+    one_write: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "with_settings", lambda df, _: df)
+    with opened(one_write, place) as queue:
+        tube = queue.create_tube("refused", "fifo")
+
+        with pytest.raises(StoreError, match="unset them before; nothing was written"):
+            tube.put_df(one_write.sql("SELECT '1' AS data"))
+
+        assert queue.statistics(tube.name)["tasks"]["total"] == 0
+
+
+class Silent(Observation):
+    """What Spark never tells of, as the event of it was dropped."""
+
+    ended = threading.Event()
+
+    @property
+    def get(self) -> dict[str, Any]:
+        """Wait for what does not come."""
+        self.ended.wait()
+        raise AssertionError
+
+
+def test_put_df_when_spark_drops_the_event_of_its_rows_asks_the_history(
+    plain: SparkSession, tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "Observation", Silent)
+    monkeypatch.setattr(engine, "_PATIENCE", 0.01)
+    rows = plain.sql("SELECT string(id) AS data FROM range(3)")
+    try:
+        put = tube.put_df(rows)
+    finally:
+        Silent.ended.set()
+    with tube.take_df(9) as batch:
+        assert (put.count, batch.count) == (3, 3)
+
+
+@pytest.fixture
+def other_files(plain: SparkSession) -> Iterator[SparkSession]:
+    """The plain session, which writes files for an old program: by its calendar, and in milliseconds."""
+    settings = {
+        "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    }
+    for name, value in settings.items():
+        plain.conf.set(name, value)
+    yield plain
+    assert [plain.conf.get(name) for name in settings] == list(settings.values())
+    for name in settings:
+        plain.conf.unset(name)
+
+
+_DAY = dt.date(1500, 3, 4)
+_MOMENT = dt.datetime(1500, 3, 4, 5, 6, 7, 123457, dt.UTC)
+
+
+@pytest.mark.parametrize("way", ["put_df", *thorough("put")])
+@pytest.mark.parametrize("reader", ["native", *thorough("spark")])
+def test_put_when_the_session_writes_other_files_keeps_days_and_moments_for_each_engine(
+    other_files: SparkSession, tmp_path: Path, way: str, reader: str
+) -> None:
+    rows = other_files.sql(
+        "SELECT make_date(1500, 3, 4) AS day, make_timestamp(1500, 3, 4, 5, 6, 7.123457, 'UTC') AS moment"
+    )
+    with opened(other_files, str(tmp_path)) as queue:
+        tube = queue.create_tube("days", "fifo", schema="day DATE, moment TIMESTAMP")
+        if way == "put_df":
+            tube.put_df(rows)
+        else:
+            tube.put({"day": _DAY, "moment": _MOMENT})
+
+    with Queue(other_files, str(tmp_path), engine=reader) as queue:
+        task = queue["days"].take(0)
+
+        assert task is not None
+        assert (task.data["day"], task.data["moment"]) == (_DAY, _MOMENT)
+
+
+@pytest.mark.thorough
+def test_queue_when_the_session_calls_local_moments_timestamps_is_made_as_by_others(
+    plain: SparkSession, tmp_path: Path
+) -> None:
+    plain.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        with opened(plain, str(tmp_path)) as queue:
+            queue.create_tube("made", "fifo").put("there")
+    finally:
+        plain.conf.unset("spark.sql.timestampType")
+
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        assert [task.data for task in queue["made"].take_many(2)] == ["there"]
 
 
 @pytest.mark.thorough

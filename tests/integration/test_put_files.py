@@ -420,13 +420,13 @@ def test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_n
 
 
 @pytest.mark.thorough
-def test_put_df_when_the_frame_yields_more_rows_than_it_was_counted_puts_nothing(
-    spark: SparkSession, tube: Tube
+@pytest.mark.parametrize(("count", "written"), [(10, ROWS), (ROWS, 10)], ids=["more", "fewer"])
+def test_put_df_when_the_frame_yields_other_rows_than_were_counted_puts_nothing(
+    spark: SparkSession, tube: Tube, count: int, written: int
 ) -> None:
-    frame = spark.range(10).selectExpr("CAST(id AS STRING) AS data")
-    counted = put_frame.count_frame(tube._ctx, frame)
-    more = put_frame.CountedFrame(numbers(spark, ROWS), counted.payload, counted.counted)
+    counted = put_frame.count_frame(tube._ctx, numbers(spark, count))
+    other = put_frame.CountedFrame(numbers(spark, written), counted.payload, counted.counted)
     with pytest.raises(StoreError, match="other rows when written"):
-        put_frame.put_df(tube._ctx, more, None)
+        put_frame.put_df(tube._ctx, other, None)
     assert puts(tube) == []
     assert stored(spark, tube) == []

@@ -31,7 +31,22 @@ class Frame:
     def limit(self, most: int) -> Frame:
         """The first rows."""
         assert most == 11
-        return self
+        failed = self._table.filter(self._table.column("error").is_valid())
+        return self if failed.num_rows <= most else Frame(failed.slice(0, most))
+
+    def select(self, name: str) -> Frame:
+        """One column."""
+        return Frame(self._table.select([name]))
+
+    def join(self, other: Frame, on: str, how: str) -> Frame:
+        """The rows of tasks that the other one has, too."""
+        assert how == "left_semi"
+        return Frame(self._table.join(other._table, on, join_type="left semi"))
+
+    def dropDuplicates(self, names: list[str]) -> Frame:  # noqa: N802  (as Spark has it)
+        """One row of each task."""
+        found = self._table.group_by(names).aggregate([("error", "min")])
+        return Frame(found.rename_columns(["task_id", "error"]))
 
     def toArrow(self) -> pa.Table:  # noqa: N802  (as Spark has it)
         """Evaluate the rows."""
@@ -85,3 +100,30 @@ def test_results_when_tasks_are_named_as_failed_leave_these_out(
         assert cast("pa.Table", named).column("task_id").to_pylist() == [7, 9]
     else:
         assert named is failed
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"task_id": [7] * 20, "error": ["a"] * 20},
+        {"task_id": list(range(100, 120)), "error": ["old"] * 20},
+    ],
+    ids=["several reasons", "other tasks"],
+)
+def test_results_when_more_rows_name_failed_tasks_than_a_batch_has_leave_all_of_these_out(
+    more: dict[str, list[Any]],
+) -> None:
+    failed = Frame(pa.concat_tables([pa.table(more).select(["error", "task_id"]), NAMED]))
+    results = Results()
+    consumer = Consumer(
+        cast("Any", None),
+        cast("Any", lambda df: (df, failed)),
+        cast("Any", results),
+        Settings(batch_size=10),
+        lambda: False,
+    )
+
+    named = consumer._handle(cast("Any", Frame(pa.table({"task_id": [7, 8, 9], "n": [1, 2, 3]}))))
+
+    assert results.left_out == [7, 9]
+    assert sorted(named.column("task_id").to_pylist()) == [7, 9]

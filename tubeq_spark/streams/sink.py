@@ -98,12 +98,10 @@ def put_batch(
         result = _put(context, frame, identity, timeout)
     # Of rows with keys some or all may be there, also in a new batch.
     if result.count < frame.total and (not frame.has_keys or result is REPEATED):
-        log.warning(
-            "tube %s: batch %d of the %s was put before; nothing is added",
-            ctx.record.name,
-            batch,
-            identity.name,
-        )
+        said = "was put before; nothing is added"
+        if result.count:
+            said = f"had {frame.total} rows when they were counted, and {result.count} when they were put"
+        log.warning("tube %s: batch %d of the %s %s", ctx.record.name, batch, identity.name, said)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Steps: one counting pass (rows and bad values of each partition), a check that the tube still
 exists, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
-id). Ids follow the order of partitions. If a DataFrame has another number of rows when it is
+id). Ids follow the order of partitions. If a partition has more rows when it is
 written than when it is counted, the put fails, so ids never overlap. The append does not read the
 tombstone of a drop that commits between the check and the append. Its rows are then dropped with
 the tube, as if they had been put just before.
@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from tubeq_spark.task import PutResult
     from tubeq_spark.verbs.put import Numbering
 
-#: The error of the numbering if a partition has another number of rows than were counted.
+#: The error of the numbering if a partition has more rows than were counted.
 OVERRUN = "tubeq:overrun"
+_OTHER_ROWS = "df yielded other rows when written than when counted; write it to a table first"
 _POSITION_MASK = (1 << POSITION_BITS) - 1
 #: The low bits of monotonically_increasing_id are the row's place in its partition.
 _ROW_MASK = (1 << 33) - 1
@@ -300,8 +301,7 @@ def put_frame(
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
-        msg = "df yielded other rows when written than when counted; write it to a table first"
-        raise StoreError(msg) from error
+        raise StoreError(_OTHER_ROWS) from error
 
 
 class _Rows:
@@ -408,6 +408,9 @@ class _RowsInFiles(_Rows):
                 ctx.table.name, self._numbered(frame, numbering), ctx.writer.stored
             )
         self._written = frame, numbering, rows
+        if rows.size != frame.total:
+            self._discard()
+            raise StoreError(_OTHER_ROWS)
 
     def _tidy(self, result: PutResult | None) -> None:
         if result is not None and result.count and self._written is not None:

@@ -181,16 +181,22 @@ class Consumer:
         if self._results is None:
             msg = "the handler returns a DataFrame: say by --results where it shall go"
             raise BadUseError(msg)
-        failed = self._evaluated(failed)
+        failed = self._evaluated(failed, df)
         # The results of a later attempt would not be added if those of this one were there.
         self._added += self._results.add(results, but=_failed_ids(failed))
         return failed
 
-    def _evaluated(self, failed: Any) -> Any:
-        """Failed tasks in this process: evaluated once, so that no task is left out here and acked later."""
+    def _evaluated(self, failed: Any, df: DataFrame) -> Any:
+        """Failed tasks in this process: evaluated before the results, so that no task is left out here and acked later."""
         if not _names_failed(failed):
             return failed
-        return failed.where("error IS NOT NULL").limit(self._settings.batch_size + 1).toArrow()
+        failed, most = failed.where("error IS NOT NULL"), self._settings.batch_size
+        found = failed.limit(most + 1).toArrow()
+        if found.num_rows <= most:
+            return found
+        # A task has several reasons, or is of another batch. One that was cut off would be acked.
+        ours = failed.join(df.select("task_id"), "task_id", "left_semi")
+        return ours.dropDuplicates(["task_id"]).toArrow()
 
     def _tell_failed(self, batch: Batch, report: BatchReport) -> None:
         if self._settings.verbose and report.error is not None:

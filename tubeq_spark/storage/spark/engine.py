@@ -6,6 +6,7 @@ import re
 import threading
 import uuid
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -21,12 +22,19 @@ from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.history import changed_rows
-from tubeq_spark.storage.spark.jvm import carried, described, frame_of
+from tubeq_spark.storage.spark.jvm import carried, described, frame_of, is_classic, with_settings
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.session_committer import committer_of
-from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS, STALENESS
+from tubeq_spark.storage.spark.spark_settings import (
+    FILE_SETTINGS,
+    OF_ONE_WRITE,
+    OWN_CLEARED,
+    SNAPSHOT_PARTITIONS,
+    STALENESS,
+    asked,
+)
 from tubeq_spark.storage.spark.tables import SparkTables, save
 from tubeq_spark.storage.statement import Affected, Append, Given, Statement
 
@@ -45,7 +53,7 @@ T = TypeVar("T")
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
-#: Seconds that Spark has to answer when it is asked whether it is there again.
+#: Seconds that Spark has to answer when it is asked whether it is there again, or what it has written.
 _PATIENCE = 5.0
 
 
@@ -259,13 +267,45 @@ class SparkEngine:
         with self._counted():
             if isinstance(statement, Append):
                 return self._append(statement, note)
-            given = None
-            if isinstance(statement.using, Given):
-                given = _session_of(statement.using.rows)
-            if given is not None:
+            using = statement.using
+            if not isinstance(using, Given):
+                return self._merge(self._session_of(None, statement.size), statement, note)
+            rows = self._rows_to_write(using.rows)
+            if not isinstance(rows, pa.Table):
                 self.prepare(statement.table)
-            spark = given or self._session_for(statement.size)
-            return self._merge(spark, statement, note)
+            spark = self._session_of(rows, statement.size)
+            return self._merge(spark, replace(statement, using=replace(using, rows=rows)), note)
+
+    def _session_of(self, source: Source | None, size: int) -> SparkSession:
+        """The session for a write: that of a DataFrame of the caller's or of a micro-batch, else one of ours."""
+        if source is not None and not isinstance(source, pa.Table):
+            return source.sparkSession
+        spark = self._session_for(size)
+        if not self.has_own:
+            with self.reading():
+                _require_every_write(spark)
+        return spark
+
+    def _rows_to_write(self, source: Source, *, is_named: bool = False) -> Source:
+        """Rows without what their session has set for other writes.
+
+        Args:
+            source: The rows.
+            is_named: Whether their write has a name of its own.
+
+        Raises:
+            StoreError: Delta would skip them because of that. Or Spark cannot be reached.
+        """
+        if isinstance(source, pa.Table):
+            return source
+        # Until the statement is sent, nothing can have been written.
+        with self.reading():
+            spark = source.sparkSession
+            if _names_writes(spark) or _writes_other_files(spark):
+                source = with_settings(source, {**dict.fromkeys(OWN_CLEARED), **FILE_SETTINGS})
+            if not is_named:
+                _require_every_write(source.sparkSession)
+        return source
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -310,8 +350,9 @@ class SparkEngine:
                         spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        spark = _session_of(statement.rows) or self._session_for(statement.size)
-        frame = _as_frame(spark, statement.rows)
+        # A name of its own takes the place of that of a session.
+        rows = self._rows_to_write(statement.rows, is_named=statement.once is not None)
+        frame = _as_frame(self._session_of(rows, statement.size), rows)
         if statement.stored is not None:
             text = Renderer().expression
             columns = [f"{text(value)} AS {name}" for name, value in statement.stored.items()]
@@ -333,8 +374,30 @@ class SparkEngine:
             writer = writer.option("txnAppId", app).option("txnVersion", version)
         save(writer, statement.table)
         if written is not None:
-            return Affected(inserted=written.get["rows"])
+            return self._observed(written, statement)
         return Affected() if statement.once is None else None
+
+    def _observed(self, written: Observation, statement: Append) -> Affected:
+        """The rows of an append that has landed.
+
+        Spark tells them by an event, and a busy one drops events: then nobody would ever be told.
+        """
+        told: list[int] = []
+
+        def ask() -> None:
+            with suppress(Exception):
+                told.append(written.get["rows"])
+
+        asking = threading.Thread(target=ask, name="tubeq-asks-for-rows", daemon=True)
+        asking.start()
+        asking.join(_PATIENCE)
+        if told:
+            return Affected(inserted=told[0])
+        with suppress(Exception):
+            found = self.find(statement)
+            if found is not None:
+                return found
+        return Affected(inserted=statement.size)
 
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit with `operation_id`; `None` if the history has none."""
@@ -379,9 +442,31 @@ def _table_of(query: Query) -> str | None:
     return None if isinstance(query, Union) else str(innermost(query).table)
 
 
-def _session_of(source: Source) -> SparkSession | None:
-    """The session of a source: of the caller's DataFrame, or of a micro-batch."""
-    return None if isinstance(source, pa.Table) else source.sparkSession
+def _names_writes(spark: SparkSession) -> bool:
+    """Whether a session gives all that it writes one name, by which Delta would skip a write."""
+    return any(asked(spark, name) is not None for name in OF_ONE_WRITE)
+
+
+def _writes_other_files(spark: SparkSession) -> bool:
+    """Whether a session would write files whose values other engines read as others."""
+    # On Spark Connect nothing could be done about it.
+    return is_classic(spark) and any(
+        spark.conf.get(name) != value for name, value in FILE_SETTINGS.items()
+    )
+
+
+def _require_every_write(spark: SparkSession) -> None:
+    """Refuse a session whose writes Delta would skip without a word.
+
+    Raises:
+        StoreError: It is one; nothing was written.
+    """
+    if _names_writes(spark):
+        msg = (
+            f"this Spark session has {' and '.join(OF_ONE_WRITE)}, by which Delta would skip what is written: "
+            "unset them before; nothing was written"
+        )
+        raise StoreError(msg)
 
 
 def _as_frame(spark: SparkSession, source: Source) -> DataFrame:

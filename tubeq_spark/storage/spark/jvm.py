@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tubeq_spark.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from py4j.java_gateway import JavaGateway
@@ -102,11 +102,15 @@ def plan_text(df: DataFrame) -> str | None:
     return None if ask is None else str(ask())
 
 
-def with_setting(df: DataFrame, name: str, value: str) -> DataFrame:
-    """The same rows for one write under another setting, which the session of the DataFrame does not get.
+def with_settings(df: DataFrame, settings: Mapping[str, str | None]) -> DataFrame:
+    """The same rows under other settings, in a session of their own.
 
     The plan is that of the DataFrame, and all other settings are those of its session at this moment, so
     the rows are in the same partitions.
+
+    Args:
+        df: The rows.
+        settings: The settings; `None` is not set.
 
     Returns:
         `df` itself where this platform does not allow that.
@@ -117,13 +121,16 @@ def with_setting(df: DataFrame, name: str, value: str) -> DataFrame:
     try:
         # As Spark itself makes the session of a streaming query.
         theirs = spark._jsparkSession.cloneSession()  # noqa: SLF001  (Python has no other way)
-        # A session of Python's for it would become the active one of the process.
-        theirs.conf().set(name, value)
+        for name, value in settings.items():
+            if value is None:
+                theirs.conf().unset(name)
+            else:
+                theirs.conf().set(name, value)
         plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001
         rows = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(theirs, plan)  # noqa: SLF001
-        made: DataFrame = type(df)(rows, spark)
+        made: DataFrame = type(df)(rows, type(spark)(spark.sparkContext, theirs))
     except Exception:
-        logger.info("a write has no setting of its own here", exc_info=True)
+        logger.info("a write has no settings of its own here", exc_info=True)
         return df
     return made
 

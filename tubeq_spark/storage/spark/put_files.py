@@ -18,8 +18,9 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_unreachable
-from tubeq_spark.storage.spark.jvm import with_setting
+from tubeq_spark.storage.spark.jvm import with_settings
 from tubeq_spark.storage.spark.render import Renderer
+from tubeq_spark.storage.spark.spark_settings import FILE_SETTINGS
 from tubeq_spark.storage.spark.tables import save
 from tubeq_spark.storage.tables.schema import PLAIN, STATISTICS
 
@@ -69,7 +70,7 @@ class PutFiles:
             named.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
             for column in columns
         ]
-        written = with_setting(rows.select(*values), _CHECKSUMS, "false")
+        written = with_settings(rows.select(*values), {_CHECKSUMS: "false", **FILE_SETTINGS})
         writer = written.write.format("delta").mode("error").options(**PLAIN)
         if STATISTICS in shape.properties:
             writer = writer.option(STATISTICS, shape.properties[STATISTICS])

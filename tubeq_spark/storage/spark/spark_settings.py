@@ -90,21 +90,40 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
 
 _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 
+#: How files are written, whatever a session has set for files of its own: the queue's are read by other engines, too,
+#: which know no calendar but today's, and moments are kept in microseconds.
+FILE_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.outputTimestampType": "INT96",
+    }
+)
+
 #: What the queue's own sessions have, whatever the caller's has.
 OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {name: setting.value for name, setting in SETTINGS.items() if name not in _DELTA_ITSELF}
     | {
+        **FILE_SETTINGS,
+        # Of files of the other engine, which say nothing of it.
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        # What the DDL of the queue's tables means by TIMESTAMP.
+        "spark.sql.timestampType": "TIMESTAMP_LTZ",
         # What is decided is decided on the newest version.
         STALENESS: "0",
         # A lost answer is looked for in the history, with what the commit did.
         "spark.databricks.delta.history.metricsEnabled": "true",
     }
 )
+#: Names that a session gives its writes: Delta writes once under each, and skips all that come later.
+OF_ONE_WRITE: Final = (
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+)
 #: What a caller may have set for writes of its own, and would change or skip the queue's.
 OWN_CLEARED: Final = (
     "spark.databricks.delta.commitInfo.userMetadata",
-    "spark.databricks.delta.write.txnAppId",
-    "spark.databricks.delta.write.txnVersion",
+    *OF_ONE_WRITE,
     "spark.databricks.delta.write.txnVersion.autoReset.enabled",
 )
 #: Of a session that interprets plans, and of one that compiles them. Compiling lasts longer than
