@@ -293,9 +293,14 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
 
 
 def drop(
-    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    record: TubeRecord,
+    *,
+    with_taken: bool = False,
 ) -> None:
-    """Drop a tube.
+    """Drop a tube; with `with_taken` also its taken tasks.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube stays as it is.
@@ -304,7 +309,8 @@ def drop(
     """
     engines.require_writable(queue, record.name, record.options)
     registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
-    _drain(make_context(queue, opened, registry, record), opened, registry)
+    ctx = make_context(queue, opened, registry, record)
+    _drain(ctx, opened, registry, with_taken=with_taken)
 
 
 def end_temporary(
@@ -312,20 +318,16 @@ def end_temporary(
 ) -> bool:
     """Drop a temporary tube whose session has ended, with all its tasks.
 
-    Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`, and a
-    release of what is held.
+    Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`.
 
     Returns:
-        Whether it is gone; False when others were at it: it belongs to another session by now, or
-        tasks were taken meanwhile.
+        Whether it is gone; False when others were at it: it belongs to another session by now.
     """
     try:
         engines.require_writable(queue, record.name, record.options)
         registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner=record.owner)
-        ctx = make_context(queue, opened, registry, record)
-        expire.release_taken(ctx, None)
-        _drain(ctx, opened, registry)
-    except (TubeBusyError, TubeNotFoundError):
+        _drain(make_context(queue, opened, registry, record), opened, registry, with_taken=True)
+    except TubeNotFoundError:
         return False
     return True
 
@@ -349,14 +351,16 @@ def end_temporaries(
     return over
 
 
-def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
+def _drain(
+    ctx: TubeContext, opened: OpenedLocation, registry: Registry, *, with_taken: bool = False
+) -> None:
     """Remove all rows of a tube that is being dropped, and then the tube from the registry.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube is live again.
     """
     try:
-        maintain.drain(ctx)
+        maintain.drain(ctx, with_taken=with_taken)
     except TubeBusyError:
         if _undo_drop(registry, ctx.record):
             raise

@@ -106,8 +106,8 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> State
     return replace(ctx.writer.settle(rows, changes, moves), ended=None)
 
 
-def drain(ctx: TubeContext) -> None:
-    """Delete everything unless a task is taken.
+def drain(ctx: TubeContext, *, with_taken: bool = False) -> None:
+    """Delete everything unless a task is taken; with `with_taken` also what is taken.
 
     Raises:
         TubeBusyError: One is, in a lease that lasts.
@@ -115,6 +115,8 @@ def drain(ctx: TubeContext) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
+        if with_taken:
+            return Plan(ctx.writer.drain(now_us, with_taken=True), lambda _: None)
         if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
             raise refusals.has_taken_tasks(ctx.record.name)
         return Plan(ctx.writer.drain(now_us), lambda _: None)
