@@ -800,8 +800,11 @@ def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
 ) -> None:
     """One finds a task taken; the task is acked; the other empties the table; the first undoes."""
     mine, holder = new_tube(world, "disputed", "ab")
-    ids = ids_of(holder.take_many(1))
-    assert world.probe.stopped(3, mine.drop)
+    ids: list[int] = []
+    with world.probe.interrupted(
+        "committed", "drop", lambda: ids.extend(ids_of(holder.take_many(1)))
+    ):
+        assert world.probe.stopped(3, mine.drop)
     assert world.probe.events[-1] == ("read", "drop")
     emptied, undone = threading.Event(), threading.Event()
     steps: list[str] = []
@@ -900,14 +903,31 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
 
 
 @pytest.mark.without_spark
+def test_drop_when_tasks_are_taken_is_refused_before_others_see_the_tube_as_dropped(
+    world: World,
+) -> None:
+    mine, rival = new_tube(world, "busy", "a")
+    assert names(rival.take_many(1)) == "a"
+    world.probe.events.clear()
+
+    with pytest.raises(TubeBusyError):
+        mine.drop()
+
+    assert "committed" not in {step for step, _ in world.probe.events}
+
+
+@pytest.mark.without_spark
 def test_drop_when_a_sweep_finds_it_busy_and_undoes_it_first_is_refused_and_the_tube_lives(
     world: World,
 ) -> None:
     mine, rival = new_tube(world, "undone_by_a_sweep", "ab")
-    ids = ids_of(rival.take_many(1))
+    ids: list[int] = []
 
     # Marked, found busy; before it takes back the mark a sweep comes upon it, and does that.
     with (
+        world.probe.interrupted(
+            "committed", "drop", lambda: ids.extend(ids_of(rival.take_many(1)))
+        ),
         world.probe.interrupted("read", "drop", world.rivals.sweep, nth=3),
         pytest.raises(TubeBusyError),
     ):

@@ -308,8 +308,11 @@ def drop(
         StoreError: It has a feed of changes, and there is no Spark session.
     """
     engines.require_writable(queue, record.name, record.options)
+    ctx = make_context(queue, opened, registry, registry.current(record))
+    if not with_taken:
+        # While a tube is being dropped, takes that wait end, and nobody finds it.
+        maintain.require_none_taken(ctx, queue.now_us())
     registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
-    ctx = make_context(queue, opened, registry, record)
     _drain(ctx, opened, registry, with_taken=with_taken)
 
 

@@ -115,13 +115,21 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
-        if with_taken:
-            return Plan(ctx.writer.drain(now_us, with_taken=True), lambda _: None)
-        if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
-            raise refusals.has_taken_tasks(ctx.record.name)
-        return Plan(ctx.writer.drain(now_us), lambda _: None)
+        if not with_taken:
+            require_none_taken(ctx, now_us)
+        return Plan(ctx.writer.drain(now_us, with_taken=with_taken), lambda _: None)
 
     ctx.queue.loop.run("drop", ctx.table_lock, attempt)
+
+
+def require_none_taken(ctx: TubeContext, now_us: int) -> None:
+    """Refuse to drop a tube with taken tasks.
+
+    Raises:
+        TubeBusyError: There are some, in leases that last.
+    """
+    if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
+        raise refusals.has_taken_tasks(ctx.record.name)
 
 
 def sum_ended(ctx: TubeContext) -> None:
