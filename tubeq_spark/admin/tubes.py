@@ -206,6 +206,9 @@ def make_context(
     if not queue.engine.tables.is_table(table):
         new_table.make_table(queue, opened, record)
     queue.loop.opened(table, table_lock)
+    if is_live(record):
+        # Ids begin anew where a location was removed and made again.
+        table_lock.dropped.discard(record.id)
     columns: tuple[str, ...] | None = None
     if record.options.schema is not None:
         arrow = new_table.payload_type(queue, table, record.options.schema)
