@@ -6,6 +6,7 @@ what it was decided on is gone, and the verb must decide anew on what is there.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tests.concurrency.support import (
     end_heartbeat,
     ids_of,
     names,
+    on_another_host,
     rows_of,
     stored,
 )
@@ -40,6 +42,7 @@ from tubeq_spark import (
     TubeNotFoundError,
 )
 from tubeq_spark.model import ids
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import OnSpark
     from tubeq_spark import Tube
-    from tubeq_spark.testing import ManualClock
 
 
 def put(world: World, letters: str) -> list[int]:
@@ -514,6 +516,25 @@ def test_truncate_when_a_rival_puts_and_takes_meanwhile_keeps_what_was_put_after
 
     assert world.stored() == "ct"
     assert names(world.rival.ack_many(ids_of(world.rival.tasks_by_state("t")))) == "c"
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("held", ["", "b"])
+def test_truncate_when_a_clock_is_ahead_keeps_what_was_put_after_it_began(
+    world: World, held: str
+) -> None:
+    clock = ManualClock(world.clock.now() + dt.timedelta(hours=1))
+    ahead = on_another_host(world.open_queue(clock=clock))
+    ahead[world.tube.name].put("a")
+
+    def put_and_take() -> None:
+        put(world, "bc")
+        assert names(world.rival.take_many(len(held))) == held
+
+    with world.probe.interrupted("committed", "truncate", put_and_take):
+        world.tube.truncate()
+
+    assert world.stored() == ("bt cr" if held else "br cr")
 
 
 @pytest.mark.without_spark
