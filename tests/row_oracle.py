@@ -32,6 +32,7 @@ from tubeq_spark.model.changes import (
     Which,
 )
 from tubeq_spark.model.failures import LEASE_ENDED, Backoff
+from tubeq_spark.model.ids import slot_of
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import after_giving_back, due, expired
 from tubeq_spark.model.stored_task import StoredTask
@@ -205,8 +206,9 @@ def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of ea
         case Buried(last, now_us):
             is_buried = row.effective(now_us, None, None) is TaskState.BURIED
             return is_buried and position <= (last.key, last.task_id)
-        case Older(last_id, taken):
-            return row.task_id <= last_id and (row.state is TaskState.TAKEN or not taken)
+        case Older(newest, taken):
+            is_older = row.task_id <= newest.get(slot_of(row.task_id), -1)
+            return is_older and (row.state is TaskState.TAKEN or not taken)
 
 
 def shares(*each: tuple[int, int, int, int]) -> list[Share]:
@@ -326,6 +328,6 @@ SELECTIONS: dict[str, Which] = {
     "takeable": Takeable(OrderPosition(1, 100), NOW),
     "takeable_later": Takeable(OrderPosition(9, 0), NOW + US),
     "buried": Buried(OrderPosition(1, 270), NOW),
-    "older": Older(150),
-    "older_and_taken": Older(150, taken=True),
+    "older": Older({0: 150, 7: 1}),
+    "older_and_taken": Older({0: 150, 7: 1}, taken=True),
 }

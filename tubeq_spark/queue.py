@@ -852,7 +852,13 @@ class Queue:
             msg = f"nothing was copied, because of tube {name!r}: {why}"
             raise StoreError(msg)
         return copying.copy(
-            self._context, self._opened, contexts, target, self._storage_options, storage_options
+            self._context,
+            self._opened,
+            self._registry,
+            contexts,
+            target,
+            self._storage_options,
+            storage_options,
         )
 
     def register_driver(self, type_name: str, driver: Driver) -> None:

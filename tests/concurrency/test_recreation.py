@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import Probe, two_hosts
+from tests.concurrency.support import Probe, names, two_hosts
 from tubeq_spark import InvalidOptionError, QueueStateError, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue, Tube
 
@@ -179,3 +183,16 @@ def test_tables_when_created_say_how_they_are_isolated(pair: Pair, place: str) -
         tables = pair.mine._context.engine.tables
         level = tables.property(f"delta.`{place}/{table}`", "delta.isolationLevel")
         assert level == "Serializable"
+
+
+@pytest.mark.without_spark
+def test_create_tube_when_its_location_was_removed_and_made_again_makes_one_that_works(
+    engine: OnSpark, tmp_path: Path
+) -> None:
+    place = tmp_path / "again"
+    for _ in range(2):
+        with engine.open(str(place)) as queue:
+            tube = queue.create_tube("again")
+            assert names([tube.put("a")]) == "a"
+            tube.drop()
+        shutil.rmtree(place)

@@ -6,6 +6,7 @@ what it was decided on is gone, and the verb must decide anew on what is there.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tests.concurrency.support import (
     end_heartbeat,
     ids_of,
     names,
+    on_another_host,
     rows_of,
     stored,
 )
@@ -40,6 +42,7 @@ from tubeq_spark import (
     TubeNotFoundError,
 )
 from tubeq_spark.model import ids
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import OnSpark
     from tubeq_spark import Tube
-    from tubeq_spark.testing import ManualClock
 
 
 def put(world: World, letters: str) -> list[int]:
@@ -517,6 +519,25 @@ def test_truncate_when_a_rival_puts_and_takes_meanwhile_keeps_what_was_put_after
 
 
 @pytest.mark.without_spark
+@pytest.mark.parametrize("held", ["", "b"])
+def test_truncate_when_a_clock_is_ahead_keeps_what_was_put_after_it_began(
+    world: World, held: str
+) -> None:
+    clock = ManualClock(world.clock.now() + dt.timedelta(hours=1))
+    ahead = on_another_host(world.open_queue(clock=clock))
+    ahead[world.tube.name].put("a")
+
+    def put_and_take() -> None:
+        put(world, "bc")
+        assert names(world.rival.take_many(len(held))) == held
+
+    with world.probe.interrupted("committed", "truncate", put_and_take):
+        world.tube.truncate()
+
+    assert world.stored() == ("bt cr" if held else "br cr")
+
+
+@pytest.mark.without_spark
 def test_sweep_when_a_rival_sweeps_meanwhile_writes_each_thing_down_once(world: World) -> None:
     world.rival.put_many([PutItem("a", delay=TTR), PutItem("b", ttl=TTR), PutItem("c")])
     assert names(world.tube.take_many(1)) == "b"
@@ -800,8 +821,11 @@ def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
 ) -> None:
     """One finds a task taken; the task is acked; the other empties the table; the first undoes."""
     mine, holder = new_tube(world, "disputed", "ab")
-    ids = ids_of(holder.take_many(1))
-    assert world.probe.stopped(3, mine.drop)
+    ids: list[int] = []
+    with world.probe.interrupted(
+        "committed", "drop", lambda: ids.extend(ids_of(holder.take_many(1)))
+    ):
+        assert world.probe.stopped(3, mine.drop)
     assert world.probe.events[-1] == ("read", "drop")
     emptied, undone = threading.Event(), threading.Event()
     steps: list[str] = []
@@ -900,14 +924,31 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
 
 
 @pytest.mark.without_spark
+def test_drop_when_tasks_are_taken_is_refused_before_others_see_the_tube_as_dropped(
+    world: World,
+) -> None:
+    mine, rival = new_tube(world, "busy", "a")
+    assert names(rival.take_many(1)) == "a"
+    world.probe.events.clear()
+
+    with pytest.raises(TubeBusyError):
+        mine.drop()
+
+    assert "committed" not in {step for step, _ in world.probe.events}
+
+
+@pytest.mark.without_spark
 def test_drop_when_a_sweep_finds_it_busy_and_undoes_it_first_is_refused_and_the_tube_lives(
     world: World,
 ) -> None:
     mine, rival = new_tube(world, "undone_by_a_sweep", "ab")
-    ids = ids_of(rival.take_many(1))
+    ids: list[int] = []
 
     # Marked, found busy; before it takes back the mark a sweep comes upon it, and does that.
     with (
+        world.probe.interrupted(
+            "committed", "drop", lambda: ids.extend(ids_of(rival.take_many(1)))
+        ),
         world.probe.interrupted("read", "drop", world.rivals.sweep, nth=3),
         pytest.raises(TubeBusyError),
     ):

@@ -530,11 +530,11 @@ def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_th
     probe, mine, rivals = registry
     tube = mine.create_tube("held_in_drop")
     tube.put("a")
-    holder = open_queue(ttr=10)
-    assert holder["held_in_drop"].take(0) is not None
+    held = open_queue(ttr=10)["held_in_drop"]
 
     # Marked, found busy, and stopped before the mark is taken back.
-    assert probe.stopped(4, tube.drop)
+    with probe.interrupted("committed", "drop", lambda: held.take(0)):
+        assert probe.stopped(4, tube.drop)
     clock.advance(11)
     rivals.sweep()
     rivals.sweep()

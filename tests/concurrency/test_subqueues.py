@@ -366,6 +366,40 @@ def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_fences_its_take_i
 
 
 @pytest.mark.without_spark
+@pytest.mark.parametrize("verb", ["take", "sweep"])
+@pytest.mark.parametrize("step", ["read", "decided"])
+def test_exchange_when_its_lock_was_taken_for_an_orphan_before_its_take_landed_goes_on(
+    hosts: Subqueues, open_queue: OpenQueue, verb: str, step: str
+) -> None:
+    hosts.put("abc")
+    seen, landed = Event(), Event()
+
+    def pause(at: str, operation: str) -> None:
+        if (at, operation) == (step, "burn") and not seen.is_set():
+            seen.set()
+            assert landed.wait(WAIT)
+
+    rival = on_another_host(open_queue(observer=pause, claim_grace=0, attempts=10))
+    look = rival.sweep if verb == "sweep" else partial(rival[hosts.tube.name].take_many, 1)
+    with ThreadPoolExecutor(1) as pool:
+        looking: list[Future[Any]] = []
+
+        def start_looking() -> None:
+            looking.append(pool.submit(look))
+            assert seen.wait(WAIT)
+
+        with hosts.probe.interrupted("committed", "claim", start_looking):
+            held = hosts.tube.take_many(1)
+        landed.set()
+        looking[0].result(WAIT)
+
+    assert names(held) == "a"
+    assert names(hosts.tube.exchange(ack=ids_of(held), take=1)) == "b"
+    assert stored(hosts.rival) == "bt cr"
+    assert hosts.locks() == 1
+
+
+@pytest.mark.without_spark
 def test_release_of_some_of_a_batch_when_the_other_lease_has_just_ended_frees_only_its_own(
     hosts: Subqueues,
 ) -> None:

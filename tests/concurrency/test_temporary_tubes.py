@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, edit
-from tubeq_spark import SessionError, TubeExistsError
+from tubeq_spark import NotTakenError, SessionError, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
     from tests.concurrency.support import OpenQueue
@@ -47,6 +47,29 @@ def test_sweep_when_the_creator_of_a_temporary_tube_is_dead_drops_it(
     assert name not in watcher
     assert report.dropped == [name]
     assert watcher.sweep().dropped == []
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("end", ["close", "sweep"])
+def test_end_of_a_session_when_a_rival_takes_from_its_temporary_tube_meanwhile_drops_it(
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, end: str
+) -> None:
+    name, probe = new_name(), Probe()
+    owner = open_queue(ttr=10, observer=probe)
+    sweeper = open_queue(observer=probe)
+    owner.create_tube(name, temporary=True).put_many(["a", "b"])
+    tube = watcher[name]
+    held = tube.take(0)
+    assert held is not None
+    if end == "sweep":
+        clock.advance(11)
+
+    with probe.interrupted("committed", "drop", lambda: tube.take(0)):
+        (owner.close if end == "close" else sweeper.sweep)()
+
+    assert name not in watcher
+    with pytest.raises((NotTakenError, TubeNotFoundError)):
+        tube.ack(held.task_id)
 
 
 @pytest.mark.without_spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import operator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from tubeq_spark import Clock
+    from tubeq_spark import Clock, Task
 
 KEY = pa.table({"data": ["1", "2"]})
 TYPES = ("fifo", "fifottl", "utube", "utubettl", "limfifottl")
@@ -295,17 +296,18 @@ def test_copy_when_stopped_with_its_mark_half_written_goes_on(
         assert state_of(found) == state_of(source)
 
 
+@pytest.mark.parametrize("step", ["_require_apart", "_Copy._make_sessions"])
 def test_copy_when_a_tube_is_made_meanwhile_is_refused_and_goes_on(
-    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    real = copying._Copy._make_sessions
+    real = operator.attrgetter(step)(copying)
 
     def make_one(*args: Any) -> None:
         source.create_tube("late").put("in it")
         real(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(copying._Copy, "_make_sessions", make_one)
+        patch.setattr(f"{copying.__name__}.{step}", make_one)
         with pytest.raises(TubeBusyError, match="the list of tubes was changed"):
             source.copy_to(tmp_path / "copy")
     with pytest.raises(QueueNotFoundError):
@@ -329,6 +331,30 @@ def test_copy_when_a_tube_is_written_to_meanwhile_is_refused_and_goes_on(
             source.copy_to(tmp_path / "copy")
     with pytest.raises(QueueNotFoundError):
         opened(tmp_path / "copy")
+
+    source.copy_to(tmp_path / "copy")
+
+    with opened(tmp_path / "copy") as copy:
+        assert state_of(copy) == state_of(source)
+
+
+def test_copy_when_a_task_is_taken_after_the_look_for_taken_ones_is_refused_and_goes_on(
+    source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = copying._require_quiet
+    taken: list[Task | None] = []
+
+    def take_after(*args: Any) -> None:
+        real(*args)
+        taken.append(source["fifo"].take(0))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "_require_quiet", take_after)
+        with pytest.raises(TubeBusyError, match="'fifo' was changed"):
+            source.copy_to(tmp_path / "copy")
+    (task,) = taken
+    assert task is not None
+    source["fifo"].release(task.task_id)
 
     source.copy_to(tmp_path / "copy")
 

@@ -123,11 +123,13 @@ def test_states_are_counted_at_a_moment(place: Place) -> None:
 
 def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
     segments = SegmentReader(place.engine, place.table)  # type: ignore[arg-type]
-    assert segments.segments_up_to(60, 9) == [
-        SegmentSpan(5, 52, False),
-        SegmentSpan(6, 61, False),
+    assert segments.newest_ids() == {0: 81}
+    assert segments.segments_up_to({0: 60}, 9) == [
+        SegmentSpan(5, True, False),
+        SegmentSpan(6, False, False),
     ]
-    assert segments.segments_up_to(None, 1) == [SegmentSpan(HELD, 81, True)]
+    assert segments.segments_up_to({0: 81, 1: 9_999}, 1) == [SegmentSpan(HELD, True, True)]
+    assert segments.segments_up_to({1: 9_999}, 9) == []
     assert segments.tiny_segments(10, 100) == [5, 6, 7]
     assert segments.tiny_segments(10, 3) == [5]
     assert segments.leftover_segments() == []

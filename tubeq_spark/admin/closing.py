@@ -63,15 +63,17 @@ def drop(
     registry: Registry,
     used: UsedTubes,
     record: TubeRecord,
+    *,
+    with_taken: bool = False,
 ) -> None:
-    """Drop a tube of a queue object.
+    """Drop a tube of a queue object; with `with_taken` also its taken tasks.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube stays as it is.
         TubeNotFoundError: It was dropped before.
     """
     with used.lock:
-        tubes.drop(queue, opened, registry, record)
+        tubes.drop(queue, opened, registry, record, with_taken=with_taken)
         used.forget(record)
         if not used.temporary:
             queue.session.keep_no_longer()
@@ -168,8 +170,8 @@ class Closing:
 
     def _drop_temporary(self, record: TubeRecord) -> None:
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-            expire.release_taken(self.context_of(record), None)
-            drop(self.queue, self.opened, self.registry, self.used, record)
+            # Released tasks would be taken again at once, by consumers that wait for some.
+            drop(self.queue, self.opened, self.registry, self.used, record, with_taken=True)
 
     def give_back(self) -> bool:
         """Release the session's tasks, unless a live queue object shares the session.

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.native.file_copy import Place
     from tubeq_spark.storage.native.renewed_options import StorageOptions
+    from tubeq_spark.storage.tables.registry import Registry
 
 #: At the target while a copy is on its way: from where, and of which state.
 _MARK = "_tubeq_copy.json"
@@ -53,6 +54,7 @@ _ROW = row()
 def copy(
     queue: QueueContext,
     opened: OpenedLocation,
+    registry: Registry,
     tubes: Sequence[TubeContext],
     target: object,
     source_options: StorageOptions | None,
@@ -63,6 +65,7 @@ def copy(
     Args:
         queue: The source, on the native engine.
         opened: Its location.
+        registry: Of that location.
         tubes: All its tubes.
         target: The new location.
         source_options: What the library needs to reach the source.
@@ -80,12 +83,14 @@ def copy(
         new = OpenedLocation.without_spark(location, Durability(queue.config.durability))
         _require_apart(opened, new)
         refuse_mounts(location)
+        kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
+        # Before the looks at tubes and tasks: what comes after them changes the state.
+        state = _state_of(queue, opened, kept)
+        _require_all(registry, tubes)
         _require_quiet(queue, tubes)
         from tubeq_spark.storage.native.file_copy import Place  # noqa: PLC0415  it is optional
 
         places = Place(opened.uri, source_options), Place(new.uri, target_options)
-        kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
-        state = _state_of(queue, opened, kept)
         is_begun = _begin(engines.rows.tables, new, state, *places)
         made = opening.make_context(engines, new, queue.clock, queue.config)
         work = _Copy(queue, opened, made, new, *places)
@@ -102,6 +107,12 @@ def _require_apart(opened: OpenedLocation, new: OpenedLocation) -> None:
     if one.startswith(other) or other.startswith(one):
         msg = f"target={new.location.text!r}: must be apart from {opened.location.text}"
         raise InvalidOptionError(msg)
+
+
+def _require_all(registry: Registry, tubes: Sequence[TubeContext]) -> None:
+    """Refuse if these are not all tubes of the source any more."""
+    if {record.id for record in registry.records()} != {ctx.record.id for ctx in tubes}:
+        raise _changed("the list of tubes")
 
 
 def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:

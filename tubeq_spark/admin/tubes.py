@@ -222,6 +222,9 @@ def make_context(
     if not queue.engine.tables.is_table(table):
         new_table.make_table(queue, opened, record)
     queue.loop.opened(table, table_lock)
+    if is_live(record):
+        # Ids begin anew where a location was removed and made again.
+        table_lock.dropped.discard(record.id)
     columns: tuple[str, ...] | None = None
     if record.options.schema is not None:
         arrow = new_table.payload_type(queue, table, record.options.schema)
@@ -309,9 +312,14 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
 
 
 def drop(
-    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    record: TubeRecord,
+    *,
+    with_taken: bool = False,
 ) -> None:
-    """Drop a tube.
+    """Drop a tube; with `with_taken` also its taken tasks.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube stays as it is.
@@ -319,8 +327,12 @@ def drop(
         StoreError: It has a feed of changes, and there is no Spark session.
     """
     engines.require_writable(queue, record.name, record.options)
+    ctx = make_context(queue, opened, registry, registry.current(record))
+    if not with_taken:
+        # While a tube is being dropped, takes that wait end, and nobody finds it.
+        maintain.require_none_taken(ctx, queue.now_us())
     registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
-    _drain(make_context(queue, opened, registry, record), opened, registry)
+    _drain(ctx, opened, registry, with_taken=with_taken)
 
 
 def end_temporary(
@@ -328,20 +340,16 @@ def end_temporary(
 ) -> bool:
     """Drop a temporary tube whose session has ended, with all its tasks.
 
-    Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`, and a
-    release of what is held.
+    Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`.
 
     Returns:
-        Whether it is gone; False when others were at it: it belongs to another session by now, or
-        tasks were taken meanwhile.
+        Whether it is gone; False when others were at it: it belongs to another session by now.
     """
     try:
         engines.require_writable(queue, record.name, record.options)
         registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner=record.owner)
-        ctx = make_context(queue, opened, registry, record)
-        expire.release_taken(ctx, None)
-        _drain(ctx, opened, registry)
-    except (TubeBusyError, TubeNotFoundError):
+        _drain(make_context(queue, opened, registry, record), opened, registry, with_taken=True)
+    except TubeNotFoundError:
         return False
     return True
 
@@ -365,14 +373,16 @@ def end_temporaries(
     return over
 
 
-def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
+def _drain(
+    ctx: TubeContext, opened: OpenedLocation, registry: Registry, *, with_taken: bool = False
+) -> None:
     """Remove all rows of a tube that is being dropped, and then the tube from the registry.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube is live again.
     """
     try:
-        maintain.drain(ctx)
+        maintain.drain(ctx, with_taken=with_taken)
     except TubeBusyError:
         if _undo_drop(registry, ctx.record):
             raise

@@ -95,9 +95,9 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """Rows up to a task id; with `taken` only those that somebody holds."""
+    """Rows up to the newest task ids by the slots of these; with `taken` only those that somebody holds."""
 
-    last_id: int
+    newest: Mapping[int, int]
     taken: bool = False
 
 

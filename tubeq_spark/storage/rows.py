@@ -254,10 +254,10 @@ class KeptKeys:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpan:
-    """A segment, its highest task id, and whether it is a lease segment."""
+    """A segment, whether all of its tasks were asked for, and whether it is a lease segment."""
 
     segment: int
-    last: int
+    is_whole: bool
     in_lease_segment: bool
 
 

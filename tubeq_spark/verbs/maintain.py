@@ -24,7 +24,7 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.rows import SegmentSpan
@@ -43,24 +43,22 @@ def truncate(ctx: TubeContext) -> None:
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total:
         pass
-    newest: int | None = None
-    while True:
+    newest = ctx.segment_reader.newest_ids()
 
-        def attempt(bound: int | None = newest) -> Plan[tuple[bool, int | None]]:
-            spans = ctx.segment_reader.segments_up_to(bound, _MOST_SEGMENTS)
-            if not spans:
-                return Plan(None, lambda _: (False, bound))
-            last = max(span.last for span in spans) if bound is None else bound
+    def attempt() -> Plan[bool]:
+        spans = ctx.segment_reader.segments_up_to(newest, _MOST_SEGMENTS)
+        if not spans:
+            return Plan(None, lambda _: False)
 
-            def finish(_affected: Affected) -> tuple[bool, int | None]:
-                ctx.queue.held_tasks.forget([span.segment for span in spans])
-                return True, last
+        def finish(_affected: Affected) -> bool:
+            ctx.queue.held_tasks.forget([span.segment for span in spans])
+            return True
 
-            return Plan(_truncation(ctx, spans, last), finish)
+        return Plan(_truncation(ctx, spans, newest), finish)
 
-        more, newest = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
-        if not more:
-            break
+    more = bool(newest)
+    while more:
+        more = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
     _free_keys(ctx)
     ctx.table_lock.wake_takes()
 
@@ -90,24 +88,22 @@ def _counted_in(ctx: TubeContext, segments: list[int]) -> list[int]:
     return [segment for segment in segments if segment not in uncounted]
 
 
-def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Statement:
-    whole = [
-        s for s in spans if s.last <= bound and not (s.in_lease_segment and ctx.table.change_feed)
-    ]
+def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int, int]) -> Statement:
+    whole = [s for s in spans if s.is_whole and not (s.in_lease_segment and ctx.table.change_feed)]
     if whole:
         return ctx.writer.delete_segments([span.segment for span in whole])
     # Only segments that hold later tasks, too: what was taken meanwhile. And with a change feed all
     # lease segments: their rows, deleted, would be acks.
     lease_segments = [span.segment for span in spans if span.in_lease_segment]
     gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
-    changes = [(Older(bound, taken=True), Remove(gone)), (Older(bound), Remove())]
+    changes = [(Older(newest, taken=True), Remove(gone)), (Older(newest), Remove())]
     rows = [SettleRow(span.segment, None) for span in spans]
     moves = dict(zip(lease_segments, fresh, strict=True))
     return replace(ctx.writer.settle(rows, changes, moves), ended=None)
 
 
-def drain(ctx: TubeContext) -> None:
-    """Delete everything unless a task is taken.
+def drain(ctx: TubeContext, *, with_taken: bool = False) -> None:
+    """Delete everything unless a task is taken; with `with_taken` also what is taken.
 
     Raises:
         TubeBusyError: One is, in a lease that lasts.
@@ -115,11 +111,21 @@ def drain(ctx: TubeContext) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
-        if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
-            raise refusals.has_taken_tasks(ctx.record.name)
-        return Plan(ctx.writer.drain(now_us), lambda _: None)
+        if not with_taken:
+            require_none_taken(ctx, now_us)
+        return Plan(ctx.writer.drain(now_us, with_taken=with_taken), lambda _: None)
 
     ctx.queue.loop.run("drop", ctx.table_lock, attempt)
+
+
+def require_none_taken(ctx: TubeContext, now_us: int) -> None:
+    """Refuse to drop a tube with taken tasks.
+
+    Raises:
+        TubeBusyError: There are some, in leases that last.
+    """
+    if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
+        raise refusals.has_taken_tasks(ctx.record.name)
 
 
 def sum_ended(ctx: TubeContext) -> None:

@@ -110,21 +110,32 @@ def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int
 
 
 def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[UtubeLock]:
-    """Fence these take ids, so that no take with one of them can commit. One commit.
+    """Fence these take ids, so that no take with one of them can commit. One commit, or none.
 
     Returns:
         Those that are orphans still: their taker did not come first.
     """
     if not orphans:
         return []
-    pairs = [(orphan.take_id, orphan.utube) for orphan in orphans]
-    ctx.queue.loop.run(
-        "burn",
-        ctx.table_lock,
-        lambda: Plan(ctx.subqueue_writer.fence(pairs, now_us), lambda _: None),
-    )
-    stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
-    return [orphan for orphan in orphans if (orphan.take_id, orphan.utube) not in stored]
+
+    def attempt() -> Plan[list[UtubeLock]]:
+        # A sweep has read them without the table's lock, under which a taker makes both of its commits.
+        there = {(lock.take_id, lock.utube) for lock in ctx.utube_locks.all()}
+        left = _without_tasks(ctx, [o for o in orphans if (o.take_id, o.utube) in there])
+        if not left:
+            return Plan(None, lambda _: [])
+        pairs = [(orphan.take_id, orphan.utube) for orphan in left]
+        return Plan(ctx.subqueue_writer.fence(pairs, now_us), lambda _: left)
+
+    fenced = ctx.queue.loop.run("burn", ctx.table_lock, attempt)
+    return _without_tasks(ctx, fenced)
+
+
+def _without_tasks(ctx: TubeContext, locks: Sequence[UtubeLock]) -> list[UtubeLock]:
+    if not locks:
+        return []
+    stored = ctx.subqueue_reader.taken_under({lock.take_id for lock in locks})
+    return [lock for lock in locks if (lock.take_id, lock.utube) not in stored]
 
 
 def acquire(

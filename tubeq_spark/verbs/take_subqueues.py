@@ -87,6 +87,7 @@ class Acquisition:
         self._unused: dict[str | None, tuple[int, int]] = {}
         #: Whether a lock that an exchange was to keep was not there.
         self._has_lost = False
+        self._is_first = True
 
     @property
     def _requests(self) -> Sequence[TakeRequest]:
@@ -106,6 +107,8 @@ class Acquisition:
         """
         ctx, mine = self._ctx, mine or {}
         self.free_abandoned()
+        if self._is_fenced(mine):
+            return None
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         self._limits = limits = SubqueueLimits(ctx, now_us, self.leaving, self._unused)
@@ -143,6 +146,19 @@ class Acquisition:
             self._unused |= {utube: (now_us, n) for utube, n in acquired.quota.items()}
             acquired = replace(acquired, begins_us=now_us)
         return limits.confirmed(acquired)
+
+    def _is_fenced(self, mine: Mapping[str | None, int]) -> bool:
+        """Whether a take id that an exchange is to keep is fenced: no MERGE with it commits any more.
+
+        Who has fenced it took the lock for an orphan just before the take landed. It is looked at after a
+        conflict only.
+        """
+        is_first, self._is_first = self._is_first, False
+        if is_first or not mine:
+            return False
+        return bool(
+            self._ctx.subqueue_reader.fenced(mine.values()) & {(t, u) for u, t in mine.items()}
+        )
 
     def _free(
         self, now_us: int, mine: Mapping[str | None, int]

@@ -454,11 +454,11 @@ def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
             f"SegmentReader.{title}", lambda made: call(SegmentReader(made.engine, table)), answers
         )
 
-    for bound in (None, 99):
-        yield case(
-            f"segments_up_to: {bound}",
-            lambda segments, bound=bound: segments.segments_up_to(bound, 5),
-        )
+    yield case("newest_ids: any", lambda segments: segments.newest_ids())
+    yield case(
+        "segments_up_to: of two slots",
+        lambda segments: segments.segments_up_to({0: 99, 7: 30_000}, 5),
+    )
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", lambda segments: segments.tiny_segments(7, 10), tiny)
     yield case("leftover_segments: any", lambda segments: segments.leftover_segments())
@@ -610,6 +610,7 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
     yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))
     yield case("taken_in: two", lambda read: read.taken_in((-5, -6)))
     yield case("taken_under: two", lambda read: read.taken_under((-5, -6)))
+    yield case("fenced: two", lambda read: read.fenced((-5, -6)))
 
 
 # -- statements of tasks -------------------------------------------------------------------------------
@@ -666,6 +667,7 @@ def removals(table: TubeTable) -> Iterator[Case]:
     yield statements(table, "delete_lease_segment: one", lambda make: make.delete_lease_segment(-5))
     yield statements(table, "delete_segments: two", lambda make: make.delete_segments([-5, 6]))
     yield statements(table, "drain: all", lambda make: make.drain(NOW))
+    yield statements(table, "drain: with taken ones", lambda make: make.drain(NOW, with_taken=True))
 
 
 #: The rows of a settlement, by what is said of them.
@@ -699,7 +701,9 @@ def settlements(table: TubeTable) -> Iterator[Case]:
     yield statements(
         table,
         "settle_segments: two, two changes",
-        lambda make: make.settle_segments([-5, -6], (Older(99, taken=True), Remove(-41)), *changes),
+        lambda make: make.settle_segments(
+            [-5, -6], (Older({0: 99, 7: 30_000}, taken=True), Remove(-41)), *changes
+        ),
     )
 
 
@@ -716,8 +720,8 @@ WHICH: dict[str, Which] = {
     "lapsed": Lapsed(NOW),
     "takeable": Takeable(POSITION, NOW),
     "buried": Buried(POSITION, NOW),
-    "older": Older(99),
-    "older and taken": Older(99, taken=True),
+    "older": Older({0: 99, 7: 30_000}),
+    "older and taken": Older({0: 99, 7: 30_000}, taken=True),
 }
 EVENTS = {
     "no event": None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.failures import LEASE_ENDED, PRIME, SPREAD
+from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
 from tubeq_spark.model.lease_times import UNNOTICED
 from tubeq_spark.model.states import TIMERS, Timer
 from tubeq_spark.model.times import FOREVER_US, LAST_US
@@ -12,6 +13,7 @@ from tubeq_spark.storage.expression import (
     Case,
     Column,
     Greatest,
+    Mapped,
     Micros,
     Moment,
     Quotient,
@@ -31,7 +33,7 @@ from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.lease_times import NewLease
@@ -304,6 +306,18 @@ def lease_end(lease: NewLease, ttr: Expression) -> Expression:
     if lease.headroom_us:
         length = Greatest((ttr, ttr - Quotient(ttr, UNNOTICED) + lease.headroom_us))
     return Moment(literal(lease.at_us) + length)
+
+
+def slot(of: Row = _ROW) -> Expression:
+    """The slot that a task id was made in, as `ids.slot_of`."""
+    return Quotient(of.task_id, 1 << POSITION_BITS) - (
+        Quotient(of.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
+    )
+
+
+def is_older(newest: Mapping[int, int], of: Row = _ROW) -> Expression:
+    """Put no later than the newest ids by their slots: in one slot ids only grow, whatever clocks say."""
+    return of.task_id <= Mapped(slot(of), tuple(newest.items()))
 
 
 def has_lapsed(now_us: int, of: Row = _ROW) -> Expression:

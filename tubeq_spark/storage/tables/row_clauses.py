@@ -137,8 +137,8 @@ def condition_of(table: TubeTable, which: Which) -> Expression:  # noqa: PLR0911
             return table.up_to(last, _T) & predicates.is_takeable(now_us, _T)
         case Buried(last, now_us):
             return predicates.is_buried(now_us, _T) & table.up_to(last, _T)
-        case Older(last_id, held):
-            older = _T.task_id <= last_id
+        case Older(newest, held):
+            older = predicates.is_older(newest, _T)
             return older & (_T.state == _TAKEN) if held else older
 
 

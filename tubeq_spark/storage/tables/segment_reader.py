@@ -25,6 +25,8 @@ from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
 
@@ -43,21 +45,29 @@ class SegmentReader:
         self._table = table
         self._waiting: Lasting[Waiting] = Lasting(engine, table.name)
 
-    def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
-        """Segments with tasks up to an id (all when `None`)."""
+    def newest_ids(self) -> dict[int, int]:
+        """The highest task id by each slot that ids were made in."""
+        columns = {"slot": predicates.slot(), "last": greatest(_ROW.task_id)}
+        found = self._engine.rows(self._table.select(columns, by=["slot"]))
+        # A tombstone has no id.
+        return {each["slot"]: each["last"] for each in found if each["last"] is not None}
+
+    def segments_up_to(self, newest: Mapping[int, int], limit: int) -> list[SegmentSpan]:
+        """Segments with tasks up to some ids, by the slots of these."""
         columns = {
             "segment": _ROW.segment,
-            "first": least(_ROW.task_id),
-            "last": greatest(_ROW.task_id),
+            "rows": count(),
+            "older": count_if(predicates.is_older(newest)),
             "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
-        older = None if bound is None else _ROW.first <= bound
         found = self._engine.rows(
             self._table.select(
-                columns, by=["segment"], having=older, order=["segment"], limit=limit
+                columns, by=["segment"], having=_ROW.older > 0, order=["segment"], limit=limit
             )
         )
-        return [SegmentSpan(r["segment"], r["last"], r["in_lease_segment"]) for r in found]
+        return [
+            SegmentSpan(r["segment"], r["older"] == r["rows"], r["in_lease_segment"]) for r in found
+        ]
 
     def kept_keys(self, now_us: int) -> list[KeptKeys]:
         """All segments with rows that are kept for the keys of ended tasks."""

@@ -22,7 +22,7 @@ from tubeq_spark.storage.query import (
 from tubeq_spark.storage.rows import SubqueueHead, TakenTasks, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import position_in, selections_of
+from tubeq_spark.storage.tables.tube_table import FENCE_OFFSET, position_in, selections_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -302,6 +302,13 @@ class SubqueueReader:
     def taken_under(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
         """Take id and sub-queue of all rows stored as taken with these take ids."""
         return self._taken(_ROW.claim.is_in(take_ids))
+
+    def fenced(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
+        """Take id and sub-queue of all fences of these take ids."""
+        segments = [take_id - FENCE_OFFSET for take_id in take_ids]
+        where = _ROW.segment.is_in(segments) & (_ROW.tube == -self._table.id)
+        found = self._engine.arrow(Select(self._table.name, named("segment", "utube"), where))
+        return {(each["segment"] + FENCE_OFFSET, each["utube"]) for each in found.to_pylist()}
 
     def _taken(self, where: Expression) -> set[tuple[int, str | None]]:
         columns, rows = named("claim", "utube"), self._taken_rows(where)

@@ -28,6 +28,7 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import kept_for_key, taking
+from tubeq_spark.storage.tables.tube_table import FENCE_OFFSET
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import ExchangedRow, SubqueueShare
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-#: From a take id to the segment of its fence, far below all lease segments: no number will be as
-#: large for decades.
-_FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
 _T, _S = row("t"), row("s")
@@ -77,7 +75,7 @@ class SubqueueWriter:
         """
         operation_id = self._fresh()
         take_ids = list(dict.fromkeys(share.take_id for share in shares))
-        fences = [take_id - _FENCE_OFFSET for take_id in take_ids]
+        fences = [take_id - FENCE_OFFSET for take_id in take_ids]
         places = [(s.utube, s.last.key, s.last.task_id, s.take_id) for s in shares]
         near = [*segments, *take_ids, *fences]
         return Statement(
@@ -111,7 +109,7 @@ class SubqueueWriter:
             now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
-        operation_id, fence = self._fresh(), lease_segment - _FENCE_OFFSET
+        operation_id, fence = self._fresh(), lease_segment - FENCE_OFFSET
         near = [*segments, lease_segment, fence]
         return Statement(
             self._table.name,
@@ -157,7 +155,7 @@ class SubqueueWriter:
         """
         operation_id = self._fresh()
         gone = dict.fromkeys(each.segment for each in acked)
-        fences = dict.fromkeys(share.take_id - _FENCE_OFFSET for share in shares)
+        fences = dict.fromkeys(share.take_id - FENCE_OFFSET for share in shares)
         rows: list[tuple[Any, ...]]
         rows = [(s.utube, s.last.key, s.last.task_id, s.take_id, None) for s in shares]
         rows += [(each.utube, None, each.task_id, None, each.segment) for each in acked]
@@ -224,7 +222,7 @@ class SubqueueWriter:
             place = (_T.pri < _S.pri) | ((_T.pri == _S.pri) & near)
         return any_of(
             all_of(self._table.mine(_T), place, predicates.is_takeable(now_us, _T)),
-            self._is_fence & (_T.segment == _S.claim - _FENCE_OFFSET),
+            self._is_fence & (_T.segment == _S.claim - FENCE_OFFSET),
         )
 
     @property
@@ -239,8 +237,8 @@ class SubqueueWriter:
     def fence(self, held: Sequence[tuple[int, str | None]], now_us: int) -> Statement:
         """Make every take with these take ids fail for these sub-queues, for ever."""
         operation_id = self._fresh()
-        values = [(take_id - _FENCE_OFFSET, utube) for take_id, utube in held]
-        segments = sorted({take_id - _FENCE_OFFSET for take_id, _ in held})
+        values = [(take_id - FENCE_OFFSET, utube) for take_id, utube in held]
+        segments = sorted({take_id - FENCE_OFFSET for take_id, _ in held})
         fence = {
             "segment": _S.segment,
             "tube": literal(-self._table.id),

@@ -37,6 +37,8 @@ SEGMENT_0 = 0
 KEY_SEGMENT = -(1 << 63) + 1
 #: The segment of the sequence of takes (`taken_gate`): no lease segment has this number for decades, and no fence ever.
 TAKEN_SEGMENT = -(1 << 62)
+#: From a take id to the segment of its fence, far below all lease segments: no number will be as large for decades.
+FENCE_OFFSET = 1 << 62
 #: All segments without a task. Tubes that have one name share them, each by its own id.
 OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT, TAKEN_SEGMENT)
 #: State of a row that is kept for the key of a task that has ended: no task's.

@@ -197,8 +197,8 @@ class TubeWriter:
             partitions_of([*segments, dest]),
         )
 
-    def drain(self, now_us: int) -> Statement:
-        """Remove all rows and leave a tombstone, or fail if a task is taken.
+    def drain(self, now_us: int, *, with_taken: bool = False) -> Statement:
+        """Remove all rows and leave a tombstone; fail if a task is taken, unless taken ones go, too.
 
         The tombstone refuses every later put: it reads segment 0, too.
         """
@@ -218,7 +218,7 @@ class TubeWriter:
                 _S.is_tombstone == (_T.segment == SEGMENT_0),
             ),
             [
-                Clause({"task_id": FAIL}, ~_S.is_tombstone & held),
+                *([] if with_taken else [Clause({"task_id": FAIL}, ~_S.is_tombstone & held)]),
                 Clause(ended, ~_S.is_tombstone & (_T.state == _TAKEN)),
                 Clause(None, ~_S.is_tombstone),
                 Clause(tombstone, _S.is_tombstone, inserts=True),
