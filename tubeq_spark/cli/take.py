@@ -50,7 +50,7 @@ def take(
             help="Run this for each task, its data as JSON on standard input, its id and attempts "
             "in TUBEQ_TASK_ID and TUBEQ_ATTEMPTS, its utube in TUBEQ_UTUBE if it has at most 32,768 "
             "bytes and no NUL, all of it as JSON in the file that TUBEQ_TASK_FILE names; ack it on "
-            "exit 0, else release it and stop; meanwhile it has more time, as by touch. No shell: for "
+            "exit 0, else release it and stop; meanwhile its lease is renewed. No shell: for "
             "pipes say sh -c '...'",
         ),
     ] = None,
@@ -134,7 +134,7 @@ class _Command:
     def run(self, source: Tube, task: Task) -> int:
         """Do a task of a tube; returns the exit code.
 
-        While the command runs, the task's time to run is extended, as by `touch`.
+        While the command runs, the task's lease is renewed. Its `ttl` and `ttr` stay as they were put.
         """
         with tempfile.NamedTemporaryFile(prefix="tubeq-task-", suffix=".json") as file:
             file.write(f"{json_text(as_dict(task))}\n".encode())
@@ -154,8 +154,8 @@ class _Command:
 
 
 def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Task) -> None:
-    """Give a command its input, and its task more time until it ends."""
-    # Two thirds of the time are left for a touch that is late.
+    """Give a command its input, and renew the lease of its task until it ends."""
+    # Two thirds of the time are left for a renewal that is late.
     pause = None if task.ttr is None else task.ttr / 3
     left: bytes | None = data
     while True:
@@ -166,7 +166,7 @@ def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Tas
             left = None
             # A task that is lost, or a storage that fails, is told when the command has ended.
             with suppress(TubeqError):
-                source.touch(task.task_id, pause)
+                source._renew([task.task_id])  # noqa: SLF001  (as the loop of `work` does)
         else:
             return
 
