@@ -57,6 +57,17 @@ def test_queue_in_a_directory_that_the_library_takes_for_another_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "name", ["a#b", "a?b", "a//b", "a/./b", "a/..", "a\\b", "[a]", "a%20b", "a{b}", "a^b", "a|b"]
+)
+@pytest.mark.parametrize("place", ["s3://bucket", "gs://bucket", "abfss://container@account"])
+def test_queue_at_a_uri_that_the_library_takes_for_another_is_refused(
+    place: str, name: str
+) -> None:
+    with pytest.raises(StoreError, match=r"takes .* for another place: give it a name without"):
+        Queue(None, f"{place}/{name}", engine="native")
+
+
 @pytest.mark.parametrize("name", ["l.jsonl", "my.tasks.JSON"])
 def test_location_with_the_suffix_of_a_file_is_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -41,6 +41,8 @@ _VARIABLE = "TUBEQ_ENGINE"
 _LIBRARY = "deltalake"
 #: What the library decodes in a path, takes for a slash, or for the end of the path.
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\\#?]")
+#: What it, or the client of object stores, does not take as it is in a URI.
+_MISREAD_IN_URIS = re.compile(r'[%\\#?\[\]{}^`|<>"]|//|/\.{1,2}(/|$)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +279,11 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
         return (
             f"the library {_LIBRARY} takes {location.text} for another directory: give it a name "
             "without #, ?, backslashes and % before two hexadecimal digits"
+        )
+    if directory is None and _MISREAD_IN_URIS.search(location.text.partition("://")[2]):
+        return (
+            f"the library {_LIBRARY} takes {location.text} for another place: give it a name without "
+            r"any of % \ # ? [ ] { } ^ ` | < >, quotes, empty parts, and the parts . and .."
         )
     if spark is not None and directory is not None:
         from tubeq_spark.storage.spark.open_location import local_place  # noqa: PLC0415  optional
