@@ -1,7 +1,7 @@
 """Processes that are killed at random share a queue, and nothing is lost: `python -m tests.chaos`.
 
-Native processes call verbs at random, for tasks (`worker.py`) and for Arrow tables (`batches.py`),
-and, if asked for, a Spark job moves batches (`spark_job.py`), all on one location with tubes of several
+Native processes call verbs at random, for tasks (`worker.py`) and for Arrow tables (`batches.py`), some
+work tubes off by `Tube.work` (`looper.py`), and, if asked for, a Spark job moves batches (`spark_job.py`), all on one location with tubes of several
 types (`plan.py`). They are killed by SIGKILL at random moments and started anew, or stopped by SIGSTOP,
 at times until their leases are over. Each writes into a journal of its own what it is about to do, and
 what came of it. At the end all are gone and their leases over; the tubes are drained, and the journals

@@ -15,6 +15,11 @@ What is checked, and why each check cannot blame what is allowed:
 - **Batches.** As many tasks are in a batch as it says, unless the take took longer than a lease; as
   many are settled as were named, or left.
 - **Attempts.** Each time that a task is handed out it says one more, unless it was buried meanwhile.
+- **Loops.** A loop of work begins no task whose lease has ended. The journal says when it had not yet looked
+  at that; nothing is said of tasks that somebody else had by then, unless they were buried, which
+  a holder does not notice. What a loop settles is judged like other verbs, when it has come back and the log
+  does not say that the task was lost. Those are as many as it counts at the least; at the most all
+  that it was to settle, but for acks of tasks that came back.
 - **Order.** Who takes a task of a sub-queue gets the first that is ready: none before it was ready
   for certain during the whole of the take. What a killed process may hold is no excuse there, as it
   would hold the sub-queue. In the tube of a single taker it is: as many tasks as killed takes asked
@@ -38,6 +43,10 @@ if TYPE_CHECKING:
 __all__ = ["findings"]
 
 
+#: What a loop of work counts, by what was to become of tasks.
+_COUNTED = {"done": ("ack",), "failed": ("release", "bury"), "buried": ("bury",)}
+
+
 def findings(history: History, drained: dict[str, set[int]]) -> list[str]:
     """What is wrong.
 
@@ -52,6 +61,8 @@ def findings(history: History, drained: dict[str, set[int]]) -> list[str]:
         found += _of_ends([item for item in items.values() if item.ids], drained[name])
     for tube, items in history.tube_items():
         found += _of_attempts(items)
+        found += _of_loops(items)
+        found += _of_rounds(history, tube, items)
         for item in items:
             found += _of_holders(tube, f"task {item.label}", item.takes)
         if tube.utubes:
@@ -66,7 +77,8 @@ def findings(history: History, drained: dict[str, set[int]]) -> list[str]:
 
 def _of_ops(history: History) -> Iterator[str]:
     for op in history.ops:
-        if op.error is not None and op.is_unknown:
+        # A loop goes on after what passes.
+        if op.error is not None and (op.is_unknown or op.verb == "work"):
             yield f"{op}: {op.result.get('message')}"
         tube = history.tubes.get(op.tube)
         if tube is None or not op.is_done:
@@ -143,6 +155,38 @@ def _of_attempts(items: Iterable[Item]) -> Iterator[str]:
             if other.attempts < one.attempts and other.begin < one.end:
                 continue
             yield f"{item.label} was taken for the {other.attempts}th time: {one.op}, {other.op}"
+
+
+def _of_loops(items: Iterable[Item]) -> Iterator[str]:
+    for item in items:
+        for taken in item.takes:
+            since = taken.op.arguments.get("since", 0.0)
+            rivals = [t.op for t in item.takes if t.attempts > taken.attempts and t.end <= since]
+            if rivals and not item.buries:
+                yield f"BEGUN LATE: {item.label} by {taken.op}, after {rivals[0]}"
+
+
+def _of_rounds(history: History, tube: TubePlan, items: Sequence[Item]) -> Iterator[str]:
+    """Rounds of loops that count what was not, or do not count what was."""
+    looped = [(i, t) for i in items for t in i.takes if t.op.arguments.get("how") == "work"]
+    for op in history.ops:
+        if op.verb != "work" or op.tube != tube.name or not op.is_done:
+            continue
+        own = [(i, t) for i, t in looped if t.op.life == op.life and _is_during(t.op, op)]
+        for name, kinds in _COUNTED.items():
+            ended = [(i, t) for i, t in own if t.settled is not None and t.kind in kinds]
+            least = sum(t.settled is not None and t.settled.is_done for _, t in ended)
+            most = len(ended) - sum(t.kind == "ack" and _is_back(i, t) for i, t in ended)
+            if not least <= op.result[name] <= most:
+                yield f"COUNTED: {op.result[name]} {name}, not {least} to {most}: {op}"
+
+
+def _is_during(op: Op, other: Op) -> bool:
+    return op.end is not None and other.begin <= op.begin and op.end <= (other.end or 0.0)
+
+
+def _is_back(item: Item, taken: Taken) -> bool:
+    return not item.buries and any(other.attempts > taken.attempts for other in item.takes)
 
 
 def _of_holders(tube: TubePlan, what: str, takes: Iterable[Taken]) -> Iterator[str]:

@@ -184,7 +184,9 @@ class History:
 
     @staticmethod
     def _is_of(taken: Taken, op: Op) -> bool:
-        return taken.op.life == op.life and taken.end <= op.begin
+        # A loop of work may have had a task, lost it and taken it anew when the first call of it ends.
+        is_attempt = op.arguments.get("attempt", taken.attempts) == taken.attempts
+        return taken.op.life == op.life and taken.end <= op.begin and is_attempt
 
     def tube_items(self) -> Iterator[tuple[TubePlan, list[Item]]]:
         """The tasks that were seen, by tube."""

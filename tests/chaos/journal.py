@@ -49,11 +49,16 @@ class Journal:
         """Add a line."""
         os.write(self._file, json.dumps({"at": time.monotonic(), **entry}).encode() + b"\n")
 
+    def begin(self, verb: str, tube: str, **arguments: Any) -> int:
+        """Write that a verb is about to be called; a line with its number as `end` says that it came back."""
+        number = next(self._numbers)
+        self.write(begin=number, verb=verb, tube=tube, **arguments)
+        return number
+
     @contextmanager
     def verb(self, verb: str, tube: str, **arguments: Any) -> Iterator[Entry]:
         """Run a block that calls a verb; what it raises is written down and goes no further."""
-        number = next(self._numbers)
-        self.write(begin=number, verb=verb, tube=tube, **arguments)
+        number = self.begin(verb, tube, **arguments)
         entry = Entry()
         try:
             yield entry
@@ -90,12 +95,14 @@ class Op:
     @property
     def is_done(self) -> bool:
         """Whether it was acknowledged."""
-        return self.end is not None and self.error is None
+        return self.end is not None and self.error is None and not self.result.get("unsure")
 
     @property
     def is_unknown(self) -> bool:
         """Whether it may have been done and may not."""
-        return self.end is None or (self.error is not None and self.error not in REFUSED)
+        if self.end is None or self.result.get("unsure"):
+            return True
+        return self.error is not None and self.error not in REFUSED
 
     @property
     def name(self) -> str:

@@ -67,15 +67,16 @@ def measure(
     for op in history.ops:
         came = "killed" if op.end is None else op.error or "done"
         outcome.ops[f"{op.name} {came}"] += 1
-        if op.end is None:
-            outcome.killed_in[op.name] += 1
-        else:
+        if op.end is not None:
             longest = outcome.longest.get(op.name, 0.0)
             outcome.longest[op.name] = max(longest, op.end - op.begin)
     for tube, items in history.tube_items():
         outcome.tasks[tube.name] = (len(items), len(drained[tube.name]))
     for life in lives:
-        outcome.warnings.update(entry["warning"][:100] for entry in life.told if "warning" in entry)
+        # A loop of work has many tasks to settle when it is killed.
+        outcome.killed_in.update({op.name for op in life.ops if op.end is None})
+        texts = [entry["warning"] for entry in life.told if "warning" in entry]
+        outcome.warnings.update(re.sub(r"\d+", "#", text)[:100] for text in texts)
     _count_pauses(outcome, lives)
     _count_compactions(outcome, location, lives)
     outcome.left = _left_in(location)
@@ -85,7 +86,7 @@ def _count_pauses(outcome: Outcome, lives: Sequence[Life]) -> None:
     ops = {life.name: life.ops for life in lives}
     for entry in [entry for life in lives for entry in life.told if "paused" in entry]:
         outcome.pauses["longer" if entry["seconds"] > SESSION_TTR else "shorter"] += 1
-        outcome.paused_in.update(_during(ops.get(entry["paused"], ()), entry["at"]))
+        outcome.paused_in.update({*_during(ops.get(entry["paused"], ()), entry["at"])})
 
 
 def _count_compactions(outcome: Outcome, location: Path, lives: Sequence[Life]) -> None:

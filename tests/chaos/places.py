@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.journal import SPARK, begun_in
+from tests.chaos.looper import work_off
 from tests.chaos.plan import FOLDS_MOST, FOLDS_SOME
 from tests.chaos.worker import Place, work
 
@@ -33,7 +34,7 @@ class Native:
         """Start none yet; `settings` are those of `Place` that have defaults."""
         # Each begins with everything imported, as half of its life would go by for that.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.chaos.worker"])
+        self._context.set_forkserver_preload(["tests.chaos.looper"])
         self._directory, self._name = directory, f"native{number}"
         self._place = Place(
             location,
@@ -57,7 +58,8 @@ class Native:
         self._lives += 1
         journal = str(self._directory / f"{self.life}.journal")
         args = (self._place, self._name, self._lives, journal)
-        self._process = self._context.Process(target=work, args=args)
+        target = work_off if self._place.loops else work
+        self._process = self._context.Process(target=target, args=args)
         self._process.start()
 
     def kill(self) -> bool:

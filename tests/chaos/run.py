@@ -20,6 +20,8 @@ __all__ = ["Chaos"]
 _SPARK_VERBS = (1, 12)
 #: How far native processes stand back for a Spark job, which would be killed before it has done much.
 _NICE = 10
+#: Which native process of four runs loops of work.
+_LOOPS = 2
 #: How many of what is done to a process are pauses; the others kill it.
 _PAUSED = 0.35
 
@@ -33,7 +35,7 @@ class Chaos:
         Args:
             directory: Where the queue and the journals go.
             seed: What its decisions hang on; the moments are those of the machine.
-            workers: How many native processes, >= 2.
+            workers: How many native processes, >= 3, of which one runs loops of work.
             spark: Whether there is a Spark job, too.
         """
         journals = directory / "journals"
@@ -44,7 +46,8 @@ class Chaos:
         self._random = random.Random(seed)
         nice = _NICE if spark else 0
         self._natives = [
-            Native(self._location, journals, number, nice) for number in range(workers)
+            Native(self._location, journals, number, nice, loops=number % 4 == _LOOPS)
+            for number in range(workers)
         ]
         self._spark = SparkJob(self._location, journals) if spark else None
         #: Until when the processes of some places are stopped.

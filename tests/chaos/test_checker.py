@@ -18,6 +18,7 @@ UTUBE_ROWS = [["t", "u", 0, 0.0], ["s", "u", 0, 0.0]]
 def called(verb: str, begin: float, end: float | None, life: str = "a", **entry: Any) -> Op:
     """A verb, by what the journal says of it: its arguments and what it answered."""
     told = ("ids", "items", "key", "count") if verb != "put" else ("items", "key")
+    told = (*told, "how", "since", "attempt")
     arguments = {name: entry.pop(name) for name in told if name in entry}
     tube, error = entry.pop("tube", "work"), entry.pop("error", None)
     result = {name.removeprefix("its_"): value for name, value in entry.items()}
@@ -38,6 +39,22 @@ TAKEN = {"its_tasks": [[1, "t", None, 0, 1]]}
 TAKEN_AGAIN = {"its_tasks": [[1, "t", None, 0, 2]]}
 ACK_REFUSED = called("ack", 16, 17, ids=[1], error="NotTakenError")
 LONG = 2 * SESSION_TTR
+
+
+def loop(end: float, **counts: int) -> Op:
+    """A round of a loop of work, by what it counts."""
+    counted = {f"its_{name}": counts.get(name, 0) for name in ("done", "failed", "buried")}
+    return called("work", 1.5, end, **counted)
+
+
+def begun(begin: float, end: float, since: float | None = None, **tasks: Any) -> Op:
+    """A call of a loop's handler; `since`: what had ended when it looked whether the task is held."""
+    return called("take", begin, end, how="work", since=end if since is None else since, **tasks)
+
+
+def ended(verb: str, begin: float, end: float, attempt: int = 1, **entry: Any) -> Op:
+    """What the loop is to make of the task then."""
+    return called(verb, begin, end, how="work", ids=[1], attempt=attempt, **entry)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +113,55 @@ LONG = 2 * SESSION_TTR
             ],
             set(),
         ),
+        (
+            [
+                PUT,
+                loop(9, done=1, failed=1),
+                begun(2, 3, **TAKEN),
+                ended("release", 4, 9),
+                begun(5, 6, **TAKEN_AGAIN),
+                ended("ack", 7, 9, attempt=2),
+            ],
+            set(),
+        ),
+        (
+            # Stopped while a call was at it, it has taken the task anew when that call ends.
+            [
+                PUT,
+                loop(23, done=1),
+                begun(2, 3, **TAKEN),
+                begun(14, 15, **TAKEN_AGAIN),
+                ended("ack", 16, 23, its_unsure=True),
+                ended("ack", 22, 23, attempt=2, its_unsure=True),
+            ],
+            set(),
+        ),
+        (
+            # Stopped after it had looked whether the task is held.
+            [
+                PUT,
+                loop(17),
+                begun(2, 3, since=7, **TAKEN),
+                called("take", 8, 9, "b", **TAKEN_AGAIN),
+                called("ack", 10, 11, "b", ids=[1]),
+                ended("ack", 15, 17, its_unsure=True),
+            ],
+            set(),
+        ),
+        (
+            # Somebody else has buried it meanwhile, and a third one has kicked it.
+            [
+                PUT,
+                called("take", 1.2, 1.4, "b", **TAKEN),
+                loop(17),
+                begun(8, 9, since=13, **TAKEN_AGAIN),
+                called("bury", 10, 10.5, "b", ids=[1]),
+                called("take", 11, 12, "c", its_tasks=[[1, "t", None, 0, 3]]),
+                called("ack", 12, 13, "c", ids=[1]),
+                ended("ack", 15, 17, attempt=2, its_unsure=True),
+            ],
+            set(),
+        ),
     ],
     ids=[
         "stopped holder",
@@ -105,6 +171,10 @@ LONG = 2 * SESSION_TTR
         "killed",
         "killed again",
         "ended unseen",
+        "loop",
+        "loop has it anew",
+        "loop stopped",
+        "loop robbed",
     ],
 )
 def test_findings_of_what_may_be_are_none(ops: list[Op], left: set[int]) -> None:
@@ -172,8 +242,78 @@ def test_findings_of_what_may_be_are_none(ops: list[Op], left: set[int]) -> None
             {7},
             "not in the order of rows",
         ),
+        (
+            [
+                PUT,
+                loop(17),
+                begun(2, 3, since=9, **TAKEN),
+                called("take", 8, 9, "b", **TAKEN_AGAIN),
+                called("ack", 10, 11, "b", ids=[1]),
+                ended("ack", 15, 17, its_unsure=True),
+            ],
+            set(),
+            "BEGUN LATE: t",
+        ),
+        (
+            [
+                PUT,
+                loop(17, done=1),
+                begun(2, 3, **TAKEN),
+                ended("ack", 4, 17, its_unsure=True),
+                called("take", 18, 19, "b", **TAKEN_AGAIN),
+            ],
+            {1},
+            "COUNTED: 1 done, not 0 to 0",
+        ),
+        (
+            [PUT, loop(5), begun(2, 3, **TAKEN), ended("ack", 4, 5)],
+            set(),
+            "COUNTED: 0 done, not 1 to 1",
+        ),
+        (
+            [PUT, loop(5, failed=1), begun(2, 3, **TAKEN), ended("bury", 4, 5)],
+            {1},
+            "COUNTED: 0 buried, not 1 to 1",
+        ),
+        (
+            [PUT, loop(5, failed=1), begun(2, 3, **TAKEN), ended("release", 4, 5)],
+            set(),
+            "LOST: t was never acked",
+        ),
+        (
+            [
+                PUT,
+                loop(17, done=1),
+                begun(2, 3, **TAKEN),
+                ended("ack", 9, 17),
+                called("take", 5, 6, "b", **TAKEN_AGAIN),
+            ],
+            set(),
+            "HELD TWICE: task t",
+        ),
+        (
+            [PUT, called("work", 2, 3, error="NotTakenError")],
+            {1},
+            "(NotTakenError)",
+        ),
     ],
-    ids=["task", "utube", "batch", "settled", "doubled", "lost", "taken", "rows"],
+    ids=[
+        "task",
+        "utube",
+        "batch",
+        "settled",
+        "doubled",
+        "lost",
+        "taken",
+        "rows",
+        "begun late",
+        "lost and counted",
+        "done and not counted",
+        "buried and not counted",
+        "failed and acked",
+        "loop held twice",
+        "loop's error",
+    ],
 )
 def test_findings_of_what_must_not_be_say_so(ops: list[Op], left: set[int], says: str) -> None:
     assert [text for text in found(*ops, left=left) if says in text]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.chaos.batches import Rows
     from tubeq_spark import Queue, Task
 
-__all__ = ["Place", "Told", "told", "work"]
+__all__ = ["Place", "Told", "begin", "told", "work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Place:
         folds: Their `QueueConfig.fold_segments`.
         nice: How far they stand back for other processes of the host.
         durability: Their `QueueConfig.durability`; the default one by default.
+        loops: Whether they run loops of work, instead of calling verbs at random.
         log: What they use in place of `VERSIONS` of `shortening`, `SECONDS` and `EVERY` of `log_files`.
     """
 
@@ -47,6 +48,7 @@ class Place:
     nice: int
     durability: str | None = None
     log: tuple[int, float, int] | None = None
+    loops: bool = False
 
 
 class Told(logging.Handler):
@@ -231,6 +233,18 @@ def _rows(items: list[PutItem]) -> Rows:
     return [[item.data["label"], item.utube, item.pri or 0, item.delay or 0.0] for item in items]
 
 
+def begin(place: Place, file: str) -> tuple[Queue, Journal]:
+    """Open the queue in a process of a place, and its journal."""
+    os.nice(place.nice)
+    journal = Journal(Path(file))
+    logging.getLogger("tubeq_spark").addHandler(Told(journal))
+    if place.log is not None:
+        shortening.VERSIONS, log_files.SECONDS, log_files.EVERY = place.log
+    queue = open_queue(place.location, folds=place.folds, durability=place.durability)
+    journal.write(ready=True, session=str(queue.session_uuid))
+    return queue, journal
+
+
 def work(place: Place, name: str, number: int, file: str) -> None:
     """Work until the process is killed.
 
@@ -240,13 +254,7 @@ def work(place: Place, name: str, number: int, file: str) -> None:
         number: The how manieth process it is there.
         file: The journal; those of the former processes are beside it.
     """
-    os.nice(place.nice)
-    journal = Journal(Path(file))
-    logging.getLogger("tubeq_spark").addHandler(Told(journal))
-    if place.log is not None:
-        shortening.VERSIONS, log_files.SECONDS, log_files.EVERY = place.log
-    queue = open_queue(place.location, folds=place.folds, durability=place.durability)
-    journal.write(ready=True, session=str(queue.session_uuid))
+    queue, journal = begin(place, file)
     names = [f"{name}-{number}.{thread}" for thread in range(place.threads)]
     workers = [Worker(queue, journal, own, place) for own in names]
     workers[0].batches.put_again(Path(file).with_name(f"{name}-{number - 1}.journal"))
