@@ -27,6 +27,7 @@ def test_queue_when_its_processes_are_killed_at_any_moment_loses_and_doubles_no_
     assert outcome.kills >= KILLS
     assert outcome.killed_in, "no process was killed in a verb"
     assert outcome.pauses["longer"], "no process was stopped until its lease was over"
+    assert any(name.startswith("work ") for name in outcome.ops), "no loop of work has begun"
     assert outcome.compactions, "no small segments were merged"
     # Nobody waits for a commit of a process that is gone.
     assert not [text for text in outcome.warnings if "may still be committing" in text]
