@@ -24,6 +24,7 @@ from tubeq_spark import Backoff, Bury
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.chaos.batches import Rows
     from tests.chaos.journal import Journal
     from tests.chaos.plan import TubePlan
     from tests.chaos.worker import Place
@@ -33,7 +34,9 @@ __all__ = ["work_off"]
 
 _TUBES = [tube for tube in TUBES if not tube.single]
 #: Seconds after which a round is stopped, if it does not end before.
-_ROUND = (0.5, 4.0)
+_ROUND = (0.5, 6.0)
+#: How many tasks are put before each: a loop has some ahead only where there are many.
+_PUT = (4, 24)
 #: Seconds that a call takes, and how often: at times longer than any lease that is not renewed.
 _CALLS = ((0.0, 0.03, 0.3, 5.0), (40, 40, 15, 3))
 #: No attempt after this one fails, as the delay after it grows.
@@ -76,11 +79,12 @@ class Looper:
             self._round(plan)
 
     def _put(self, plan: TubePlan) -> None:
-        """Put some tasks, so that a round has some however fast others take."""
-        utube = f"u{self._random.randrange(plan.utubes)}" if plan.utubes else None
-        labels = [f"{self._name}.{next(self._labels)}" for _ in range(self._random.randint(0, 12))]
-        if labels:
-            self._batches.put(plan.name, [[label, utube, 0, 0.0] for label in labels], None)
+        """Put tasks, so that a round has some however fast others take."""
+        rows: Rows = []
+        for _ in range(self._random.randint(*_PUT)):
+            utube = f"u{self._random.randrange(plan.utubes)}" if plan.utubes else None
+            rows.append([f"{self._name}.{next(self._labels)}", utube, 0, 0.0])
+        self._batches.put(plan.name, rows, key=None)
 
     def _timed(self, tube: Tube) -> Tube:
         """The tube, whose takes are timed."""
@@ -128,7 +132,7 @@ class Looper:
             entry.result.update(done=report.done, failed=report.failed, buried=report.buried)
         timer.cancel()
         if entry.result:
-            for number, task_id in ended[:]:
+            for number, task_id in [*ended]:
                 self._journal.write(end=number, unsure=task_id in self._lost.ids)
 
     def _seconds(self) -> float:

@@ -23,6 +23,8 @@ __all__ = ["Outcome", "measure"]
 
 #: The verbs that compact.
 _FOLDING = ("put", "sweep")
+#: What differs between warnings of a kind: ids of sessions, and numbers.
+_VARIES = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
 
 
 @dataclass(slots=True)
@@ -76,7 +78,7 @@ def measure(
         # A loop of work has many tasks to settle when it is killed.
         outcome.killed_in.update({op.name for op in life.ops if op.end is None})
         texts = [entry["warning"] for entry in life.told if "warning" in entry]
-        outcome.warnings.update(re.sub(r"\d+", "#", text)[:100] for text in texts)
+        outcome.warnings.update(_VARIES.sub("#", text)[:100] for text in texts)
     _count_pauses(outcome, lives)
     _count_compactions(outcome, location, lives)
     outcome.left = _left_in(location)
