@@ -37,8 +37,9 @@ _TUBES = [tube for tube in TUBES if not tube.single]
 _ROUND = (0.5, 6.0)
 #: How many tasks are put before each: a loop has some ahead only where there are many.
 _PUT = (4, 24)
-#: Seconds that a call takes, and how often: at times longer than any lease that is not renewed.
-_CALLS = ((0.0, 0.03, 0.3, 5.0), (40, 40, 15, 3))
+#: Seconds that a call takes, and how often: at times longer than any lease that is not renewed. A loop that is
+#: stopped should wait for a call, with tasks ahead, and not have the lock of a table: nobody could take these then.
+_CALLS = ((0.0, 0.03, 0.6, 5.0), (40, 30, 20, 8))
 #: No attempt after this one fails, as the delay after it grows.
 _LAST_FAILURE = 3
 _LOST = re.compile(r"task (\d+) was lost")

@@ -49,6 +49,11 @@ class Native:
         self._process: multiprocessing.process.BaseProcess | None = None
 
     @property
+    def loops(self) -> bool:
+        """Whether the processes there run loops of work."""
+        return self._place.loops
+
+    @property
     def life(self) -> str:
         """The name of the process that works there."""
         return f"{self._name}-{self._lives}"

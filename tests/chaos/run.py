@@ -113,7 +113,9 @@ class Chaos:
         return is_killed
 
     def _pause(self, place: Native) -> None:
-        seconds = self._random.uniform(*self._random.choice(PAUSES))
+        # What a loop of work makes of its tasks when it goes on shows only when it has lost them.
+        ranges = PAUSES[-1:] if place.loops else PAUSES
+        seconds = self._random.uniform(*self._random.choice(ranges))
         self._journal.write(paused=place.life, seconds=seconds)
         place.pause()
         self._paused[place] = time.monotonic() + seconds
