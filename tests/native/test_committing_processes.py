@@ -88,9 +88,9 @@ def test_commit_when_it_ends_in_any_way_has_kept_nobody_else_waiting(
     seen: list[bytes] = []
     commit: Any = LocalWriter.commit
 
-    def look(*args: Any) -> None:
+    def look(*args: Any, **named: Any) -> None:
         seen.extend(notes(location))
-        commit(*args)
+        commit(*args, **named)
         if raised is not None:
             raise raised()
 

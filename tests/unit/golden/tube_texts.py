@@ -610,7 +610,7 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
     yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))
     yield case("taken_in: two", lambda read: read.taken_in((-5, -6)))
     yield case("taken_under: two", lambda read: read.taken_under((-5, -6)))
-    yield case("fenced: two", lambda read: read.fenced((-5, -6)))
+    yield case("fenced: two", lambda read: read.fenced((-6, -21)))
 
 
 # -- statements of tasks -------------------------------------------------------------------------------
