@@ -22,6 +22,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_addressed_takes": frozenset(
         {
             "test_take_df_when_it_names_a_subqueue_holds_it",
+            "test_take_df_when_it_names_no_subqueue_is_refused",
         }
     ),
     "test_alter": frozenset(
@@ -38,6 +39,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_batches_of_both_engines": frozenset(
         {
+            "test_batch_when_a_native_rival_ends_its_lease_can_settle_nothing",
             "test_batch_when_it_needs_more_than_native_memory_is_taken_and_settled_by_spark",
             "test_df_when_the_session_may_read_old_snapshots_has_the_tasks_of_the_take",
             "test_take_df_when_stopped_at_the_commit_of_spark_leaves_tasks_to_the_end_of_their_leases[spark-0]",
@@ -87,13 +89,20 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_failed_tasks": frozenset(
         {
+            "test_fail_when_a_frame_has_more_rows_than_the_batch_releases_all_that_it_names",
             "test_process_of_a_batch_when_a_handler_names_failed_tasks_acks_the_rest",
+            "test_process_of_a_batch_when_more_rows_name_failed_tasks_than_it_has_acks_none_of_these[spark-one task has many reasons]",
         }
     ),
     "test_failures": frozenset(
         {
             "test_df_when_a_task_is_taken_or_was_shows_its_owner_as_the_task_does",
             "test_df_when_tasks_have_errors_shows_them",
+        }
+    ),
+    "test_frames_in_order": frozenset(
+        {
+            "test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order[orderBy-false]",
         }
     ),
     "test_history": frozenset(
@@ -138,8 +147,17 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_frame_when_native_verbs_go_on_is_of_its_version_and_spark_reads_what_is_left",
         }
     ),
+    "test_own_sessions": frozenset(
+        {
+            "test_put_df_when_a_session_names_its_writes_and_cannot_be_left_is_refused",
+            "test_put_df_when_spark_drops_the_event_of_its_rows_asks_the_history",
+            "test_put_df_when_the_session_names_a_write_of_its_own_puts_the_rows_each_time",
+            "test_put_when_the_session_writes_other_files_keeps_days_and_moments_for_each_engine",
+        }
+    ),
     "test_put_files": frozenset(
         {
+            "test_put_df_into_a_capacity_when_spark_must_not_commit_fits_or_writes_no_file",
             "test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns",
             "test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_nothing",
             "test_put_df_when_the_tube_is_dropped_meanwhile_puts_nothing_and_leaves_no_files",
@@ -158,6 +176,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     "test_stops": frozenset(
         {
             "test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice",
+            "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-ack_whole_lease_segment]",
             "test_verb_when_its_process_stops_before_or_after_any_commit_is_done_or_not_done[spark-exchange_of_a_part]",
         }
     ),

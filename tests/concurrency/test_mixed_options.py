@@ -127,7 +127,7 @@ def two_sessions(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize(("name", "verb"), [*CASES[::2], *nightly(*CASES[1::2])])
+@pytest.mark.parametrize(("name", "verb"), [*CASES[::3], *nightly(*CASES[1::3], *CASES[2::3])])
 def test_verb_when_a_rival_of_its_engine_commits_at_any_step_is_as_one_after_the_other(
     two_sessions: tuple[Probe, Queue, Queue], clock: ManualClock, name: str, verb: str
 ) -> None:

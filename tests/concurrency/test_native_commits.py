@@ -54,7 +54,7 @@ def line(engine: object, monkeypatch: pytest.MonkeyPatch) -> Line:
 def written(verbs: Iterable[str]) -> list[object]:
     """Verbs that commit by themselves, as in most tubes, and by the library, as in tables with features."""
     by_itself, by_library = product(["by itself"], verbs), list(product(["by the library"], verbs))
-    few = by_library[::5]
+    few = by_library[::8]
     return [*by_itself, *few, *nightly(*(case for case in by_library if case not in few))]
 
 
