@@ -336,6 +336,54 @@ def test_take_when_it_takes_longer_than_its_sessions_lease_holds_what_it_hands_o
     assert names(tube.ack_many(ids_of(tasks))) == "a"
 
 
+@pytest.mark.without_spark
+@plain
+def test_take_when_its_session_is_found_dead_before_it_lands_gives_back_what_it_took(
+    sides: Sides,
+) -> None:
+    probe = Probe()
+    queue = on_another_host(sides.open_queue(ttr=10, observer=probe))
+    tube = queue[sides.tube.name]
+    sides.put(*(sides.item(name, ttr=10_000) for name in "abc"))
+    assert names(sides.take("many", 1, tube)) == "a"
+
+    def wait() -> None:
+        sides.clock.advance(20)
+        assert sides.rivals.sweep().tubes[tube.name].released == 1
+
+    with probe.interrupted("decided", "take", wait):
+        tasks = sides.take("many", 1, tube)
+
+    assert names(tasks) == "a"
+    assert stored(sides.rival) == "at br cr"
+    assert [task.attempts for task in sides.take("many", 1, sides.rival)] == [1]
+
+
+@pytest.mark.without_spark
+@plain
+def test_take_when_another_session_is_found_dead_while_it_releases_tasks_takes_that_ones_next(
+    sides: Sides, tubes: dict[str, Sides]
+) -> None:
+    elsewhere = tubes["utubettl"].rival
+    first, second = (on_another_host(sides.open_queue(ttr=ttr)) for ttr in (10, 30))
+    sides.put(*(sides.item(name, ttr=10_000) for name in "abc"))
+    elsewhere.put("x", utube="u", ttr=10_000)
+    assert names(second[sides.tube.name].take_many(1)) == "a"
+    assert names(first[sides.tube.name].take_many(1)) == "b"
+    assert names(second[elsewhere.name].take_many(1)) == "x"
+    sides.clock.advance(15)
+
+    def find_dead() -> None:
+        sides.clock.advance(20)
+        assert names(elsewhere.take_many(1)) == "x"
+
+    with sides.probe.interrupted("committed", "release", find_dead):
+        assert names(sides.tube.take_many(1)) == "b"
+
+    assert names(sides.tube.take_many(1)) == "a"
+    elsewhere.truncate()
+
+
 # -- what others move while a take commits --------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ class Table:
         self.cache = ExpiredSessionCache(
             self.read, self.look, lambda: "me", interval_us=60 * SECOND, skew_us=0
         )
-        self.cache.are_new(TUBE, 0)
+        self.cache.over(0)
         self.looks = self.reads = 0
 
     def look(self) -> int:
@@ -42,7 +42,7 @@ class Table:
         return {}
 
     def asked(self, at_us: int) -> None:
-        self.cache.are_new(TUBE, at_us)
+        self.cache.over(at_us)
 
 
 def test_look_when_nothing_was_written_is_as_good_as_a_reading_for_a_second() -> None:

@@ -125,17 +125,17 @@ class ExpiredSessionCache:
 
     def owners(self, now_us: int) -> tuple[str, ...]:
         """Owners whose leases have ended, as far as known; their tasks are ready."""
-        return tuple(sorted(owner for owner, _ in self._over(now_us)))
+        return tuple(sorted(owner for owner, _ in self.over(now_us)))
 
-    def are_new(self, tube: int, now_us: int) -> bool:
-        """Whether a session has ended whose tasks in a tube were not searched yet."""
-        return not self._over(now_us) <= self._looked[tube]
+    def are_new(self, tube: int, over: frozenset[tuple[str, int]]) -> bool:
+        """Whether the tasks of one of these ended owners were not searched yet in a tube."""
+        return not over <= self._looked[tube]
 
-    def looked(self, tube: int, now_us: int) -> None:
-        """Record that the tasks of ended sessions in a tube were released."""
-        self._looked[tube] = self._over(now_us)
+    def looked(self, tube: int, over: frozenset[tuple[str, int]]) -> None:
+        """Record that the tasks of these ended owners in a tube were released."""
+        self._looked[tube] = over
 
-    def _over(self, now_us: int) -> frozenset[tuple[str, int]]:
+    def over(self, now_us: int) -> frozenset[tuple[str, int]]:
         """Ended owners with the ends of their leases; they may get a new lease."""
         begun = self._begun
         with self._lock:

@@ -272,9 +272,11 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
     """
     queue = ctx.queue
     now_us = queue.now_us()
-    if queue.lapsed.are_new(ctx.record.id, now_us):
+    # One that ends during the search was not searched for.
+    over = queue.lapsed.over(now_us)
+    if queue.lapsed.are_new(ctx.record.id, over):
         end_dead_sessions(ctx, now_us, there=False)
-        queue.lapsed.looked(ctx.record.id, now_us)
+        queue.lapsed.looked(ctx.record.id, over)
 
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:

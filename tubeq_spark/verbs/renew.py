@@ -61,6 +61,7 @@ def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
     try:
         for _ in range(_RENEWALS):
             if not _is_held(ctx, owner):
+                _give_up_all(ctx, taken)
                 return [None] * len(calls)
             late = _late(calls, ctx.queue.now_us())
             if not late:
@@ -97,15 +98,20 @@ def _that_last(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:
     ended = [batch for batch in calls if batch is not None and not batch.lasts(now_us)]
     lasting = [batch if batch is None or batch.lasts(now_us) else None for batch in calls]
     left = {segment for batch in ended for segment in batch.segments}
-    for batch in ended:
-        try:
-            give_up(ctx, batch)
-        except TubeqError:
-            log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
+    _give_up_all(ctx, ended)
     return [
         batch if batch is None or left.isdisjoint(batch.segments) else batch.unknown()
         for batch in lasting
     ]
+
+
+def _give_up_all(ctx: TubeContext, batches: Sequence[LeasedBatch | TakenRows]) -> None:
+    """Undo takes that no caller gets, as far as others have not ended their leases."""
+    for batch in batches:
+        try:
+            give_up(ctx, batch)
+        except TubeqError:
+            log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
 
 
 def _is_held(ctx: TubeContext, owner: str) -> bool:
