@@ -52,11 +52,16 @@ class Heart:
         self.leave: Callable[[], object] = lambda: None
 
     def start(self) -> None:
-        """Start the thread, if it was never started."""
+        """Start the thread, if it was never started.
+
+        Raises:
+            RuntimeError: The system has no more threads; the next call tries again.
+        """
         if self._thread is None and not _exit.has_begun:
-            self._thread = threading.Thread(target=self._beat_on, name=self._name, daemon=True)
+            thread = threading.Thread(target=self._beat_on, name=self._name, daemon=True)
             _exit.comes_after(self)
-            self._thread.start()
+            thread.start()
+            self._thread = thread
 
     def change_rhythm(self) -> None:
         """Read the time between two beats again."""

@@ -29,13 +29,22 @@ class _Flusher:
         self._is_running = False
 
     def add(self, table: SyncedLog) -> None:
-        """Flush a table within a second."""
+        """Flush a table within a second; at once where the system has no more threads."""
         with self._changed:
             self._unwritten[table] = None
-            if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._run, name="tubeq-flush", daemon=True).start()
-            self._changed.notify()
+            if self._is_running or self._starts():
+                self._changed.notify()
+                return
+        self.flush()
+
+    def _starts(self) -> bool:
+        """Start the thread; False: it cannot be started now."""
+        try:
+            threading.Thread(target=self._run, name="tubeq-flush", daemon=True).start()
+        except RuntimeError:
+            return False
+        self._is_running = True
+        return True
 
     def flush(self) -> None:
         """Flush all tables that were added, now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.native.store_client import one_patience
@@ -26,16 +27,17 @@ class Background:
         self._is_closed = False
 
     def run(self, work: Callable[[], object]) -> None:
-        """Do something later; what fails is logged."""
+        """Do something later; what fails is logged. Where the system has no more threads it waits for the next."""
         with self._lock:
             if self._is_closed:
                 return
             self._work.append(work)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="tubeq-background", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="tubeq-background", daemon=True)
+                # The commit before it is made, and the caller must learn so.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
 
     def _run(self) -> None:
         while True:
