@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -205,6 +206,43 @@ def test_put_when_the_log_cannot_be_synced_is_unknown_and_all_is_synced_before_t
     syncs.fails = lambda kind, name: False
     assert syncs.of(lambda: tube.put("c"))[:2] == ["file_system", "log"]
     assert [task.data for task in tube.tasks_by_state("r")] == ["a", "c"]
+
+
+def test_commit_at_table_when_no_thread_can_be_started_is_on_the_disk_before_it_returns(
+    place: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_flusher", background._Flusher())
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "tubeq-flush":
+            msg = "can't start new thread"
+            raise RuntimeError(msg)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with opened(place, "table") as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        syncs.found.clear()
+        assert tube.take(0) is not None
+        assert ("file_system", "work/_delta_log") in syncs.found
+
+
+def test_close_when_others_go_on_with_the_session_gives_back_a_take_that_nobody_knows_of(
+    place: Path, syncs: Syncs
+) -> None:
+    with opened(place, "commit") as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        session = queue.identify()
+        with Queue(None, str(place), engine="native", session_uuid=session) as other:
+            work = other["work"]
+            syncs.fails = lambda kind, name: name == "work/_delta_log"
+            with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
+                work.take(0)
+            syncs.fails = lambda kind, name: False
+        assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
 
 
 def test_log_when_it_is_shortened_is_on_the_disk_before(

@@ -6,6 +6,8 @@ which landed is found in a real history, is shown by the tests of concurrency.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +29,7 @@ from tubeq_spark import (
     TubeqError,
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Larger, Plan, Stale
+from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.expression import STALE, TRUE, Column
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locks.committer import Committer, CommitterFile
@@ -478,6 +481,41 @@ def test_finish_when_it_fails_after_the_commit_says_that_it_landed(
     if isinstance(caught.value, CommitUnknownError):
         assert caught.value.operation_id == OPERATION_ID
         assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error", [SyncError("the disk fails"), RuntimeError("can't start new thread")], ids=repr
+)
+def test_commit_when_it_cannot_be_settled_says_that_it_landed(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run([TWO])
+
+    def settle() -> None:
+        raise error
+
+    monkeypatch.setattr(run.table_lock, "settle", settle)
+
+    with pytest.raises(CommitUnknownError, match=f"committed.*{error}") as caught:
+        run()
+
+    assert caught.value.operation_id == OPERATION_ID
+    assert run.executed == 1
+
+
+def test_commit_when_the_lock_file_cannot_be_released_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run([TWO], lock_file=tmp_path / "t.lock")
+    release = LockFile.release
+
+    def fails(lock_file: LockFile) -> None:
+        release(lock_file)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(LockFile, "release", fails)
+
+    assert run() == TWO.total
 
 
 # -- the budget -----------------------------------------------------------------------------------

@@ -180,7 +180,11 @@ class Closing:
             Whether nothing is left. Commits: a release for each tube with held tasks.
         """
         queue, session = self.queue, self.queue.session
-        if not session.registered or session.others_alive():
+        if not session.registered:
+            return True
+        if session.others_alive():
+            # They go on with what this queue object holds, but of these tasks nobody knows.
+            queue.unknown_takes.look()
             return True
         is_all = True
         for record in self._may_hold():

@@ -239,10 +239,13 @@ class Session:
         """Change the lease's length, and write it if there is a lease. At most one commit."""
         with self._lock:
             self.ttr = ttr
-            if self._registered:
-                self.hold()
-                self._beat(self._now())
-            self.heart.change_rhythm()
+            try:
+                if self._registered:
+                    self.hold()
+                    self._beat(self._now())
+            finally:
+                # A lease of the new length may be written, also where this fails.
+                self.heart.change_rhythm()
 
     # -- identity -----------------------------------------------------------------------------
 

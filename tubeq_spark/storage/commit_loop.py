@@ -358,8 +358,10 @@ class CommitLoop:
         """Sync a commit to the disk, as far as durability asks for it."""
         try:
             table_lock.settle()
-        except SyncError as error:
-            msg = f"{operation}: committed, but a power cut may undo it: {error}"
+        except Exception as error:
+            # Whatever it is, the statement has landed.
+            why = str(error) if isinstance(error, SyncError) else reason_of(error)
+            msg = f"{operation}: committed, but a power cut may undo it: {why}"
             raise CommitUnknownError(msg, statement.operation_id) from error
 
     @staticmethod

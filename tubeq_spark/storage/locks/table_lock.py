@@ -12,6 +12,7 @@ that holds the lock file ends with this process, so it needs no note.
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.locks.committer import Committer, Processes
 
+log = logging.getLogger(__name__)
 #: How the name of a table's lock file ends.
 LOCK_SUFFIX = ".lock"
 #: A thread that has waited for so many seconds, for one that found the storage silent, does not try itself.
@@ -156,7 +158,11 @@ class TableLock:
         try:
             yield
         finally:
-            file.release()
+            try:
+                file.release()
+            except OSError:
+                # What the block has committed must be told; the next verb here releases it with its own.
+                log.warning("%s could not be released: others wait", file.path, exc_info=True)
 
     @contextmanager
     def committing(
