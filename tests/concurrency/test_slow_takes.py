@@ -367,7 +367,8 @@ def test_take_when_another_session_is_found_dead_while_it_releases_tasks_takes_t
     elsewhere = tubes["utubettl"].rival
     first, second = (on_another_host(sides.open_queue(ttr=ttr)) for ttr in (10, 30))
     sides.put(*(sides.item(name, ttr=10_000) for name in "abc"))
-    elsewhere.put("x", utube="u", ttr=10_000)
+    elsewhere.truncate()
+    elsewhere.put("x", utube="of nobody yet", ttr=10_000)
     assert names(second[sides.tube.name].take_many(1)) == "a"
     assert names(first[sides.tube.name].take_many(1)) == "b"
     assert names(second[elsewhere.name].take_many(1)) == "x"
@@ -381,7 +382,6 @@ def test_take_when_another_session_is_found_dead_while_it_releases_tasks_takes_t
         assert names(sides.tube.take_many(1)) == "b"
 
     assert names(sides.tube.take_many(1)) == "a"
-    elsewhere.truncate()
 
 
 # -- what others move while a take commits --------------------------------------------------------
