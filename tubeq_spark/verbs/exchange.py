@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.storage.commit_loop import Plan
@@ -18,7 +18,7 @@ from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.choose import ChosenRows
 from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
 from tubeq_spark.verbs.most_taken import room
-from tubeq_spark.verbs.renew import new_lease, outlast
+from tubeq_spark.verbs.renew import give_up_all, new_lease, outlast
 from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.settlement import acked
 from tubeq_spark.verbs.take import (
@@ -65,7 +65,7 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
     _acked(ctx, exchanged)
     try:
         (held,) = outlast(ctx, exchanged.took)
-    except TubeqError:
+    except Exception:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
         return None
     remember(ctx, [held])
@@ -92,10 +92,14 @@ def ack_and_take(
 
 
 def _acked(ctx: TubeContext, done: _Exchanged) -> list[Task]:
-    """Count what was acked, and forget it."""
+    """Count what was acked, and forget it; where that fails nobody gets what was taken."""
     rows = done.acked.rows
     ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in rows), done.moves)
-    tasks = ctx.record_event("ack", rows, TaskState.DONE)
+    try:
+        tasks = ctx.record_event("ack", rows, TaskState.DONE)
+    except Exception:
+        give_up_all(ctx, [taken for taken in done.took if taken is not None])
+        raise
     ctx.table_lock.wake_takes()
     return tasks
 
@@ -106,7 +110,7 @@ def _lasting(
     """What each call has taken; one that has lost all that it found takes by itself."""
     try:
         lasting = outlast(ctx, done.took)
-    except TubeqError as error:
+    except Exception as error:  # noqa: BLE001  (it is theirs who take)
         # The acks are done.
         return [error if call < done.found else None for call in range(len(takes))]
     remember(ctx, lasting)
@@ -117,7 +121,7 @@ def _lasting(
     again: Sequence[TakenRows | Exception | None]
     try:
         again = take_group(ctx, [takes[call] for call in lost])
-    except TubeqError as error:
+    except Exception as error:  # noqa: BLE001  (it is theirs)
         again = [error] * len(lost)
     for call, taken in zip(lost, again, strict=True):
         results[call] = taken

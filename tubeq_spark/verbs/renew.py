@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import TubeqError
 from tubeq_spark.model.changes import Event, Every, GiveBack, Lapsed, Remove, Renew
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import QueueState
@@ -61,7 +60,7 @@ def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
     try:
         for _ in range(_RENEWALS):
             if not _is_held(ctx, owner):
-                _give_up_all(ctx, taken)
+                give_up_all(ctx, taken)
                 return [None] * len(calls)
             late = _late(calls, ctx.queue.now_us())
             if not late:
@@ -69,7 +68,7 @@ def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
             renewed = _renew(ctx, owner, [batch for i in late if (batch := calls[i]) is not None])
             for i, batch in zip(late, renewed, strict=True):
                 calls[i] = batch
-    except TubeqError:
+    except Exception:
         # It has landed or not; a lease that lasts is one in either case.
         lasting = _that_last(ctx, calls)
         if all(batch is None for batch in lasting):
@@ -98,19 +97,19 @@ def _that_last(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:
     ended = [batch for batch in calls if batch is not None and not batch.lasts(now_us)]
     lasting = [batch if batch is None or batch.lasts(now_us) else None for batch in calls]
     left = {segment for batch in ended for segment in batch.segments}
-    _give_up_all(ctx, ended)
+    give_up_all(ctx, ended)
     return [
         batch if batch is None or left.isdisjoint(batch.segments) else batch.unknown()
         for batch in lasting
     ]
 
 
-def _give_up_all(ctx: TubeContext, batches: Sequence[LeasedBatch | TakenRows]) -> None:
+def give_up_all(ctx: TubeContext, batches: Sequence[LeasedBatch | TakenRows]) -> None:
     """Undo takes that no caller gets, as far as others have not ended their leases."""
     for batch in batches:
         try:
             give_up(ctx, batch)
-        except TubeqError:
+        except Exception:
             log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
 
 

@@ -104,11 +104,15 @@ def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
-    """The tasks of a call; they are released if it is interrupted before it returns."""
+    """The tasks of a call; they are released if it is interrupted before it returns, or fails."""
     if taken is None:
         return []
     undo_if_interrupted(ctx, taken)
-    return ctx.record_event("take", taken.rows)
+    try:
+        return ctx.record_event("take", taken.rows)
+    except Exception:
+        undo(ctx, taken)
+        raise
 
 
 def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None) -> None:
@@ -128,7 +132,7 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
         try:
             count = give_up(ctx, taken)
             break
-        except TubeqError:
+        except Exception:
             log.info("tube %s: a take is undone once more", ctx.record.name, exc_info=True)
     else:
         ctx.queue.unknown_takes.add(lambda: give_up(ctx, taken) >= 0)
@@ -182,7 +186,7 @@ def _lasting(
         try:
             taken = _take_each(ctx, [requests[call] for call in asking], kind)
             lasting = outlast(ctx, taken)
-        except TubeqError:
+        except Exception:
             if not any(results):
                 raise
             # The other calls keep their tasks.
@@ -210,7 +214,7 @@ def _take_each(
         asking = [call for call, found in enumerate(taken) if found is None]
         try:
             more = _take(ctx, [requests[call] for call in asking], kind)
-        except TubeqError:
+        except Exception:
             log.warning("tube %s: some calls get nothing", ctx.record.name, exc_info=True)
             break
         for call, found in zip(asking, more, strict=True):

@@ -1,0 +1,106 @@
+"""What fails in this process after the commit of a take, such as for want of memory: no task stays taken without a caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tubeq_spark import QueueConfig
+from tubeq_spark.runtime.events import TubeEvents
+from tubeq_spark.testing import InMemoryQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tubeq_spark import Tube
+
+
+def fails(*_: object) -> None:
+    raise MemoryError
+
+
+class Landing:
+    """An observer that knows whether a take has landed."""
+
+    def __init__(self) -> None:
+        self.has_landed = False
+
+    def __call__(self, step: str, operation: str) -> None:
+        self.has_landed |= (step, operation) in {("committed", "take"), ("committed", "exchange")}
+
+
+@pytest.fixture
+def landing() -> Landing:
+    return Landing()
+
+
+@pytest.fixture
+def tube(landing: Landing) -> Iterator[Tube]:
+    with InMemoryQueue(config=QueueConfig(observer=landing)) as queue:
+        tube = queue.create_tube("work")
+        tube.put_many(["a", "b"])
+        yield tube
+
+
+@pytest.fixture
+def without_memory(
+    tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> pytest.MonkeyPatch:
+    """From the next commit of a take on no session can be looked at."""
+    session = tube._ctx.queue.session
+    hold = session.hold
+
+    def fails() -> str:
+        if landing.has_landed:
+            raise MemoryError
+        return hold()
+
+    monkeypatch.setattr(session, "hold", fails)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("without_memory")
+def test_take_when_its_session_cannot_be_looked_at_after_its_commit_hands_out_what_it_took(
+    tube: Tube,
+) -> None:
+    assert [task.data for task in tube.take_many(1)] == ["a"]
+    assert [task.data for task in tube.tasks_by_state("t")] == ["a"]
+
+
+def test_exchange_when_its_session_cannot_be_looked_at_after_its_commit_hands_out_what_it_took(
+    tube: Tube, landing: Landing, request: pytest.FixtureRequest
+) -> None:
+    (first,) = tube.take_many(1)
+    landing.has_landed = False
+    request.getfixturevalue("without_memory")
+
+    (second,) = tube.exchange(ack=[first.task_id], take=1)
+
+    assert second.data == "b"
+
+
+def test_take_when_its_tasks_cannot_be_made_gives_them_back(
+    tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(TubeEvents, "record_event", fails)
+        with pytest.raises(MemoryError):
+            tube.take_many(1)
+
+    assert [task.data for task in tube.tasks_by_state("r")] == ["a", "b"]
+    assert [task.attempts for task in tube.take_many(1)] == [1]
+
+
+def test_exchange_when_its_tasks_cannot_be_made_gives_them_back(
+    tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = tube.take_many(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TubeEvents, "record_event", fails)
+        with pytest.raises(MemoryError):
+            tube.exchange(ack=[first.task_id], take=1)
+
+    assert [task.data for task in tube.tasks_by_state("r")] == ["b"]
+    assert list(tube.tasks_by_state("t")) == []
