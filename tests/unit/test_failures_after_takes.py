@@ -1,4 +1,4 @@
-"""What fails in this process after the commit of a take, such as for want of memory: no task stays taken without a caller."""
+"""What fails or ends in this process after the commit of a take: no task stays taken without a caller."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tubeq_spark import QueueConfig
+from tubeq_spark import Queue, QueueConfig, QueueStateError
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tubeq_spark import Tube
 
@@ -41,6 +42,17 @@ def tube(landing: Landing) -> Iterator[Tube]:
         tube = queue.create_tube("work")
         tube.put_many(["a", "b"])
         yield tube
+
+
+@pytest.fixture
+def queues(tmp_path: Path) -> Iterator[tuple[Queue, Queue]]:
+    """Two of one place, with a tube that has two tasks."""
+    with (
+        Queue(None, str(tmp_path / "queue"), engine="native") as one,
+        Queue(None, str(tmp_path / "queue"), engine="native") as other,
+    ):
+        one.create_tube("work").put_many(["a", "b"])
+        yield one, other
 
 
 @pytest.fixture
@@ -104,3 +116,22 @@ def test_exchange_when_its_tasks_cannot_be_made_gives_them_back(
 
     assert [task.data for task in tube.tasks_by_state("r")] == ["b"]
     assert list(tube.tasks_by_state("t")) == []
+
+
+def test_take_when_its_queue_is_closed_after_its_commit_hands_out_nothing(
+    queues: tuple[Queue, Queue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = queues
+    tube = mine["work"]
+    took = tube._ctx.headroom.took
+
+    def closed(duration_us: int) -> None:
+        took(duration_us)
+        mine.close()
+
+    monkeypatch.setattr(tube._ctx.headroom, "took", closed)
+
+    with pytest.raises(QueueStateError):
+        tube.take()
+
+    assert [task.data for task in other["work"].take_many(2)] == ["a", "b"]

@@ -114,10 +114,9 @@ def give_up_all(ctx: TubeContext, batches: Sequence[LeasedBatch | TakenRows]) ->
 
 
 def _is_held(ctx: TubeContext, owner: str) -> bool:
-    """Whether the session of the taken tasks is alive; at most one commit, or two."""
-    if ctx.queue.state is not QueueState.RUNNING:
-        return True  # The queue was closed meanwhile; closing releases the tasks that it finds.
-    return ctx.queue.session.hold() == owner
+    """Whether the session of the taken tasks is alive, and the queue open; at most one commit, or two."""
+    # Closing has released them: a caller who got them would work on what others get, too.
+    return ctx.queue.state is QueueState.RUNNING and ctx.queue.session.hold() == owner
 
 
 def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
