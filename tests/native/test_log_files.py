@@ -14,6 +14,7 @@ from tubeq_spark import Queue
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
+from tubeq_spark.storage.locks import log_readers
 from tubeq_spark.storage.locks.log_readers import LogReaders, without_readers
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.testing import ManualClock
@@ -149,6 +150,26 @@ def test_readers_when_the_last_one_has_left_are_none(tmp_path: Path) -> None:
         assert unread
     with without_readers(tmp_path / "no locks") as unread:
         assert not unread
+
+
+def test_readers_when_a_child_process_was_forked_while_none_was_there_need_not_wait_for_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, of_child = log_readers._opened, list[int]()
+
+    def shared(locks: Path) -> int:
+        file = opened(locks)
+        # A child process has the same open file, as a second descriptor of this one has.
+        of_child.append(os.dup(file))
+        return file
+
+    monkeypatch.setattr(log_readers, "_opened", shared)
+    with without_readers(tmp_path) as unread:
+        assert unread
+    with without_readers(tmp_path) as unread:
+        assert unread
+    for file in of_child:
+        os.close(file)
 
 
 def log_of(directory: Path, newest: int, checkpoints: dict[int, str], last: int | None) -> None:

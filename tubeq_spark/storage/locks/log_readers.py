@@ -77,7 +77,11 @@ def without_readers(locks: Path) -> Iterator[bool]:
         except OSError:
             yield False
         else:
-            yield True
+            try:
+                yield True
+            finally:
+                # Closing is not enough, because a child process may have the file open, too.
+                fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
 
