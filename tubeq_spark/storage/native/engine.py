@@ -20,7 +20,7 @@ from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
-from tubeq_spark.storage.native.handles import Handles
+from tubeq_spark.storage.native.handles import Handles, require_own_process
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
@@ -110,7 +110,12 @@ class NativeEngine(EngineOfThisProcess):
 
     @staticmethod
     def patience() -> AbstractContextManager[None]:
-        """Limit the time that a verb may lose by requests without an answer."""
+        """Limit the time that a verb may lose by requests without an answer.
+
+        Raises:
+            StoreError: This process was forked: a thread that is not here may have a lock that the verb waits for.
+        """
+        require_own_process()
         return verb_patience()
 
     @staticmethod

@@ -354,7 +354,12 @@ class _Snapshot:
 _process = 0
 
 
-def _require_own_process() -> None:
+def require_own_process() -> None:
+    """Refuse to use the library in another process than the one that has begun to.
+
+    Raises:
+        StoreError: This one was forked from that.
+    """
     process = os.getpid()
     if process != _process:
         raise was_forked(process, _process, "has a queue open without Spark, or had one")
@@ -372,7 +377,7 @@ class Handles:
         """
         global _process  # noqa: PLW0603  (the library's threads are those of a process)
         _process = _process or os.getpid()
-        _require_own_process()
+        require_own_process()
         self.options = RenewedOptions(options)
         #: What may be wrong about the options.
         self.hint = store_client.misspelt(self.options.current())
@@ -390,7 +395,7 @@ class Handles:
         Raises:
             StoreError: The name is one in a catalog, or as of a new object.
         """
-        _require_own_process()
+        require_own_process()
         with self._lock:
             table = self._known.get(name)
             if table is None:
