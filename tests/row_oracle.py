@@ -19,7 +19,6 @@ from tubeq_spark.model.changes import (
     GiveBack,
     InSegments,
     KeptKey,
-    Lapsed,
     Move,
     Named,
     Older,
@@ -184,7 +183,7 @@ def _longer(duration_us: int | None, amount_us: int | None) -> int | None:
     return None if total is None or total >= FOREVER_US else total
 
 
-def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of each)
+def selects(which: Which, row: StoredTask) -> bool:
     """Whether a row is one of some rows."""
     position = (row.pri, row.task_id)
     held = row.state in {TaskState.TAKEN, TaskState.DELAYED}
@@ -197,8 +196,6 @@ def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of ea
             is_due = due(row.next_event if held else row.expires_at, now_us)
             is_one = is_due and (row.state is TaskState.DONE) is kept
             return is_one and (expired(row.expires_at, now_us) or not over)
-        case Lapsed(now_us):
-            return due(row.next_event, now_us) and expired(row.expires_at, now_us)
         case Takeable(last, now_us):
             is_ready = row.effective(now_us, None, None) is TaskState.READY
             is_near = position <= (last.key, last.task_id)
@@ -324,7 +321,6 @@ SELECTIONS: dict[str, Which] = {
     "due_and_over": Due(NOW, over=True),
     "due_and_kept": Due(NOW, kept=True),
     "due_exactly_now": Due(NOW + US),
-    "lapsed": Lapsed(NOW),
     "takeable": Takeable(OrderPosition(1, 100), NOW),
     "takeable_later": Takeable(OrderPosition(9, 0), NOW + US),
     "buried": Buried(OrderPosition(1, 270), NOW),

@@ -273,7 +273,8 @@ class Tube:
             CommitUnknownError: The answer was lost; the task may have been added.
 
         Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with
-        a capacity with other puts, but never with takes and acks. On the native engine one put in
+        a capacity with other puts, but never with takes and acks. If that has no room, ended ttls are
+        written first, by one commit more. On the native engine one put in
         some dozens also compacts small segments, in a commit of its own. That commit conflicts with
         takes of these segments, and takes win.
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, rows_of, stored
-from tubeq_spark import ConflictError
+from tubeq_spark import ConflictError, NotTakenError, PutItem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
 
 _numbers = itertools.count()
 
@@ -132,3 +137,34 @@ def test_put_when_rivals_always_come_first_gives_up_and_has_written_nothing(
 
     assert stored(tube) == ""
     assert tube.put_many(["a", "b"])
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize(
+    ("form", "verb", "ttr"),
+    [("put", "touch", 10), ("put", "take", 1_000), ("put_arrow", "release", 10)],
+)
+def test_put_when_a_verb_from_before_the_end_of_a_task_comes_later_keeps_to_the_capacity(
+    tubes: tuple[Probe, Tube, Tube], clock: ManualClock, form: str, verb: str, ttr: float
+) -> None:
+    probe, tube, rival = tubes
+    ids = ids_of(rival.put_many([PutItem("a", ttl=20, ttr=ttr), PutItem("b")]))
+    if verb != "take":
+        assert ids_of(tube.take_many(1)) == ids[:1]
+
+    def end_and_put() -> None:
+        clock.advance(30)
+        if form == "put":
+            assert rival.put("c")
+        else:
+            assert rival.put_arrow(pa.table({"data": ['"c"']})).count == 1
+
+    verbs: dict[str, Callable[[], object]] = {
+        "touch": lambda: tube.touch(ids[0], 100),
+        "release": lambda: tube.release(ids[0], delay=100),
+        "take": lambda: tube.take_many(1),
+    }
+    with probe.interrupted("decided", verb, end_and_put), suppress(NotTakenError):
+        verbs[verb]()
+
+    assert stored(rival) == ("bt cr" if verb == "take" else "br cr")

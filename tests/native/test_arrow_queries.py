@@ -218,7 +218,6 @@ def test_queries_of_the_cases_when_asked_find_rows_of_each_table(
 
 TEXTS = ("plain", None, "O'Neil")
 CONDITIONS: dict[str, Expression] = {
-    "lapsed": predicates.has_lapsed(NOW),
     "over": predicates.is_over(NOW),
     "of sub-queues": predicates.of_utubes(TEXTS),
     "of NULL": predicates.of_utubes([None]),

@@ -24,7 +24,6 @@ from tubeq_spark.model.changes import (
     Due,
     Event,
     Every,
-    Lapsed,
     Move,
     Named,
     Remove,
@@ -84,7 +83,7 @@ def test_clause_when_it_is_for_some_rows_leaves_all_others(name: str) -> None:
 
 
 def test_clauses_when_several_apply_are_applied_in_order_once() -> None:
-    gone, rest = Lapsed(NOW), Every()
+    gone, rest = Due(NOW, over=True), Every()
     clauses = [clause_of(TABLE, gone, Remove()), clause_of(TABLE, rest, Move(9))]
     clauses.append(clause_of(TABLE, Every(), Move(10)))
     left = [replace(row, segment=9) for row in GRID if not selects(gone, row)]

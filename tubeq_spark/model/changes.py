@@ -71,13 +71,6 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Lapsed:
-    """Rows that have neither a lease nor a life left at a moment."""
-
-    now_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class Takeable:
     """Rows that a take may take at a moment, up to a position in the order."""
 
@@ -101,7 +94,7 @@ class Older:
     taken: bool = False
 
 
-Which: TypeAlias = Every | Named | InSegments | Due | Lapsed | Takeable | Buried | Older
+Which: TypeAlias = Every | Named | InSegments | Due | Takeable | Buried | Older
 
 
 # -- what becomes of them ----------------------------------------------------------------------------

@@ -124,7 +124,8 @@ class OrderPosition:
     """A position in the order of a tube: it includes everything up to it.
 
     Attributes:
-        key: What is compared before the id: the priority, or in a tube with aging the rank.
+        key: What is compared before the id: the priority, in a tube with aging the rank, and 0 where the id
+            alone decides.
         task_id: The id.
     """
 
@@ -134,9 +135,9 @@ class OrderPosition:
 
 def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:
     """The position of a task in an order."""
-    if order != AGED:
-        return OrderPosition(row.pri, row.task_id)
-    return OrderPosition(UNRANKED if row.rank is None else row.rank, row.task_id)
+    if order == AGED:
+        return OrderPosition(UNRANKED if row.rank is None else row.rank, row.task_id)
+    return OrderPosition(row.pri if "pri" in order else 0, row.task_id)
 
 
 def rank_of(created_us: int, pri: int, aging_us: int) -> int:

@@ -332,13 +332,15 @@ class CapacityState:
 
     Attributes:
         sequence: Of the last put; 0 before the first.
-        stored: Tasks whose life is not over, in whatever state.
+        stored: Tasks in whatever state.
+        ended: Those of them whose life is over, which nobody has written down.
         dropped: Whether the tube has a tombstone.
         version: The highest version that was put under the name; `None`: there was none.
     """
 
     sequence: int
     stored: int
+    ended: int
     dropped: bool
     version: int | None
 

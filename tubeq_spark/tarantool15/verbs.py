@@ -45,8 +45,7 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
         # Read within the attempt, to see urgent tasks that others have put under this table lock.
         return put.plan(ctx, [_ahead(ctx, request)])
 
-    # A task of this dialect has no key, so nothing else is in the way.
-    (rows,) = ctx.queue.loop.run("urgent", ctx.table_lock, attempt) or [[]]
+    (rows,) = put.run_freeing(ctx, lambda: ctx.queue.loop.run("urgent", ctx.table_lock, attempt))
     if not rows:
         return None
     ctx.table_lock.wake_takes()

@@ -4,7 +4,8 @@ put: reserve ids (a commit only when the range of the slot is used up), one inse
 it is interrupted before the MERGE, only ids are lost; after it, the tasks are there. On the native
 engine a put sometimes merges tiny segments, by a separate commit after it. Other commits do not
 affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
-reads the number of stored tasks, and starts again if another put commits in between.
+reads the number of stored tasks, and starts again if another put commits in between. If there is no room,
+it writes the ends of lives down first, by a commit of its own.
 
 With keys (`unique`) a put first reads the sequence of keys, then the tasks that have these keys, and starts
 again if another put of keys commits in between. It writes the ends of lives down first, by a commit of
@@ -135,7 +136,7 @@ def _told(ctx: TubeContext, rows: list[PutRow]) -> list[Task]:
 def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]] | None]:
     """One attempt to put the items of several calls; the result of a refused call is empty.
 
-    The result is `None` if tasks have some of the keys that have ended and are still stored.
+    The result is `None` if tasks that have ended and are still stored have some of the keys, or take the room.
     """
     now_us = ctx.queue.now_us()
     wanted = {new.unique for r in requests for new in r.news if new.unique is not None}
@@ -149,6 +150,8 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
         return Plan(None, lambda _: None)
     free = None if room is None else (ctx.capacity or 0) - room.stored
     admitted = _admitted(requests, free, there)
+    if room is not None and room.ended and not all(each.fits for each in admitted):
+        return Plan(None, lambda _: None)
     chosen = [each.request.news[place] for each in admitted for place in each.chosen]
     news = _ranked(ctx, chosen)
     data = [each.request.data[place] for each in admitted for place in each.chosen]
@@ -215,10 +218,10 @@ def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, 
 
 
 def run_freeing(ctx: TubeContext, attempt: Callable[[], T | None]) -> T:
-    """Run a put of keys, after what holds one of them and has ended is written down.
+    """Run a put, after what has ended and holds one of its keys, or the room that it needs, is written down.
 
-    A touch that began before the end of a lease may still commit. It conflicts with the commit that
-    writes the end down, so that the task and a new one never have one key.
+    A take or a touch that began before the end of a task may still commit. It conflicts with the commit that
+    writes the end down, so that the task and a new one never have one key, or one place.
 
     Args:
         ctx: The tube.
@@ -415,6 +418,8 @@ def put_rows(
             ctx.queue.session.start_beating()
             is_ready = True
         planned = _planned(ctx, new, identity, appends=appends)
+        if planned is None:
+            return Plan(None, lambda _: None)
         return Plan(planned.statement, lambda affected: (planned.finish(affected),))
 
     (result,) = run_freeing(ctx, lambda: loop.run("put", ctx.table_lock, attempt))
@@ -426,8 +431,8 @@ def put_rows(
 
 def _planned(
     ctx: TubeContext, new: NewRows, identity: PutIdentity | None, *, appends: bool
-) -> Plan[PutResult | None]:
-    """One attempt to put chosen rows."""
+) -> Plan[PutResult | None] | None:
+    """One attempt to put chosen rows; `None` if tasks that have ended and are still stored take the room."""
     now_us, total = ctx.queue.now_us(), new.total
     numbering = new.numbering or _numbered(ctx, new, now_us)
     if new.keys is None and appends:
@@ -444,7 +449,7 @@ def _planned(
         if identity is not None and identity.repeats(looked.version):
             return Plan(None, lambda _: REPEATED)
     if room is not None and room.stored + total > (ctx.capacity or 0):
-        return Plan(None, lambda _: None)
+        return None if room.ended else Plan(None, lambda _: None)
     source, written = _source(ctx, new, numbering)
     statement, beside = _statement(
         ctx, source, total, numbering.segments, now_us, room, new.keys, identity

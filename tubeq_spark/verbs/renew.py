@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.model.changes import Event, Every, GiveBack, Lapsed, Remove, Renew
+from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove, Renew
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
@@ -151,11 +151,15 @@ def _renewal(
         moves |= {segment: to for segment in segments if segment not in moves}
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
-    # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
+    # What has neither a lease nor a life left is gone for everybody; no renewal brings it back. With a backoff
+    # a life may have grown since the end of the lease.
     key = ctx.table.kept_key(lease.at_us, ctx.max_attempts, by_time=True)
     statement = ctx.writer.settle_segments(
         moves,
-        (Lapsed(lease.at_us), Remove(gone, Event("ttl"), key)),
+        (
+            Due(lease.at_us, over=True, max_attempts=ctx.max_attempts),
+            Remove(gone, Event("ttl"), key),
+        ),
         (Every(), Renew(moves, lease)),
     )
 

@@ -39,7 +39,6 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     InSegments,
-    Lapsed,
     Move,
     Named,
     Older,
@@ -163,8 +162,8 @@ def keys(table: TubeTable) -> Iterator[Case]:
     for said, room, named in (
         ("keys", None, None),
         ("keys and an identity", None, identity),
-        ("keys and a capacity", CapacityState(4, 5, False, None), None),
-        ("keys, a capacity and an identity", CapacityState(4, 5, False, 3), identity),
+        ("keys and a capacity", CapacityState(4, 5, 0, False, None), None),
+        ("keys, a capacity and an identity", CapacityState(4, 5, 0, False, 3), identity),
     ):
         for rows, data in (("", NEW_KEYED_ROWS), (", a DataFrame", DATA_FRAME)):
             yield Case(
@@ -717,7 +716,6 @@ WHICH: dict[str, Which] = {
     "due and over": Due(NOW, over=True),
     "due and kept": Due(NOW, kept=True),
     "due, over and kept": Due(NOW, over=True, kept=True),
-    "lapsed": Lapsed(NOW),
     "takeable": Takeable(POSITION, NOW),
     "buried": Buried(POSITION, NOW),
     "older": Older({0: 99, 7: 30_000}),
@@ -940,7 +938,7 @@ def capacity(table: TubeTable) -> Iterator[Case]:
         "an identity": PutIdentity.of_batch("plain", 8),
         "an identity of rare characters": PutIdentity.of_key("O'Neil {rows} 漢字"),
     }
-    room = [{"sequence": None, "stored": 5, "tombstones": 0, "version": None}]
+    room = [{"sequence": None, "stored": 5, "ended": 0, "tombstones": 0, "version": None}]
 
     def put(
         made: Recorder, rows: Any, identity: PutIdentity | None, before: CapacityState
@@ -961,13 +959,13 @@ def capacity(table: TubeTable) -> Iterator[Case]:
         yield Case(
             f"CapacityGate.put: {said}",
             lambda made, identity=identity: put(
-                made, NEW_ROWS, identity, CapacityState(4, 5, False, None)
+                made, NEW_ROWS, identity, CapacityState(4, 5, 0, False, None)
             ),
         )
     yield Case(
         "CapacityGate.put: the first, a DataFrame",
         lambda made: put(
-            made, DATA_FRAME, identities["an identity"], CapacityState(0, 0, False, 3)
+            made, DATA_FRAME, identities["an identity"], CapacityState(0, 0, 0, False, 3)
         ),
     )
 

@@ -2,8 +2,10 @@
 
 Segment 0 holds one row with a sequence, which every put to a limited tube makes one greater. A put
 counts what is stored, and its statement fails unless the sequence is still the one that was read
-with the count: no other put came between, and takes, acks and lives that end only make room. So the
-capacity is never exceeded, and takes and acks, which never read segment 0, never wait for a put.
+with the count: no other put came between, and takes and acks only make room. A task whose life has
+ended counts until that is written down: a take or a touch that began before its end may still commit,
+and then it lives on. So the capacity is never exceeded, and takes and acks, which never read segment 0,
+never wait for a put.
 
 Names of puts are rows beside the sequence: a MERGE has no transaction id of Delta's.
 
@@ -65,14 +67,14 @@ class CapacityGate:
         tube = self._table.id
         ours = (_ROW.segment == SEGMENT_0) & (_ROW.tube == -tube)
         named = FALSE if identity is None else _ROW.owner == identity.name
-        # A task whose lease has ended may be worn out, and gone before: it counts until that is written.
+        stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
         state = predicates.effective_state(now_us, None, backoff=self._table.backoff)
-        alive = state.is_not_null()
         columns = {
             "sequence": greatest(case((ours & _ROW.owner.is_null(), _ROW.task_id))),
             "version": greatest(case((ours & named, _ROW.task_id))),
             "tombstones": count_if((_ROW.segment == SEGMENT_0) & self._table.mine()),
-            "stored": count_if(all_of(_ROW.segment != SEGMENT_0, self._table.mine(), alive)),
+            "stored": count_if(stored),
+            "ended": count_if(stored & state.is_null()),
         }
         select = Select(self._table.name, columns, _ROW.tube.is_in([tube, -tube]))
         try:
@@ -81,7 +83,11 @@ class CapacityGate:
             found, unread = self._readable(select)
         stored = found["stored"] + unread
         return CapacityState(
-            found["sequence"] or 0, stored, found["tombstones"] > 0, found["version"]
+            found["sequence"] or 0,
+            stored,
+            found["ended"],
+            found["tombstones"] > 0,
+            found["version"],
         )
 
     def _readable(self, select: Select) -> tuple[dict[str, Any], int]:

@@ -320,11 +320,6 @@ def is_older(newest: Mapping[int, int], of: Row = _ROW) -> Expression:
     return of.task_id <= Mapped(slot(of), tuple(newest.items()))
 
 
-def has_lapsed(now_us: int, of: Row = _ROW) -> Expression:
-    """Its ttl has ended, and its lease or delay, too."""
-    return _due(of.next_event, now_us) & _due(of.expires_at, now_us)
-
-
 def plus_us(column: Column, amount_us: int | Expression, last_us: int) -> Expression:
     """A time plus microseconds; never if the sum is too large."""
     moved = Micros(column) + amount_us

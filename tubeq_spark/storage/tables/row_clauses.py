@@ -14,7 +14,6 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     InSegments,
-    Lapsed,
     Move,
     Named,
     Older,
@@ -131,8 +130,6 @@ def condition_of(table: TubeTable, which: Which) -> Expression:  # noqa: PLR0911
             due = predicates.is_due(now_us, _T)
             due &= _T.state == GONE if kept else _T.state != GONE
             return due & _is_over(table, which) if over else due
-        case Lapsed(now_us):
-            return predicates.has_lapsed(now_us, _T)
         case Takeable(last, now_us):
             return table.up_to(last, _T) & predicates.is_takeable(now_us, _T)
         case Buried(last, now_us):

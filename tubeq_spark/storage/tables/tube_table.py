@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import KeptKey
 from tubeq_spark.model.tube_types import AGED, UNRANKED, OrderPosition
-from tubeq_spark.storage.expression import Seconds, Type, any_of, case, null, row, small
+from tubeq_spark.storage.expression import Seconds, Type, any_of, case, integer, null, row, small
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
@@ -166,6 +166,9 @@ class TubeTable:
         if self.order == AGED:
             # Engines differ in the order of structures with NULL in them.
             parts["rank"] = case((_ROW.rank.is_null(), UNRANKED), other=_ROW.rank)
+        elif "pri" not in self.order:
+            # A program's own type may have priorities all the same.
+            parts["pri"] = integer(0)
         return Struct(parts)
 
     def selection_query(
