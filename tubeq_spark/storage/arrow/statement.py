@@ -99,19 +99,21 @@ class _Side:
         for condition in conditions:
             if not len(side.places):
                 break
-            kept = holds(condition, side._lookup, len(side.places))
+            kept = holds(condition, side._lookup(), len(side.places))
             side = _Side(side.rows, taken(side.places, pc.indices_nonzero(kept)))
         return side
 
     def values(self, expressions: Sequence[Expression]) -> list[pa.Array]:
         """The values of some expressions, of each row that may match."""
-        count = len(self.places)
-        return [flat(column(each, self._lookup, None, count)) for each in expressions]
+        lookup, count = self._lookup(), len(self.places)
+        return [flat(column(each, lookup, None, count)) for each in expressions]
 
-    def _lookup(self, alias: str, name: str) -> Values:
-        """A column of those that may match."""
-        values = of_table(self.rows)(alias, name)
-        return values if len(self.places) == self.rows.num_rows else taken(values, self.places)
+    def _lookup(self) -> Lookup:
+        """The columns of those that may match."""
+        columns = of_table(self.rows)
+        if len(self.places) == self.rows.num_rows:
+            return columns
+        return lambda alias, name: taken(columns(alias, name), self.places)
 
 
 class _Matching:
