@@ -8,6 +8,8 @@ BIN := .venv/bin
 # One of them has the Spark session; where most tests need one, all have (tests/one_jvm.py).
 WORKERS ?= 2
 STAMP := .venv/.installed
+# Tests start many processes, which load what the first one has compiled.
+export PYTHONDONTWRITEBYTECODE =
 # Less than all: what `make demo` needs, where there was no `make setup` yet.
 DEMO_STAMP := .venv/.demo-installed
 DOCS_STAMP := .venv/.docs-installed

@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.support import data_of, ids_of, take
 from tests.acceptance.test_alter import SEEN, moved, seen_by
-from tests.thorough import thorough
+from tests.thorough import nightly
 from tubeq_spark import PutItem, QueueConfig, Rate
 from tubeq_spark.model.limits import NewMoments
 from tubeq_spark.model.times import to_us
@@ -790,7 +790,7 @@ def test_take_in_a_fair_tube_when_new_subqueues_keep_coming_starves_nobody(
     assert found.count(".") >= 10
 
 
-@pytest.mark.parametrize("size", [10_000, *thorough(100_000)])
+@pytest.mark.parametrize("size", [10_000, *nightly(100_000)])
 def test_take_in_a_fair_tube_serves_99_small_subqueues_beside_a_large_one(
     request: pytest.FixtureRequest, new_tube: NewTube, clock: ManualClock, size: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,10 +22,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("local", ways.values(), ids=list(ways))
 
 
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Empty tables, to be copied: the library makes them slowly."""
+    root = tmp_path_factory.mktemp("empty")
+    Place(root, 0).create()
+    return root
+
+
 @pytest.fixture
-def place(tmp_path: Path, local: bool) -> Place:
+def place(empty: Path, tmp_path: Path, local: bool) -> Place:
     """A location with empty tables."""
-    return Place(tmp_path, -(10**9), local=local).create()
+    shutil.copytree(empty, tmp_path, dirs_exist_ok=True)
+    return Place(tmp_path, -(10**9), local=local)
 
 
 @pytest.fixture

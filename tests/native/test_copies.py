@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import operator
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -80,11 +81,19 @@ def state_of(queue: Queue) -> Any:
     }
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[Queue]:
-    """A queue with a past, opened anew."""
-    with Queue(None, tmp_path / "source", engine="native") as queue:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The location of a queue with a past."""
+    place = tmp_path_factory.mktemp("filled") / "source"
+    with Queue(None, place, engine="native") as queue:
         fill(queue)
+    return place
+
+
+@pytest.fixture
+def source(filled: Path, tmp_path: Path) -> Iterator[Queue]:
+    """A queue with a past, opened anew."""
+    shutil.copytree(filled, tmp_path / "source")
     with opened(tmp_path / "source") as queue:
         yield queue
 

@@ -157,7 +157,9 @@ def test_queue_when_its_location_was_removed_says_that_there_is_none(tmp_path: P
 )
 def test_tubeq_when_there_is_no_queue_says_so_and_makes_none(tmp_path: Path, command: str) -> None:
     place = tmp_path / "typo"
-    done = CliRunner().invoke(app, ["--location", str(place), *command.split()], input="1\n")
+    done = CliRunner().invoke(
+        app, ["--engine", "native", "--location", str(place), *command.split()], input="1\n"
+    )
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == f"tubeq: no queue at {place}\n"
     assert not place.exists()

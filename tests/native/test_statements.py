@@ -5,6 +5,7 @@ The rival is another process with snapshots of its own, which commits between ou
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -260,7 +261,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_statement_when_a_rival_commits_first_conflicts_or_not(
-    place: Place, rival: Place, case: Case, tmp_path: Path
+    place: Place, rival: Place, case: Case, empty: Path, tmp_path: Path
 ) -> None:
     stored(place)
     ran: list[object] = []
@@ -274,7 +275,8 @@ def test_statement_when_a_rival_commits_first_conflicts_or_not(
         case.ours(place)
     assert ran
     # What is there now is as if they had come one after the other.
-    alone = Place(tmp_path / "alone", place.first).create()
+    shutil.copytree(empty, tmp_path / "alone")
+    alone = Place(tmp_path / "alone", place.first)
     stored(alone)
     assert alone.everything() == before
     case.rival(Place(tmp_path / "alone", rival.first))
