@@ -11,7 +11,13 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.native import store_client, store_table
+from tubeq_spark.storage.native import (
+    late_commits,
+    rival_commit,
+    store_client,
+    store_table,
+    store_tidying,
+)
 from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.object_store import Bucket
 from tubeq_spark.storage.native.store_client import shared_by_threads
@@ -70,7 +76,7 @@ class Hanging:
         self.failed = 0
         self._seconds, self._random, self._share = seconds, Random(), 0.0
         self._names: Collection[str] = ()
-        for module in (store_client, store_table):
+        for module in (late_commits, rival_commit, store_client, store_table, store_tidying):
             monkeypatch.setattr(module, "_CLOCK", self.clock)
         for name, method in _METHODS.items():
             request = getattr(Bucket, name)

@@ -21,7 +21,7 @@ from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native import store_client
 from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.object_store import Bucket
-from tubeq_spark.storage.native.store_table import _Rival
+from tubeq_spark.storage.native.rival_commit import RivalCommit
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -225,9 +225,9 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
     # The numbers of tasks are leased by then.
     empty.put("x")
     empty.empty()
-    look, uri = _Rival.info, str(path_of(empty.tube._ctx.table.name))
+    look, uri = RivalCommit.info, str(path_of(empty.tube._ctx.table.name))
 
-    def later(rival: _Rival) -> Any:
+    def later(rival: RivalCommit) -> Any:
         monkeypatch.undo()
         empty.store.answer()
         with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
@@ -238,7 +238,7 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
             client.delete_object(Bucket="bucket", Key=key)
         return look(rival)
 
-    monkeypatch.setattr(_Rival, "info", later)
+    monkeypatch.setattr(RivalCommit, "info", later)
     with (
         empty.store.losing(commits_to(empty.tube)),
         pytest.raises(CommitUnknownError) as caught,

@@ -19,7 +19,7 @@ from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.native import store_client, store_table
+from tubeq_spark.storage.native import late_commits, store_client, store_table, store_tidying
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.native.engine import NativeEngine
@@ -369,9 +369,9 @@ def background(tube: Tube) -> Background:
 
 def pass_hours(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let three hours pass."""
-    now = store_table._now
+    now = late_commits.seconds_now
     store.make_older(3 * HOUR)
-    monkeypatch.setattr(store_table, "_now", lambda: now() + 3 * HOUR)
+    monkeypatch.setattr(late_commits, "seconds_now", lambda: now() + 3 * HOUR)
 
 
 def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
@@ -422,7 +422,7 @@ def after_reading(
 @pytest.fixture
 def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints after each few commits."""
-    for module in (log_files, store_table):
+    for module in (log_files, store_tidying):
         monkeypatch.setattr(module, "EVERY", 4)
 
 
@@ -483,8 +483,8 @@ def test_verb_when_it_was_paused_after_its_commit_until_the_one_before_is_remove
 
     def come_after() -> None:
         grow(rival)
-        now = store_table._now
-        monkeypatch.setattr(store_table, "_now", lambda: now() + HOUR)
+        now = late_commits.seconds_now
+        monkeypatch.setattr(late_commits, "seconds_now", lambda: now() + HOUR)
 
     after_commit(monkeypatch, come_after)
     act(before)

@@ -4,22 +4,16 @@ A look for news asks for the commit after the newest one that is known. What was
 no commit and no data file is read twice. Nobody holds a lock: a commit is a conditional put of the next version.
 One that lost to a rival reads the rival's commit. If that has not changed what was read, the same data file is
 committed as the version after it.
-
-Old commits are removed once they are older than the log is kept, by the store's clock. So a process that was paused
-for long may put a version that others have removed long ago. `_LATE` has how that is found out.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import threading
 from collections import deque
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,65 +23,38 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
-from tubeq_spark.storage.durability.log_names import (
-    LAST_CHECKPOINT,
-    version_of,
-    versions_of,
-)
-from tubeq_spark.storage.native.delta_log import checkpoints, data_files, reading, versions
-from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, encoded, hours_of
+from tubeq_spark.storage.native import late_commits
+from tubeq_spark.storage.native.delta_log import data_files, reading, versions
+from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, encoded
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
-from tubeq_spark.storage.native.delta_log.log_files import EVERY, is_checkpoint_due
 from tubeq_spark.storage.native.object_store import LARGE, StoreFile, StoreFiles
-from tubeq_spark.storage.native.sending import ShortLogError, sent_once
+from tubeq_spark.storage.native.rival_commit import RivalCommit
+from tubeq_spark.storage.native.sending import sent_once
 from tubeq_spark.storage.native.store_client import has_made, is_fresh
+from tubeq_spark.storage.native.store_log import AHEAD, LOG, StoreLog
+from tubeq_spark.storage.native.store_tidying import StoreTidying
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
     from tubeq_spark.storage.native.background import Background
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.plain_table import Commit
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.object_store import Listed
 
 log = logging.getLogger(__name__)
 
-_LOG = "_delta_log"
 #: After so many seconds a look also makes sure that the known version is still there: the table may be another one.
 _SURE = 60.0
-#: Commits are kept for so many hours at least. One that is answered later than this part of that after the look that
-#: it was decided by counts only if the version before it is still there.
-_HOURS, _LATE = 2, 4
-#: The clocks of the hosts of a store are no further apart.
-_SKEW = timedelta(seconds=2)
-#: How many commits that follow a known one are asked for at the same time, at most.
-_AHEAD = 16
 #: How often a change is committed after the commit of a rival without being decided anew.
 _RIVALS = 50
 #: How often a log is read anew that was shortened meanwhile.
 _TRIES = 20
 #: By so many commits it is judged whether others commit.
 _LAST = 4
-#: Seconds for an answer that was asked for with a commit, after that of the commit.
-_AHEAD_SECONDS = 1.0
-#: How many files are listed, and removed, by one request.
-_PAGE = 1_000
-#: Removed files of so many commits are kept for the next checkpoint.
-_REMOVES = 1_000
-
 
 _CLOCK = SystemClock()
-_OFFSET = _CLOCK.now().timestamp() - _CLOCK.monotonic()
-
-
-def _now() -> float:
-    """Seconds, also of those in which the machine was asleep."""
-    return max(_CLOCK.monotonic(), _CLOCK.now().timestamp() - _OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,119 +65,13 @@ class _Known:
         snapshot: The version.
         tag: Of its commit; `None`: that was not read.
         at: When the request was sent that has shown it as the newest.
-        sure: When it was last known to be in the log, by `_now`.
+        sure: When it was last known to be in the log, by `late_commits.seconds_now`.
     """
 
     snapshot: Snapshot
     tag: str | None
     at: float
     sure: float
-
-
-class StoreLog:
-    """The log of a table as one look reads it: what was read or listed stays so."""
-
-    def __init__(self, files: StoreFiles, uri: str, ahead: int = 0) -> None:
-        """Read nothing yet; as news so many commits are asked for at the same time at first."""
-        self._files, self._uri = files, uri
-        self._held: dict[str, bytes | None] = {}
-        self.tags: dict[str, str | None] = {}
-        self._listed: dict[str, Listed] = {}
-        #: The last version of a commit in a listing; `None`: nothing was listed.
-        self._end: int | None = None
-        #: How many commits the next request but one asks for.
-        self._asked = 0
-        self._ahead = min(ahead, _AHEAD)
-
-    def __str__(self) -> str:
-        return f"{self._uri}/{_LOG}"
-
-    def read(self, name: str) -> bytes:
-        """The contents of a file."""
-        if name not in self._held:
-            self._fetch(name)
-        content = self._held[name]
-        if content is None:
-            raise FileNotFoundError(f"{self}/{name}")
-        return content
-
-    def _fetch(self, name: str) -> None:
-        names = [name]
-        if name.endswith(".json"):
-            first, count = int(name[:20]), max(self._asked, self._ahead, 1)
-            self._ahead = 0
-            if self._end is not None:
-                count = min(self._end - first + 1, _AHEAD)
-            # One is asked for alone, and the next one: mostly that is all.
-            self._asked = min(max(2 * self._asked, 1), _AHEAD)
-            # What is not in a listing was not there.
-            names = [versions.commit_name(first + n) for n in range(count)]
-            self._held[name] = None
-        self._fetch_all(names)
-
-    def fetch(self, some: Iterable[int]) -> None:
-        """Read the commits of some versions at the same time."""
-        self._fetch_all([versions.commit_name(version) for version in some])
-
-    def _fetch_all(self, names: Sequence[str]) -> None:
-        for each, content in zip(names, self._files.bucket.together(self._get, names), strict=True):
-            self._held[each] = content
-
-    def _get(self, name: str) -> bytes | None:
-        listed = self._listed.get(name)
-        try:
-            content, self.tags[name] = self._files.get(
-                f"{_LOG}/{name}", 0 if listed is None else listed.size
-            )
-        except FileNotFoundError:
-            return None
-        return content
-
-    def goes_on_after(self, version: int) -> bool:
-        """Whether a listing has shown commits after a version, which others have removed before they were read."""
-        return self._end is not None and self._end > version
-
-    def is_in_order(self) -> bool:
-        """Whether the commits that were listed were written one after the other: none of them came too late."""
-        times = [self._listed[versions.commit_name(v)].at for v in versions_of(self._listed)]
-        return all(first <= then + _SKEW for first, then in itertools.pairwise(times))
-
-    def exists(self, name: str) -> bool:
-        """Whether a file is there."""
-        if name in self._listed:
-            return True
-        with suppress(FileNotFoundError):
-            self.read(name)
-            return True
-        return False
-
-    def list_from(self, after: str | None) -> dict[str, Listed]:
-        """List the files whose names come after a name."""
-        self._listed = {file.name: file for file in self._files.list_from(_LOG, after)}
-        self._end = max(versions_of(self._listed), default=-1)
-        self.tags.update((name, file.tag) for name, file in self._listed.items())
-        return self._listed
-
-    def names(self, *, whole: bool) -> tuple[Sequence[str], bool]:
-        """The names of its files, and whether these are all; none if there is no log."""
-        if whole:
-            # Anew: others write and remove.
-            self._held.clear()
-        last = None if whole else versions.pointer(self)
-        # Of its checkpoint, and after it.
-        after = None if last is None else f"{last['version']:020}"
-        return list(self.list_from(after)), after is None
-
-    def parquet(self, name: str) -> pa.NativeFile:
-        """A Parquet file, opened to read."""
-        return pa.BufferReader(self.read(name))
-
-    @contextmanager
-    def replacing(self, name: str) -> Iterator[pa.NativeFile]:
-        """Write a file in a block, which is there after the block as a whole."""
-        sink = pa.BufferOutputStream()
-        yield sink
-        self._files.put(f"{_LOG}/{name}", sink.getvalue().to_pybytes())
 
 
 class _NoBadFiles(BadFiles):
@@ -227,14 +88,13 @@ class StoreTable:
         """Use the table at a URI, which may not exist."""
         self._uri, self._files = uri, files
         self._background = background
+        self._tidying = StoreTidying(files, uri, background)
         self.bad_files: BadFiles = _NoBadFiles(Path(uri))
         self._known: _Known | None = None
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         #: What the statement of the thread that commits is decided on.
         self._base: _Known | None = None
-        #: What commits since the last checkpoint have removed, by version.
-        self._removes: dict[int, Sequence[Mapping[str, Any]]] = {}
         #: How many commits of others each of the last commits had to give way to.
         self._met: deque[int] = deque(maxlen=_LAST)
 
@@ -263,12 +123,12 @@ class StoreTable:
 
     def _look(self) -> _Known:
         files = StoreLog(self._files, self._uri, ahead=max(self._met, default=0) + 1)
-        at, now = _CLOCK.monotonic(), _now()
+        at, now = _CLOCK.monotonic(), late_commits.seconds_now()
         known = self._known
         is_sure = known is not None and now - known.sure <= _SURE
         if known is None or not (is_sure or self._is_there(known, files)):
             return self._look_anew(at, now)
-        found = reading.moved_on(files, known.snapshot, None, self._note_removes)
+        found = reading.moved_on(files, known.snapshot, None, self._tidying.note_removes)
         if files.goes_on_after(found.version) or not files.is_in_order():
             return self._look_anew(at, now)
         if found is known.snapshot:
@@ -276,12 +136,10 @@ class StoreTable:
         return self._remember(_Known(found, self._tag(files, found), at, now))
 
     def _look_anew(self, at: float, now: float) -> _Known:
-        with self._lock:
-            # It may be another table.
-            self._removes.clear()
+        self._tidying.forget()
         for _ in range(_TRIES):
             files = StoreLog(self._files, self._uri)
-            found = reading.newest(files, None, None, self._note_removes)
+            found = reading.newest(files, None, None, self._tidying.note_removes)
             if not files.goes_on_after(found.version):
                 return self._remember(_Known(found, self._tag(files, found), at, now), anew=True)
         msg = f"the log changes too fast: {self._uri}"
@@ -327,10 +185,10 @@ class StoreTable:
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
         """Look for news, and yield the commit infos of the newest versions, the newest first, with their versions."""
         newest = self._look().snapshot.version
-        for last in range(newest, max(newest - limit, -1), -_AHEAD):
+        for last in range(newest, max(newest - limit, -1), -AHEAD):
             files, first = (
                 StoreLog(self._files, self._uri),
-                max(last - _AHEAD, newest - limit, -1) + 1,
+                max(last - AHEAD, newest - limit, -1) + 1,
             )
             files.fetch(range(first, last + 1))
             found = list(versions.history(files, last, last + 1 - first))
@@ -403,7 +261,7 @@ class StoreTable:
     def mended(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, with a checkpoint for other readers."""
         log.info("%s gets a checkpoint, as others misread its log", self._uri)
-        self._checkpoint(snapshot)
+        self._tidying.checkpoint(snapshot)
         self.forget()
         return self.newest()
 
@@ -478,9 +336,9 @@ class StoreTable:
         """How many commits of others the last commits had to give way to."""
         return sum(self._met)
 
-    def _rival_of(self, snapshot: Snapshot) -> _Rival:
+    def _rival_of(self, snapshot: Snapshot) -> RivalCommit:
         """The commit after a version that others may make; where others commit it is asked for at once."""
-        rival = _Rival(self._files, self._uri, snapshot.version + 1)
+        rival = RivalCommit(self._files, self._uri, snapshot.version + 1)
         if self.rivals:
             rival.ask_ahead()
         return rival
@@ -491,17 +349,21 @@ class StoreTable:
         change: Commit,
         added: Sequence[DataFile],
         now_ms: int,
-        rival: _Rival,
+        rival: RivalCommit,
     ) -> bool:
         """Commit a change as the version after another; false if a rival did so before."""
         version = snapshot.version + 1
         content = encoded(change.actions(added, snapshot.version, now_ms))
         base = self._base_of(snapshot)
-        self._require_files(base, added)
-        sent_at, sure = _CLOCK.monotonic(), _now()
+        if late_commits.may_be_late(base.snapshot, base.sure) and not late_commits.are_there(
+            self._files, added
+        ):
+            msg = f"files for version {version} of {self._uri} were removed"
+            raise EngineError(msg, Outcome.CONFLICT)
+        sent_at, sure = _CLOCK.monotonic(), late_commits.seconds_now()
 
         def send() -> str | None:
-            return self._files.put_if_absent(f"{_LOG}/{versions.commit_name(version)}", content)
+            return self._files.put_if_absent(f"{LOG}/{versions.commit_name(version)}", content)
 
         try:
             tag = sent_once(
@@ -518,36 +380,20 @@ class StoreTable:
                 self._stale()
                 raise
             return False
-        self._require_in_time(base, change)
+        if late_commits.may_be_late(base.snapshot, base.sure) and late_commits.removed_if_late(
+            self._files, self._uri, version, base.tag, change.operation_id
+        ):
+            self.forget()
+            msg = f"version {version} of {self._uri} was committed by others long ago"
+            raise EngineError(msg, Outcome.CONFLICT)
         after = Actions(list(added), [file.removed(now_ms)["remove"] for file in change.gone])
         after.transactions.update(change.transactions(now_ms))
-        self._note_removes(version, after)
+        self._tidying.note_removes(version, after)
         newest = snapshot.after(after)
         self._remember(_Known(newest, tag, sent_at, sure))
         has_made(newest)
-        if version % EVERY == 0:
-            self._background.run(lambda: self._tidy(newest))
+        self._tidying.after(newest)
         return True
-
-    def _require_files(self, base: _Known, files: Sequence[DataFile]) -> None:
-        """Refuse a commit whose files were written so long ago that others have removed them: no version names them yet.
-
-        Raises:
-            EngineError: They have.
-        """
-        if _now() - base.sure <= _late_seconds(base.snapshot):
-            return
-
-        def is_there(file: DataFile) -> bool:
-            try:
-                self._files.get_range(file.path, 0, 1)
-            except FileNotFoundError:
-                return False
-            return True
-
-        if not all(self._files.bucket.together(is_there, files)):
-            msg = f"files for version {base.snapshot.version + 1} of {self._uri} were removed"
-            raise EngineError(msg, Outcome.CONFLICT)
 
     def _base_of(self, snapshot: Snapshot) -> _Known:
         """What is known of a version that a change is committed on."""
@@ -564,10 +410,10 @@ class StoreTable:
                 known = self._known
                 self._known = replace(known, at=-math.inf)
 
-    def _lost_to(self, snapshot: Snapshot, rival: _Rival) -> Snapshot:
+    def _lost_to(self, snapshot: Snapshot, rival: RivalCommit) -> Snapshot:
         """The version of a rival that came first."""
         actions = rival.actions()
-        self._note_removes(rival.version, actions)
+        self._tidying.note_removes(rival.version, actions)
         later = snapshot.after(actions)
         base = self._base_of(snapshot)
         # That the rival's is there does not say that the next one was not removed, if it may be as old.
@@ -575,179 +421,7 @@ class StoreTable:
         self._remember(self._base)
         return later
 
-    def _note_removes(self, version: int, actions: Actions) -> None:
-        with self._lock:
-            self._removes[version] = actions.removes
-            while len(self._removes) > _REMOVES:
-                del self._removes[min(self._removes)]
-
-    def _require_in_time(self, base: _Known, change: Commit) -> None:
-        """Refuse a commit that came so late that its version may have been removed before, by others.
-
-        The store tells when each file was written: what others have committed after a version is no older than it.
-
-        Raises:
-            EngineError: So it is; it is gone.
-            CommitUnknownError: That cannot be found out.
-        """
-        snapshot = base.snapshot
-        if _now() - base.sure <= _late_seconds(snapshot):
-            return
-        version = snapshot.version + 1
-        name = versions.commit_name(version)
-        try:
-            after = versions.commit_name(version - 2) if version > 1 else None
-            listed = StoreLog(self._files, self._uri).list_from(after)
-            is_late = _is_late(version, base.tag, listed)
-            if is_late:
-                log.warning("%s: version %d came too late, and is removed", self._uri, version)
-                self._files.delete([f"{_LOG}/{name}"])
-        except OSError as error:
-            msg = f"it is not known whether version {version} came too late: {reason_of(error)}"
-            raise CommitUnknownError(msg, change.operation_id) from error
-        if is_late is None:
-            msg = f"it is not known whether version {version} came too late: the log was removed since"
-            raise CommitUnknownError(msg, change.operation_id)
-        if is_late:
-            self.forget()
-            msg = f"version {version} of {self._uri} was committed by others long ago"
-            raise EngineError(msg, Outcome.CONFLICT)
-
     def _discard(self, files: Sequence[DataFile]) -> None:
         """Remove data files that no commit names, in the background."""
         if files:
             self._background.run(lambda: self._files.delete([file.path for file in files]))
-
-    # -- after commits -------------------------------------------------------------------------
-
-    def _tidy(self, snapshot: Snapshot) -> None:
-        """Write the checkpoint of a version if it is due, and remove what is older than the log is kept."""
-        if is_checkpoint_due(StoreLog(self._files, self._uri), snapshot.version):
-            self._checkpoint(snapshot)
-            self._clean(snapshot)
-
-    def _checkpoint(self, snapshot: Snapshot) -> None:
-        files = StoreLog(self._files, self._uri)
-        try:
-            now_ms = to_us(_CLOCK.now()) // 1_000
-            checkpoints.write(files, snapshot, now_ms, dict(self._removes))
-        except (OSError, UnknownLogError, DamagedFileError, pa.ArrowException, ValueError):
-            # The commit is made, and readers go on from the last one.
-            log.warning("%s has no new checkpoint", self._uri, exc_info=True)
-
-    def _clean(self, snapshot: Snapshot) -> None:
-        """Remove what is older than the log is kept, and before a checkpoint; the oldest first."""
-        hours = hours_of(snapshot.shape.properties, LOG_RETENTION)
-        name = versions.checkpoint_name(snapshot.version)
-        mine = self._files.list_from(_LOG, f"{snapshot.version:020}", _PAGE)
-        # By the store's clock, which has just written it.
-        at = next((file.at for file in mine if file.name == name), None)
-        if hours is None or at is None:
-            return
-        before = at - timedelta(hours=max(hours, _HOURS))
-        while True:
-            listed = self._files.list_from(_LOG, None, _PAGE)
-            old = list(
-                itertools.takewhile(
-                    lambda file: (
-                        file.at < before
-                        and (version_of(file.name) or 0) < snapshot.version
-                        and file.name != LAST_CHECKPOINT
-                    ),
-                    listed,
-                )
-            )
-            if old:
-                self._files.delete([f"{_LOG}/{file.name}" for file in old])
-            if len(old) < _PAGE:
-                return
-
-
-def _late_seconds(snapshot: Snapshot) -> float:
-    """After so many seconds a version that was not there may have been committed and removed."""
-    hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or _HOURS
-    return max(hours, _HOURS) * 3600 / _LATE
-
-
-def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> bool | None:
-    """Whether a commit was made after others had committed that version, and removed it; `None`: nobody can tell.
-
-    Args:
-        version: The version.
-        tag: Of the version before it, if that is known.
-        listed: The files of the log from that one on.
-    """
-    before, mine, after = (listed.get(versions.commit_name(version + n)) for n in (-1, 0, 1))
-    if mine is None:
-        return None
-    later = [file.at for file in listed.values() if (version_of(file.name) or 0) > version]
-    first = min(later, default=None)
-    if first is None:
-        return False
-    if after is None:
-        # Most stores tell seconds only. Where it is not late, a removal of the log was cut short.
-        return True if first <= mine.at else None
-    is_between = before is not None and tag in (None, before.tag)
-    # Only such a removal leaves these two without the one between them.
-    return first < (mine.at - _SKEW if is_between else mine.at)
-
-
-class _Rival:
-    """The commit of a version that others may have made first."""
-
-    def __init__(self, files: StoreFiles, uri: str, version: int) -> None:
-        self._files, self._uri, self.version = files, uri, version
-        self.text: bytes | None = None
-        self.tag: str | None = None
-        #: When it was asked for, as `_Known.at`.
-        self.asked = 0.0
-        self._ahead: Future[tuple[bytes, str | None]] | None = None
-
-    @property
-    def _path(self) -> str:
-        return f"{_LOG}/{versions.commit_name(self.version)}"
-
-    def ask_ahead(self) -> None:
-        """Ask for it while something else is sent. An answer that it is not there means nothing later."""
-        self.asked = _CLOCK.monotonic()
-        self._ahead = self._files.bucket.beside(lambda: self._files.get_once(self._path))
-
-    def is_there(self, seconds: float = 0.0) -> bool:
-        """Whether it was there when it was asked for; an answer is waited for so long."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            # Whatever it is, it is asked for again where it matters.
-            with suppress(OSError, CancelledError, TimeoutError):
-                self.text, self.tag = ahead.result(seconds)
-        return self.text is not None
-
-    def info(self) -> Mapping[str, Any] | None:
-        """Its commit info; `None` if it does not exist.
-
-        Raises:
-            ShortLogError: It may have existed.
-        """
-        if not self.is_there(_AHEAD_SECONDS):
-            self.asked = _CLOCK.monotonic()
-            try:
-                self.text, self.tag = self._files.get(self._path)
-            except FileNotFoundError:
-                self._require_log()
-                return None
-        try:
-            return versions.info_in(self.text or b"")
-        except ValueError:
-            # Not ours, whatever it is.
-            return {}
-
-    def _require_log(self) -> None:
-        after = None if self.version < 2 else versions.commit_name(self.version - 2)
-        listed = versions_of(StoreLog(self._files, self._uri).list_from(after))
-        if self.version - 1 not in listed or listed[-1] > self.version:
-            msg = f"begins after version {self.version}"
-            raise ShortLogError(msg)
-
-    def actions(self) -> Actions:
-        """What it says. Raises as `versions.parsed`."""
-        name = versions.commit_name(self.version)
-        return versions.parsed(self.text or b"", f"{self._uri}/{_LOG}/{name}")

@@ -1,0 +1,120 @@
+"""Commits to an object store that came so late that their version was not free any more.
+
+Old commits are removed once they are older than the log is kept, by the store's clock. So a process that was
+paused for long may put a version that others have made and removed long ago: the store accepts it, and nobody
+will ever read it. A commit whose answer comes late, counted from the look at which its version was free, is
+compared with the files of the log. The store tells when each of them was written.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.durability.log_names import version_of
+from tubeq_spark.storage.native.delta_log import versions
+from tubeq_spark.storage.native.delta_log.actions import hours_of
+from tubeq_spark.storage.native.store_log import KEPT_HOURS, LOG, SKEW, StoreLog
+from tubeq_spark.storage.tables.schema import LOG_RETENTION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.object_store import Listed, StoreFiles
+
+log = logging.getLogger(__name__)
+
+#: An answer is late after this part of the time for which commits are kept.
+_LATE = 4
+
+_CLOCK = SystemClock()
+_OFFSET = _CLOCK.now().timestamp() - _CLOCK.monotonic()
+
+
+def seconds_now() -> float:
+    """Seconds, also of those in which the machine was asleep."""
+    return max(_CLOCK.monotonic(), _CLOCK.now().timestamp() - _OFFSET)
+
+
+def may_be_late(snapshot: Snapshot, sure: float) -> bool:
+    """Whether the version after another may have been committed and removed by now.
+
+    Args:
+        snapshot: The other version.
+        sure: When it was last known to be the newest, by `seconds_now`.
+    """
+    hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or KEPT_HOURS
+    return seconds_now() - sure > max(hours, KEPT_HOURS) * 3600 / _LATE
+
+
+def are_there(store: StoreFiles, files: Sequence[DataFile]) -> bool:
+    """Whether data files are there, that others may have removed, as no version names them yet."""
+
+    def is_there(file: DataFile) -> bool:
+        try:
+            store.get_range(file.path, 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
+
+    return all(store.bucket.together(is_there, files))
+
+
+def removed_if_late(
+    store: StoreFiles, uri: str, version: int, tag: str | None, operation_id: int
+) -> bool:
+    """Whether a commit came too late; it is removed then.
+
+    Args:
+        store: The files of its table.
+        uri: Of the table.
+        version: The version that it has made.
+        tag: Of the commit before it, if that is known.
+        operation_id: Its own.
+
+    Raises:
+        CommitUnknownError: That cannot be found out.
+    """
+    unknown = f"it is not known whether version {version} came too late: "
+    try:
+        after = versions.commit_name(version - 2) if version > 1 else None
+        is_late = _is_late(version, tag, StoreLog(store, uri).list_from(after))
+        if is_late:
+            log.warning("%s: version %d came too late, and is removed", uri, version)
+            store.delete([f"{LOG}/{versions.commit_name(version)}"])
+    except OSError as error:
+        raise CommitUnknownError(unknown + reason_of(error), operation_id) from error
+    if is_late is None:
+        msg = f"{unknown}the log was removed since"
+        raise CommitUnknownError(msg, operation_id)
+    return is_late
+
+
+def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> bool | None:
+    """Whether a commit was made after others had committed that version, and removed it; `None`: nobody can tell.
+
+    What others have committed after a version is no older than it.
+
+    Args:
+        version: The version.
+        tag: Of the version before it, if that is known.
+        listed: The files of the log from that one on.
+    """
+    before, mine, after = (listed.get(versions.commit_name(version + n)) for n in (-1, 0, 1))
+    if mine is None:
+        return None
+    later = [file.at for file in listed.values() if (version_of(file.name) or 0) > version]
+    first = min(later, default=None)
+    if first is None:
+        return False
+    if after is None:
+        # Most stores tell seconds only. Where it is not late, a removal of the log was cut short.
+        return True if first <= mine.at else None
+    is_between = before is not None and tag in (None, before.tag)
+    # Only such a removal leaves these two without the one between them.
+    return first < (mine.at - SKEW if is_between else mine.at)

@@ -1,0 +1,86 @@
+"""The commit by which another process may have made a version on an object store first."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.durability.log_names import versions_of
+from tubeq_spark.storage.native.delta_log import versions
+from tubeq_spark.storage.native.sending import ShortLogError
+from tubeq_spark.storage.native.store_log import LOG, StoreLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from tubeq_spark.storage.native.delta_log.actions import Actions
+    from tubeq_spark.storage.native.object_store import StoreFiles
+
+#: Seconds for an answer that was asked for with a commit, after that of the commit.
+_AHEAD_SECONDS = 1.0
+
+_CLOCK = SystemClock()
+
+
+class RivalCommit:
+    """The commit of a version that others may have made first."""
+
+    def __init__(self, files: StoreFiles, uri: str, version: int) -> None:
+        self._files, self._uri, self.version = files, uri, version
+        self.text: bytes | None = None
+        self.tag: str | None = None
+        #: When it was asked for, as `_Known.at`.
+        self.asked = 0.0
+        self._ahead: Future[tuple[bytes, str | None]] | None = None
+
+    @property
+    def _path(self) -> str:
+        return f"{LOG}/{versions.commit_name(self.version)}"
+
+    def ask_ahead(self) -> None:
+        """Ask for it while something else is sent. An answer that it is not there means nothing later."""
+        self.asked = _CLOCK.monotonic()
+        self._ahead = self._files.bucket.beside(lambda: self._files.get_once(self._path))
+
+    def is_there(self, seconds: float = 0.0) -> bool:
+        """Whether it was there when it was asked for; an answer is waited for so long."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            # Whatever it is, it is asked for again where it matters.
+            with suppress(OSError, CancelledError, TimeoutError):
+                self.text, self.tag = ahead.result(seconds)
+        return self.text is not None
+
+    def info(self) -> Mapping[str, Any] | None:
+        """Its commit info; `None` if it does not exist.
+
+        Raises:
+            ShortLogError: It may have existed.
+        """
+        if not self.is_there(_AHEAD_SECONDS):
+            self.asked = _CLOCK.monotonic()
+            try:
+                self.text, self.tag = self._files.get(self._path)
+            except FileNotFoundError:
+                self._require_log()
+                return None
+        try:
+            return versions.info_in(self.text or b"")
+        except ValueError:
+            # Not ours, whatever it is.
+            return {}
+
+    def _require_log(self) -> None:
+        after = None if self.version < 2 else versions.commit_name(self.version - 2)
+        listed = versions_of(StoreLog(self._files, self._uri).list_from(after))
+        if self.version - 1 not in listed or listed[-1] > self.version:
+            msg = f"begins after version {self.version}"
+            raise ShortLogError(msg)
+
+    def actions(self) -> Actions:
+        """What it says. Raises as `versions.parsed`."""
+        name = versions.commit_name(self.version)
+        return versions.parsed(self.text or b"", f"{self._uri}/{LOG}/{name}")
