@@ -463,8 +463,8 @@ class Handles:
         return StoredTables(*found, self.options.patience)
 
     def close(self) -> None:
-        """Forget all of them, once what is done in the background is done."""
-        self._background.close()
+        """Forget all of them, once what is done in the background is done, or has had the time of a verb."""
+        self._background.close(self.options.patience.seconds)
         self.files.forget()
         with self._lock:
             self._known.clear()
