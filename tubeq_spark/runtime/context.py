@@ -190,11 +190,13 @@ class QueueContext:
         return uninterrupted(patient, carried=engine.carried, then=then)
 
     def require_running(self) -> None:
-        """Refuse a verb outside RUNNING.
+        """Refuse a verb outside RUNNING, and in a forked process.
 
         Raises:
             QueueStateError: The queue is closed or closing.
+            StoreError: The process is another one than that which has opened the queue.
         """
+        self.loop.require_own_process()
         refusals.require_running(self.state)
 
     def taker(self) -> str:
