@@ -69,4 +69,6 @@ class Background:
             # Whoever commits next does the same.
             with self._lock:
                 self._work.clear()
-            log.warning("the storage does not answer: checkpoints, or old files, are left to others")
+            log.warning(
+                "the storage does not answer: checkpoints, or old files, are left to others"
+            )
