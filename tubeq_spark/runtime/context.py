@@ -60,7 +60,16 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task
 
-__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform", "traced"]
+__all__ = [
+    "Callback",
+    "QueueContext",
+    "TubeContext",
+    "dropped",
+    "left_out",
+    "perform",
+    "told",
+    "traced",
+]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -388,6 +397,16 @@ def traced(
 def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:
     ctx.queue.require_running()
     ctx.require_there()
+    return told(ctx, verb)
+
+
+def told(ctx: TubeContext, verb: Callable[[], T]) -> T:
+    """Run a verb, or a part of it, and tell what is missing as the verbs do.
+
+    Raises:
+        TubeNotFoundError: The tube's table is gone.
+        StoreError: Spark cannot be reached.
+    """
     try:
         return verb()
     except Exception as error:
