@@ -366,8 +366,8 @@ class Tube:
         it makes no commit, and the count is 0. With a column `unique` the new rows are found by a
         join with the stored keys, into one more local checkpoint; the commit is a MERGE, which
         conflicts with all puts of keys. On S3, at a location of the native engine, Spark writes the
-        files first, and that engine makes the commit. A `key` of rows with `unique` is remembered apart from
-        that of rows without.
+        files first, and that engine makes the commit. A `key` of rows with a column `unique`, whatever its values,
+        is remembered apart from that of rows without.
         """
         if not hasattr(df, "sparkSession"):
             validation.refuse("df", type(df), "a DataFrame of Spark; for this use put_arrow")
@@ -412,8 +412,8 @@ class Tube:
         Commits: 1 (none for no rows), an insert as in `put_many`, which conflicts with nothing;
         with a `key` an append, which conflicts with a put of the same key. In a tube with a
         capacity it is a MERGE, which conflicts with other puts; if the capacity is too small for
-        all rows, it makes no commit, and the count is 0. With keys it is the MERGE of `put_many`,
-        also with a `key`, which then is remembered apart from keys of puts without `unique`.
+        all rows, it makes no commit, and the count is 0. With a column `unique`, whatever its values, it is
+        the MERGE of `put_many`, also with a `key`, which then is remembered apart from keys of puts without.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
         span = self._current_span()

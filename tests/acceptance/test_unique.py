@@ -437,6 +437,17 @@ def test_put_arrow_when_its_own_key_was_put_before_adds_nothing(tube: Tube) -> N
     assert tube.put_arrow(rows(["a", "c"]), key="2").count == 2
 
 
+@pytest.mark.parametrize("first", [[None, None], ["a", "b"]])
+def test_put_arrow_when_its_own_key_was_put_before_adds_nothing_whether_rows_have_keys_or_not(
+    new_tube: NewTube, first: list[str | int | None]
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_arrow(rows(first), key="1")
+
+    assert tube.put_arrow(rows([None, None]), key="1").count == 0
+    assert tube.put_arrow(rows(["c", None]), key="1").count == 0
+
+
 def test_put_arrow_when_a_ttl_has_ended_adds_the_key_again(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -523,6 +534,18 @@ def test_put_df_when_its_own_key_was_put_before_adds_nothing(
     assert tube.put_df(df.limit(2), key="3").count == 0
     with pytest.raises(InvalidOptionError, match="unique"):
         tube.put_df(df.selectExpr("data", "repeat('k', 1025) AS unique"))
+
+
+@pytest.mark.thorough
+@pytest.mark.frames
+def test_put_arrow_when_put_df_had_its_own_key_adds_nothing_though_no_row_has_a_key(
+    spark: SparkSession, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    df = spark.createDataFrame([("0", None)], "data STRING, unique STRING")
+
+    assert tube.put_df(df, key="1").count == 1
+    assert tube.put_arrow(rows([None]), key="1").count == 0
 
 
 @pytest.mark.frames

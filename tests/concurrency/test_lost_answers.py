@@ -6,8 +6,10 @@ the operation's id, and nothing is done twice.
 
 from __future__ import annotations
 
+import json
 import shutil
 import string
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark import Tube
+
+
+#: More commits than the history is asked for at once.
+MANY = 210
 
 
 class LosesRequests(Tapped):
@@ -431,6 +437,26 @@ def test_put_when_its_task_is_acked_before_the_history_is_asked_returns_the_task
 
     assert names(tasks) == "ab"
     assert world.stored() == ""
+
+
+@pytest.mark.thorough
+def test_put_when_its_answer_is_lost_and_hundreds_have_committed_since_returns_the_task(
+    world: World,
+) -> None:
+    tube = world.mine.create_tube("busy")
+    log = Path(world.place, tube.name, "_delta_log")
+
+    def commit_often() -> None:
+        last = max(int(file.stem) for file in log.glob("*.json"))
+        said = {"timestamp": int(time.time() * 1_000), "operation": "x", "operationParameters": {}}
+        for version in range(last + 1, last + MANY + 1):
+            (log / f"{version:020}.json").write_text(json.dumps({"commitInfo": said}) + "\n")
+
+    with world.probe.interrupted("committed", "put", then_lost(commit_often)):
+        tasks = tube.put_many(["a"])
+
+    assert names(tasks) == "a"
+    assert stored(tube) == "ar"
 
 
 @pytest.mark.thorough

@@ -19,7 +19,13 @@ from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.native import late_commits, store_client, store_table, store_tidying
+from tubeq_spark.storage.native import (
+    late_commits,
+    store_client,
+    store_table,
+    store_tidying,
+    tables,
+)
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.native.engine import NativeEngine
@@ -388,9 +394,14 @@ def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> Non
     monkeypatch.setattr(Bucket, "put_if_absent", paused)
 
 
+def tables_of(tube: Tube) -> Any:
+    """The tables of a tube's engine."""
+    return tube._ctx.queue.engine.tables
+
+
 def version_of(tube: Tube) -> int:
     """The newest version of a tube."""
-    return tube._ctx.queue.engine.tables.version(tube._ctx.table.name) or 0
+    return tables_of(tube).version(tube._ctx.table.name) or 0
 
 
 def cut_short(monkeypatch: pytest.MonkeyPatch, kept: Sequence[int]) -> None:
@@ -441,6 +452,27 @@ def test_put_when_it_was_paused_until_its_version_is_removed_begins_anew(
     assert versions[0] > 8
     rival.put("b")
     assert stored(store, place) == ["ar", "br"]
+
+
+@pytest.mark.usefixtures("short_logs")
+def test_new_column_when_its_commit_was_paused_until_its_version_is_removed_is_not_sent(
+    store: Store, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, version = tables.sent, version_of(tube) + 1
+
+    def paused(*arguments: Any) -> Any:
+        monkeypatch.setattr(tables, "sent", sent)
+        grow_old(store, rival, monkeypatch)
+        return sent(*arguments)
+
+    monkeypatch.setattr(tables, "sent", paused)
+
+    with pytest.raises(CommitUnknownError):
+        tables_of(tube).add_columns(tube._ctx.table.name, {"late": ("BIGINT", "")})
+
+    assert not [key for key in store.keys("") if f"/work/_delta_log/{version:020}.json" in key]
+    tube.put("a")
+    assert rival.take(0) is not None
 
 
 @pytest.mark.usefixtures("short_logs")

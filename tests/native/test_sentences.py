@@ -236,6 +236,47 @@ def test_process_that_was_forked_while_a_thread_puts_says_so_and_does_not_wait(
     assert done.stdout.split() == ["True", "True", "a"], done.stderr
 
 
+FORK_WITHOUT_LOCKS = """
+import os, threading
+from tubeq_spark import QueueConfig, StoreError
+from tubeq_spark.testing import InMemoryQueue
+
+is_in, may_go_on = threading.Event(), threading.Event()
+
+def stop(step, operation):
+    if step == "decided" and threading.current_thread().name == "putting":
+        is_in.set()
+        may_go_on.wait()
+
+opened = InMemoryQueue(config=QueueConfig(observer=stop))
+tube = opened.create_tube("work")
+putting = threading.Thread(target=tube.put, args=["a"], name="putting")
+putting.start()
+is_in.wait()
+if not os.fork():
+    for verb in (lambda: tube.put("b"), lambda: tube.take(0), lambda: opened.create_tube("more")):
+        try:
+            verb()
+        except StoreError as error:
+            print("start workers by multiprocessing's spawn" in str(error), flush=True)
+    os._exit(0)
+os.wait()
+may_go_on.set()
+putting.join()
+print(tube.take(0).data)
+opened.close()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_process_that_was_forked_where_storage_needs_no_lock_says_so_and_does_not_wait() -> None:
+    """It would write with the session and the numbers of the other process."""
+    command = [sys.executable, "-c", FORK_WITHOUT_LOCKS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "True", "True", "a"], done.stderr
+
+
 def test_values_and_errors_travel_by_pickle(queue: Any) -> None:
     tube = queue.create_tube("work", "fifottl", ttr=60)
     task = tube.put({"a": [1]})

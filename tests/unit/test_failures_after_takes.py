@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark import Tube
+
+#: Seconds that no test waits in full.
+WAIT = 30.0
 
 
 def fails(*_: object) -> None:
@@ -102,6 +106,27 @@ def test_take_when_its_tasks_cannot_be_made_gives_them_back(
 
     assert [task.data for task in tube.tasks_by_state("r")] == ["a", "b"]
     assert [task.attempts for task in tube.take_many(1)] == [1]
+
+
+def test_take_of_a_thread_when_its_observer_ends_that_thread_after_the_commit_gives_its_tasks_back() -> (
+    None
+):
+    def leave(step: str, operation: str) -> None:
+        if (step, operation) == ("committed", "take"):
+            raise SystemExit
+
+    with (
+        InMemoryQueue(config=QueueConfig(observer=leave)) as queue,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        tube = queue.create_tube("work")
+        tube.put_many(["a", "b"])
+
+        error = pool.submit(tube.take_many, 1).exception(WAIT)
+        queue._context.unknown_takes.look()
+
+        assert isinstance(error, SystemExit)
+        assert [task.data for task in tube.tasks_by_state("r")] == ["a", "b"]
 
 
 def test_exchange_when_its_tasks_cannot_be_made_gives_them_back(

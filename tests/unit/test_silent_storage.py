@@ -9,6 +9,7 @@ import pytest
 
 from tubeq_spark import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.locks.table_lock import TableLock
+from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.testing import ManualClock
 
 SILENT = StoreError("operation timed out", passes=True)
@@ -74,3 +75,30 @@ def test_thread_when_it_has_waited_for_a_moment_or_for_another_reason_tries_itse
     seconds: float, first: TubeqError
 ) -> None:
     assert second(seconds, first) is None
+
+
+def test_close_when_the_storage_does_not_answer_work_in_the_background_says_so_and_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = NativeEngine({"retry_timeout": "10ms"})
+    begun, answer, done = threading.Event(), threading.Event(), list[str]()
+
+    def silent() -> None:
+        begun.set()
+        answer.wait(60)
+
+    background = engine._handles._background
+    background.run(silent)
+    background.run(lambda: done.append("next"))
+    assert begun.wait(60)
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    try:
+        closing.join(20)
+        assert not closing.is_alive()
+    finally:
+        answer.set()
+
+    background.wait()
+    assert done == []
+    assert "checkpoints" in caplog.text

@@ -66,6 +66,6 @@ def test_background_when_its_thread_cannot_be_started_does_all_after_the_next_wo
         background.wait()
 
     background.run(lambda: done.append("b"))
-    background.close()
+    background.wait()
 
     assert done == ["a", "b"]

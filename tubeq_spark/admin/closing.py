@@ -21,6 +21,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.storage.opened_location import OtherEngineError
+from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
@@ -119,6 +120,11 @@ def _is_done(engine: Engine, step: Step) -> bool:
         except (CommitUnknownError, StoreError):
             if is_last and not engine.unreachable:
                 raise
+        except Exception as error:
+            if not is_missing_table(error):
+                raise
+            # The location was removed.
+            return False
     return False
 
 

@@ -107,7 +107,7 @@ def make_context(
     )
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
     # Sessions may be too short for a beat, and end without a close.
-    session.heart.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
+    session.helper.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
     return queue
 
 
@@ -133,7 +133,7 @@ def _traces(clock: Clock) -> Traces:
 
 
 def _look_after(queue: QueueContext) -> None:
-    """The tasks of the heart besides its beats."""
+    """The tasks of the heart's helper."""
     queue.unknown_takes.look()
     compact_rows_at_times(queue)
 

@@ -111,9 +111,8 @@ class PutTable:
 
     @property
     def unique(self) -> pa.ChunkedArray | None:
-        """The key of each row, as far as it has one; `None` if none has."""
-        keys = self.options.get("unique")
-        return None if keys is None or keys.null_count == len(keys) else keys
+        """The key of each row, as far as it has one; `None` without such a column."""
+        return self.options.get("unique")
 
     def with_new_keys(self, there: pa.ChunkedArray) -> PutTable:
         """The rows without a key, and the first with each key that is not among some others."""

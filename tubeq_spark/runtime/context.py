@@ -60,7 +60,16 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task
 
-__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform", "traced"]
+__all__ = [
+    "Callback",
+    "QueueContext",
+    "TubeContext",
+    "dropped",
+    "left_out",
+    "perform",
+    "told",
+    "traced",
+]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -190,11 +199,13 @@ class QueueContext:
         return uninterrupted(patient, carried=engine.carried, then=then)
 
     def require_running(self) -> None:
-        """Refuse a verb outside RUNNING.
+        """Refuse a verb outside RUNNING, and in a forked process.
 
         Raises:
             QueueStateError: The queue is closed or closing.
+            StoreError: The process is another one than that which has opened the queue.
         """
+        self.loop.require_own_process()
         refusals.require_running(self.state)
 
     def taker(self) -> str:
@@ -386,6 +397,16 @@ def traced(
 def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:
     ctx.queue.require_running()
     ctx.require_there()
+    return told(ctx, verb)
+
+
+def told(ctx: TubeContext, verb: Callable[[], T]) -> T:
+    """Run a verb, or a part of it, and tell what is missing as the verbs do.
+
+    Raises:
+        TubeNotFoundError: The tube's table is gone.
+        StoreError: Spark cannot be reached.
+    """
     try:
         return verb()
     except Exception as error:

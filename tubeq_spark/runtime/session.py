@@ -73,7 +73,7 @@ class Session:
         self._name = name
         self._holdings = held_tasks
         self._requests = requests
-        #: Called after each heartbeat, without the lock: it may commit to tubes, whose writers may wait
+        #: Called as often as the heart beats, without the lock: it may commit to tubes, whose writers may wait
         #: for numbers of this session.
         self.after_beat: Callable[[], None] = lambda: None
         self.member = self._new_member()
@@ -89,9 +89,11 @@ class Session:
         self._slot: SlotLease | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
-        heart_name = f"tubeq-heartbeat-{self.member[:8]}"
+        name_of = f"tubeq-{{}}-{self.member[:8]}".format
         #: It holds this session, and nothing that the queue object is forgotten with.
-        self.heart = Heart(heart_name, self.beat_if_needed, lambda: min(self.ttr / 3, _BEAT_MOST))
+        self.heart = Heart(name_of("heartbeat"), self._beat_if_needed, self._rhythm)
+        #: Works beside it: what takes long on a slow storage must not delay a beat until the lease has ended.
+        self.helper = Heart(name_of("beside-heartbeat"), self._look_after, self._rhythm)
 
     def _new_member(self) -> str:
         return str(MemberName(str(uuid4()), self._now(), os.getpid(), socket.gethostname()))
@@ -213,19 +215,27 @@ class Session:
         with self._lock:
             if not self._stop.is_set():
                 self.heart.start()
+                self.helper.start()
 
     def beat_if_needed(self) -> None:
-        """Renew the lease while tasks are held, and write counters that have changed."""
+        """Do once what the heart and its helper do from time to time."""
         self._beat_if_needed()
+        self._look_after()
+
+    def _rhythm(self) -> float:
+        return min(self.ttr / 3, _BEAT_MOST)
+
+    def _look_after(self) -> None:
         if not self._stop.is_set():
+            self._requests.renew(self.member, self._now())
             self.after_beat()
 
     def _beat_if_needed(self) -> None:
+        """Renew the lease while tasks are held, and write counters that have changed."""
         with self._lock:
             if self._stop.is_set():
                 return
             now_us = self._now()
-            self._requests.renew(self.member, now_us)
             needed = self._announced or self._kept or self._holdings.any_at(now_us)
             if not (needed or self._counters.unwritten()):
                 return
@@ -246,6 +256,7 @@ class Session:
             finally:
                 # A lease of the new length may be written, also where this fails.
                 self.heart.change_rhythm()
+                self.helper.change_rhythm()
 
     # -- identity -----------------------------------------------------------------------------
 
@@ -336,7 +347,9 @@ class Session:
     def stop(self) -> None:
         """End the heartbeat."""
         self._stop.set()
+        self.helper.stop(0)
         self.heart.stop()
+        self.helper.stop()
 
     # -- numbers ------------------------------------------------------------------------------
 

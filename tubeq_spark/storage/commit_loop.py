@@ -8,6 +8,7 @@ state. *Unknown*: the loop first searches the table's history for the statement'
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from contextlib import nullcontext
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from weakref import WeakKeyDictionary
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.model.retry_waits import RetryWaits
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.locks.log_readers import RunningStatements
@@ -155,6 +157,7 @@ class CommitLoop:
         self._permission = permission
         self.tally = tally or LoopStats()
         self._refusal: str | None = None
+        self._process = os.getpid()
         #: The tables that table locks are of, as far as they were opened, or something was committed.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
 
@@ -170,7 +173,7 @@ class CommitLoop:
             self._larger,
             self._permission,
         )
-        loop._refusal = self._refusal
+        loop._refusal, loop._process = self._refusal, self._process
         return loop
 
     def refusing(self, why: str) -> CommitLoop:
@@ -190,10 +193,21 @@ class CommitLoop:
         Raises:
             StoreError: It commits nothing.
         """
+        self.require_own_process()
         if self._refusal is not None:
             raise StoreError(self._refusal)
         if self._permission is not None:
             self._permission.require()
+
+    def require_own_process(self) -> None:
+        """Raise in a process that was forked from that of the queue object: it has the same session and numbers.
+
+        Raises:
+            StoreError: It was.
+        """
+        process = os.getpid()
+        if process != self._process:
+            raise was_forked(process, self._process, "has this queue open")
 
     def look_again(self) -> None:
         """Look before the next commit whether the engine may still commit."""

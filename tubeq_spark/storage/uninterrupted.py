@@ -5,7 +5,8 @@ bytecodes of the main thread, and in no other thread. So a verb that the main th
 thread of this module. An interrupt ends the wait, not the verb: the verb begins nothing new,
 finishes what it has sent, and undoes results that nobody will get (`if_interrupted`). The main
 thread waits for that until a second interrupt, or for `PATIENCE` seconds; then the verb ends in the
-background. Verbs of other threads run in these threads.
+background. Verbs of other threads run in these threads. There no interrupt strikes, but a function of the
+program, such as a callback, may end the thread (`SystemExit`): then the result is undone, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _AT_EXIT = 30.0
 
 
 class _Call(Generic[T]):
-    """A verb that the main thread waits for."""
+    """A verb that a thread of the program waits for."""
 
     def __init__(self, verb: Callable[[], T]) -> None:
         self._verb = verb
@@ -69,7 +70,7 @@ class _Call(Generic[T]):
             self.error = error
         finally:
             _current.call = None
-            if not self._decided.acquire(blocking=False):
+            if not self._decided.acquire(blocking=False) or _ends_thread(self.error):
                 self.undo()
             self.ended.release()
 
@@ -112,7 +113,7 @@ def uninterrupted(
     carried: Callable[[Callable[[], T]], Callable[[], T]] | None = None,
     then: Callable[[], object] | None = None,
 ) -> T:
-    """Run a verb so that an interrupt of the main thread leaves nothing half done.
+    """Run a verb so that an interrupt of the main thread, or the end of another one, leaves nothing half done.
 
     Args:
         verb: What to run.
@@ -122,16 +123,23 @@ def uninterrupted(
     Returns:
         What `verb` returns.
     """
-    if threading.get_ident() != threading.main_thread().ident:
-        return _in_this_thread(verb, then)
-    call = _Call(verb if carried is None else carried(verb))
+    if _current.call is not None:
+        # A part of another verb.
+        if then is not None:
+            _current.call.thens.append(then)
+        return verb()
+    in_main = threading.get_ident() == threading.main_thread().ident
+    call = _Call(carried(verb) if in_main and carried is not None else verb)
     if then is not None:
         call.thens.append(then)
     try:
-        _send(call)
-        # Not every interrupt wakes a thread that waits for a lock.
-        while not call.ended.acquire(timeout=_LOOK):
-            pass
+        if in_main:
+            _send(call)
+            # Not every interrupt wakes a thread that waits for a lock.
+            while not call.ended.acquire(timeout=_LOOK):
+                pass
+        else:
+            call.run()
         for each in call.thens:
             each()
     except BaseException:
@@ -147,17 +155,9 @@ def uninterrupted(
     return call.result  # type: ignore[return-value]  # without an error there is one
 
 
-def _in_this_thread(verb: Callable[[], T], then: Callable[[], object] | None) -> T:
-    call = _current.call
-    if call is not None and then is not None:
-        # A part of a verb of the main thread.
-        call.thens.append(then)
-        then = None
-    try:
-        return verb()
-    finally:
-        if then is not None:
-            then()
+def _ends_thread(error: BaseException | None) -> bool:
+    """Whether an error is one that nobody handles."""
+    return error is not None and not isinstance(error, Exception)
 
 
 def if_interrupted(undo: Callable[[], object]) -> None:

@@ -545,6 +545,8 @@ def put_arrow(
             return _of_table(ctx, put, trace, None)
         wanted = pc.unique(put.unique).drop_null().to_pylist()
         keys, now_us = ctx.unique_keys.look(identity), ctx.queue.now_us()
+        if not wanted:
+            return _of_table(ctx, put, trace, keys)
         there = ctx.unique_keys.among(wanted, now_us, ctx.max_attempts)
         if there.column("state").null_count:
             return None

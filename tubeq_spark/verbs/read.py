@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.model import refusals
 from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.tube_types import position_of
+from tubeq_spark.runtime.context import told
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.task import Task
+
+T = TypeVar("T")
 
 #: Rows that `tasks_by_state` holds at a time.
 _PAGE = 10_000
@@ -75,14 +78,18 @@ def tasks_by_state(ctx: TubeContext, state: TaskState, page: int = _PAGE) -> Ite
     return _pages(ctx, state, now_us, page)
 
 
+def _told(ctx: TubeContext, read: Callable[[], T]) -> T:
+    return ctx.queue.uninterrupted(lambda: told(ctx, read))
+
+
 def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterator[Task]:
-    after, over = None, ctx.queue.uninterrupted(lambda: ctx.queue.lapsed.owners(now_us))
+    after, over = None, _told(ctx, lambda: ctx.queue.lapsed.owners(now_us))
 
     def page() -> list[StoredTask]:
         return ctx.reader.in_state(state, now_us, ctx.max_attempts, over, after, size)
 
     while True:
-        rows = ctx.queue.uninterrupted(page)
+        rows = _told(ctx, page)
         for row in rows:
             seen = ctx.seen(row, now_us, over)
             if seen is not None:

@@ -266,11 +266,11 @@ def run(
     """Commit the decision of `attempt`; undo preparations of failed attempts.
 
     If the commit of a take is unknown, the session's heart searches for its tasks and releases
-    them, because no caller has them.
+    them, because no caller has them. An observer that ends the thread leaves it unknown, too.
     """
     try:
         result = ctx.queue.loop.run(operation, ctx.table_lock, attempt)
-    except CommitUnknownError:
+    except (CommitUnknownError, KeyboardInterrupt, SystemExit):
         chosen = take.chosen
         if chosen is not None:
             look_for(ctx, chosen)

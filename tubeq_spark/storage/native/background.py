@@ -57,8 +57,18 @@ class Background:
         while (thread := self._thread) is not None:
             thread.join()
 
-    def close(self) -> None:
-        """Begin nothing new, and wait for what was begun."""
+    def close(self, seconds: float) -> None:
+        """Begin nothing new, and wait for what was begun, for so many seconds at most."""
         with self._lock:
             self._is_closed = True
-        self.wait()
+            thread = self._thread
+        if thread is None:
+            return
+        thread.join(seconds)
+        if thread.is_alive():
+            # Whoever commits next does the same.
+            with self._lock:
+                self._work.clear()
+            log.warning(
+                "the storage does not answer: checkpoints, or old files, are left to others"
+            )

@@ -17,7 +17,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
-from tubeq_spark.storage.location import local_directory, path_of
+from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
 from tubeq_spark.storage.native import store_client
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
@@ -62,6 +62,7 @@ class Table:
         alias: str,
         options: RenewedOptions,
         plain: Callable[[str, LogFiles], PlainTable | None] = lambda _path, _log: None,
+        require_place: Callable[[Table], None] = lambda _table: None,
     ) -> None:
         self.path = path
         #: What it is called in DataFusion.
@@ -72,6 +73,9 @@ class Table:
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = local_directory(path) is None
         self._local = plain(path, self.log)
+        #: Delta's id of the table that was seen: one that is made again has another.
+        self._id: str | None = None
+        self._require_place = require_place
         self._writing = _Snapshot(path, options, store_client.to_commit, self.log)
         self._reading = _Snapshot(path, options, store_client.to_read, self.log)
 
@@ -100,10 +104,23 @@ class Table:
         if local is None:
             return None
         try:
-            return local.newest()
+            return self._same(local.newest())
         except UnknownLogError as error:
             self.leave_to_library(error)
             return None
+
+    def _same(self, snapshot: Snapshot) -> Snapshot:
+        """A version of the table, unless its whole location was made again since the first look.
+
+        Raises:
+            StoreError: It was.
+        """
+        found = snapshot.shape.metadata.get("id")
+        if found != self._id:
+            if self._id is not None:
+                self._require_place(self)
+            self._id = found
+        return snapshot
 
     def is_plain(self) -> bool:
         """Whether the library is not needed for it; on an object store by the version that was read last.
@@ -128,11 +145,13 @@ class Table:
 
         Raises:
             EngineError: The library has to, from now on.
+            StoreError: The location was made again.
         """
         try:
             local = self._local
             if local is not None:
                 with local.writing() as snapshot:
+                    self._same(snapshot)
                     yield local, self._mended(local, snapshot) if snapshot.is_misread else snapshot
                 return
         except UnknownLogError as error:
@@ -404,9 +423,26 @@ class Handles:
                     msg = f"{name} is a name in a catalog: only Spark knows where it is"
                     raise StoreError(msg)
                 alias = f"tubeq_table_{len(self._known)}"
-                table = Table(path, alias, self.options, self._plain)
+                table = Table(path, alias, self.options, self._plain, self._require_place)
                 self._known[name] = table
             return table
+
+    def _require_place(self, table: Table) -> None:
+        """Refuse a table that was made again together with its whole location.
+
+        The table of a dropped tube may be removed by hand, and that of a new tube is another one then.
+
+        Raises:
+            StoreError: The registry beside it was made again, too.
+        """
+        place = table.path.rpartition("/")[0]
+        registry = self.table(path_table(f"{place}/{TUBES}"))
+        if registry is not table:
+            with suppress(TableNotFoundError):
+                registry.seen()
+            return
+        msg = f"{place} was removed and made again since this queue object was opened: open it anew"
+        raise StoreError(msg)
 
     def _plain(self, path: str, files: LogFiles) -> PlainTable | None:
         """The table at a path, for which the library is not needed; `None`: it is."""
@@ -463,8 +499,8 @@ class Handles:
         return StoredTables(*found, self.options.patience)
 
     def close(self) -> None:
-        """Forget all of them, once what is done in the background is done."""
-        self._background.close()
+        """Forget all of them, once what is done in the background is done, or has had the time of a verb."""
+        self._background.close(self.options.patience.seconds)
         self.files.forget()
         with self._lock:
             self._known.clear()

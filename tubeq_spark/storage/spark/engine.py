@@ -14,14 +14,16 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.location import name_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.history import changed_rows
+from tubeq_spark.storage.spark.history import changed_rows, commits_since
 from tubeq_spark.storage.spark.jvm import carried, described, frame_of, is_classic, with_settings
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
@@ -51,16 +53,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How far back a lost answer is looked for; more commits than this do not fit into one operation.
-HISTORY_LIMIT = 200
 #: Seconds that Spark has to answer when it is asked whether it is there again, or what it has written.
 _PATIENCE = 5.0
 
 
-class _Names(threading.local):
-    """Whether the jobs of this thread are named."""
+_clock = SystemClock()
+
+
+class _OfThread(threading.local):
+    """Whether the jobs of this thread are named, and when it has sent its last statement."""
 
     is_named = False
+    sent_us = 0
 
 
 class SparkEngine:
@@ -75,7 +79,7 @@ class SparkEngine:
         self.tables = SparkTables(self)
         #: Whether the last read did not reach Spark at all.
         self.unreachable = False
-        self._names = _Names()
+        self._thread = _OfThread()
         #: Statements that run now.
         self._running = 0
         self._lock = threading.Lock()
@@ -134,16 +138,16 @@ class SparkEngine:
     @contextmanager
     def operating(self, operation: str, table: str | None) -> Iterator[None]:
         """Name the jobs of a block after an operation and the table of a tube; an outer name stays."""
-        if self._names.is_named:
+        if self._thread.is_named:
             yield
             return
-        self._names.is_named = True
+        self._thread.is_named = True
         try:
             tube = "" if table is None else f" {name_of(table)}"
             with described(self.spark, f"tubeq {operation}{tube}"):
                 yield
         finally:
-            self._names.is_named = False
+            self._thread.is_named = False
 
     def answers(self) -> bool:
         """Whether Spark is unreachable; checked again if the last read failed.
@@ -264,6 +268,7 @@ class SparkEngine:
             The rows it changed; `None` where Spark does not say: for an append that is done once and
             may have been skipped, and for a DELETE of files without statistics.
         """
+        self._thread.sent_us = to_us(_clock.now())
         with self._counted():
             if isinstance(statement, Append):
                 return self._append(statement, note)
@@ -401,13 +406,8 @@ class SparkEngine:
 
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit with `operation_id`; `None` if the history has none."""
-        history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
-        held = self.collect(
-            history.where(F.col("userMetadata").endswith(f" marker={operation_id}")).select(
-                "version"
-            )
-        )
-        return held[0]["version"] if held else None
+        commit = self._commit_of(table, operation_id)
+        return None if commit is None else int(commit["version"])
 
     def history(self, table: str, *aggregates: str) -> list[int | None]:
         """Aggregates over the columns of a table's history, as far back as it is kept."""
@@ -419,14 +419,30 @@ class SparkEngine:
 
         A history without metrics tells no more than that it landed: then the table is asked.
         """
-        number = re.compile(rf"(?<![\d-]){statement.operation_id}(?!\d)")
-        history = self.frame(f"DESCRIBE HISTORY {statement.table} LIMIT {HISTORY_LIMIT}")
+        commit = self._commit_of(statement.table, statement.operation_id)
+        if commit is None:
+            return None
+        told = _affected(commit["operationMetrics"] or {})
+        return told or self._changed(statement, commit["version"])
+
+    def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
+        """The commit of the last statement of this thread.
+
+        Raises:
+            StoreError: The log no longer reaches back to the moment at which it was sent.
+        """
+        number = re.compile(rf"(?<![\d-]){operation_id}(?!\d)")
         columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
-        for row in self.collect(history.select(*columns)):
-            predicate = (row["operationParameters"] or {}).get("predicate") or ""
-            if number.search(f"{predicate} {row['userMetadata'] or ''}"):
-                told = _affected(row["operationMetrics"] or {})
-                return told or self._changed(statement, row["version"])
+        at = F.unix_micros("timestamp").alias("at_us")
+
+        def read(limit: int) -> list[dict[str, Any]]:
+            history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {limit}")
+            return [row.asDict() for row in self.collect(history.select(*columns, at))]
+
+        for commit in commits_since(read, self._thread.sent_us):
+            predicate = (commit["operationParameters"] or {}).get("predicate") or ""
+            if number.search(f"{predicate} {commit['userMetadata'] or ''}"):
+                return commit
         return None
 
     def _changed(self, statement: Statement | Append, version: int) -> Affected:

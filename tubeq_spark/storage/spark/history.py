@@ -18,13 +18,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.ended import EndedLog, notes_of, told_total, total
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import PATTERN
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -33,6 +34,10 @@ _TXN = "txn STRUCT<appId: STRING, version: BIGINT, lastUpdated: BIGINT>"
 _TEXTS = "MAP<STRING, STRING>"
 _SAID = f"userMetadata: STRING, operationParameters: {_TEXTS}, operationMetrics: {_TEXTS}"
 _COLUMNS = ("version", "userMetadata", "operationParameters", "operationMetrics")
+#: How many commits are looked through first; then ten times as many, as often as needed.
+_FIRST_LOOK = 200
+#: By how much the clocks of hosts and of the storage may differ, in microseconds.
+_SKEW = 15 * 60 * US
 
 
 def read_history(history: DataFrame) -> DataFrame:
@@ -76,6 +81,30 @@ def _changed() -> Column:
         # As the native engine's removals of whole segments tell it.
         metric("num_deleted_rows"),
     )
+
+
+def commits_since(
+    read: Callable[[int], Sequence[Mapping[str, Any]]], sent_us: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the newest commits back to some that were there before a moment, some of them again.
+
+    Args:
+        read: Reads so many of the newest commits, the newest first, with `version` and `at_us`.
+        sent_us: The moment.
+
+    Raises:
+        StoreError: The log does not reach back to it any more.
+    """
+    before, limit = sent_us - _SKEW, _FIRST_LOOK
+    while commits := read(limit):
+        yield from commits
+        oldest = commits[-1]
+        if oldest["at_us"] < before or oldest["version"] == 0:
+            return
+        if len(commits) < limit:
+            msg = f"the log was cleaned: version {oldest['version']} is younger than the statement"
+            raise StoreError(msg)
+        limit *= 10
 
 
 def changed_rows(

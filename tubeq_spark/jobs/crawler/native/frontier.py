@@ -70,7 +70,9 @@ class NativeFrontier:
         """As of `parts.Frontier`."""
         batch = self._tube.take_arrow(count, per_utube=count)
         rows = batch.table.select(_COLUMNS).to_pylist() if batch.count else []
-        ours = [row for row in rows if _is_ours(json.loads(row["data"]))]
+        for row in rows:
+            row["data"] = json.loads(row["data"])
+        ours = [row for row in rows if _is_ours(row["data"])]
         if len(ours) < len(rows):
             # The others must not fail with them, and somebody has to look at these.
             known = {row["task_id"] for row in ours}
@@ -133,7 +135,7 @@ class NativeBatch:
         limits: Limits,
         consumer: str,
     ) -> None:
-        """Work on the tasks of a batch, some `rows` of it."""
+        """Work on the tasks of a batch, some `rows` of it, whose `data` are parsed."""
         self._batch, self._add, self._pages, self._known = batch, add, pages, known
         self._limits, self._consumer = limits, consumer
         self._name = str(uuid.uuid4())
@@ -210,7 +212,7 @@ def _is_ours(data: Any) -> bool:
 
 
 def _task(row: Mapping[str, Any]) -> dict[str, Any]:
-    data = json.loads(row["data"])
+    data = row["data"]
     return {
         "task_id": row["task_id"],
         "url": data["url"],
