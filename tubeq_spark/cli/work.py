@@ -95,7 +95,7 @@ def work(
 
 
 def _cancels(handler: Any) -> bool:
-    from tubeq_spark.workers.handlers import is_async  # noqa: PLC0415  calls that need none are quick
+    from tubeq_spark.model.functions import is_async  # noqa: PLC0415  calls that need none are quick
 
     return is_async(handler)
 
@@ -167,9 +167,10 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
 
     with call.answering():
         stop = Stop(None, Wake())
+        # This call, as a child repeats it; `--` would end its options, and neither argument begins with a dash.
+        arguments = [argument for argument in sys.argv[1:] if argument != "--"]
         run = Processes(
-            # This call, as a child repeats it.
-            [sys.executable, "-m", "tubeq_spark.cli", *sys.argv[1:], "--report-to"],
+            [sys.executable, "-m", "tubeq_spark.cli", *arguments, "--report-to"],
             processes,
             stop=stop,
             clock=SystemClock(),

@@ -55,7 +55,7 @@ class Ears:
     """Who is told of a loop while it runs.
 
     Attributes:
-        progress: Called with what was done so far, a few times a second.
+        progress: Called with what was done so far, after each step of the loop.
         failed: Called with each task that a handler failed at.
         overdue: Called with the tasks of calls that have run for too long, and all others in hand. It ends the
             process.
