@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -369,6 +371,23 @@ def test_work_when_it_takes_nothing_for_a_while_and_a_call_runs_rests(
 
     assert (report.done, report.failed) == (2, 1)
     assert during == [LOOK, LOOK]
+
+
+def test_work_when_a_service_manager_and_the_parent_signal_a_child_finishes_what_is_in_hand(
+    tube: Tube,
+) -> None:
+    tube.put("in hand")
+    steps = list[object]()
+
+    def handle(_task: Task) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            before = len(steps)
+            until(lambda before=before: len(steps) > before + 1)
+
+    work_as_child(tube, handle, Ears(steps.append, hands_on=True))
+
+    assert not left(tube, TaskState.READY)
 
 
 # -- time limits --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -44,10 +45,11 @@ class Parent:
         self.reports: list[WorkReport] = []
         # Without the site directories it begins at once.
         command = [sys.executable, "-I", "-S", "-c", CHILD + child, str(place)]
+        self._place, self.stop = place, Stop(self.asked, Wake())
         self._processes = Processes(
             command,
             count,
-            stop=Stop(self.asked, Wake()),
+            stop=self.stop,
             clock=self.clock,
             give_back=self.give_back,
             told=self.told,
@@ -103,6 +105,32 @@ def test_child_when_it_ends_after_a_stop_was_asked_for_has_died_only_by_other_co
 
     logged = [record.getMessage() for record in caplog.records]
     assert logged == (["a worker process died (1)"] if code == "1" else [])
+
+
+class StoppedTwice(Parent):
+    """Two signals come at once; it tells the child when it has handed them on."""
+
+    def told(self, report: WorkReport) -> None:
+        if self.stop.is_urgent:
+            (self._place / "sent").touch()
+        elif report.done:
+            self.stop._came(signal.SIGTERM, None)
+            self.stop._came(signal.SIGTERM, None)
+
+
+def test_child_when_two_signals_come_while_it_is_in_a_long_call_gets_both(tmp_path: Path) -> None:
+    child = """
+import signal
+came = []
+both = [signal.SIGTERM, signal.SIGINT]
+for each in both: signal.signal(each, lambda *_: came.append(1))
+signal.pthread_sigmask(signal.SIG_BLOCK, both)
+tell('{"done": 1}')
+while not os.path.exists(os.path.join(sys.argv[1], "sent")): time.sleep(0.01)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+tell('{"done": %d}' % len(came))
+"""
+    assert StoppedTwice(tmp_path, child).run().done == 2
 
 
 def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_signal(

@@ -223,5 +223,5 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             # Its call may run for ever; its tasks come back when their leases end.
             os._exit(ExitCode.FAILED)
 
-        ears = Ears(tell, _failure_teller(call), overdue)
+        ears = Ears(tell, _failure_teller(call), overdue, hands_on=True)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

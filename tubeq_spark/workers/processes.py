@@ -32,8 +32,11 @@ log = logging.getLogger(__name__)
 _FIRST, _MOST = 1.0, 60.0
 #: The exit code of a child that no new start can help: bad use, or a tube that is gone.
 BAD_USE = 2
-#: The exit codes of a child that SIGTERM ended before it listened to it, or while it closed its queue.
-_TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+#: What a child is sent when it is to end, and then at once. Two of one kind may come as one, where it is in a long
+#: call; and a service manager sends SIGTERM to all processes of a service by itself.
+_HANDED_ON = (signal.SIGTERM, signal.SIGINT)
+#: The exit codes of a child that a signal ended before it listened to it, or while it closed its queue.
+_TERMINATED = tuple(code for sent in _HANDED_ON for code in (-sent, 128 + sent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +194,10 @@ class Processes:
     def _signal(self) -> None:
         """Hand on what this process was asked for, or that it ends by an error."""
         asked = 2 if self._stop.is_urgent else int(self._is_ending)
-        while self._signals < asked:
+        for number in _HANDED_ON[self._signals : asked]:
             self._signals += 1
             for child in self._children:
-                child.process.terminate()
+                child.process.send_signal(number)
 
     def _look_after(self, child: _Child) -> None:
         """Forget a child that has ended, and plan the start of another one in its place."""

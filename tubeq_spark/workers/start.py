@@ -62,12 +62,13 @@ def work(  # noqa: PLR0913  (the contract)
         calls.span = partial(ctx.queue.traces.of_handler, ctx.record.name, ctx.driver.name)
     retries = Retries(tube, buries=on_error == "bury")
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
-    ends = Stop(stop, pool.woken)
+    ears = ears or Ears()
+    ends = Stop(stop, pool.woken, each_once=ears.hands_on)
     try:
         with ends.on_signals():
             source = Source(tube, per_utube, utube, retries)
             clock = ctx.queue.clock
-            loop = Loop(source, pool, retries, ends, limits, clock, ears or Ears())
+            loop = Loop(source, pool, retries, ends, limits, clock, ears)
             calls.is_held = loop.is_held
             return loop.run()
     finally:
