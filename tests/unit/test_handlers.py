@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.waiting import until
-from tubeq_spark import FailedTasks, InvalidOptionError, TaskState, TubeNotFoundError
+from tubeq_spark import Bury, FailedTasks, InvalidOptionError, TaskState, TubeNotFoundError
 from tubeq_spark.runtime.stopping import Wake
 from tubeq_spark.runtime.threads import in_thread
 from tubeq_spark.testing import InMemoryQueue, ManualClock
@@ -242,6 +242,27 @@ def test_work_when_an_error_names_no_tasks_though_it_is_of_that_class_the_task_h
 
     assert (report.done, report.failed) == (1, 1)
     assert "reasons" in left(tube)["bad"]
+
+
+class SilentBury(Bury):
+    """One that cannot say why."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise ValueError
+
+
+def test_work_when_an_error_that_buries_cannot_say_why_buries_its_task(tube: Tube) -> None:
+    tube.put_many(["bad", "good"])
+
+    def handle(task: Task) -> None:
+        if task.data == "bad":
+            raise SilentBury
+
+    report = report_of(tube, handle)
+
+    assert (report.done, report.buried) == (1, 1)
+    assert left(tube, TaskState.BURIED) == {"bad": "Bury"}
 
 
 @pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])

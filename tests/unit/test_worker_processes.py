@@ -38,6 +38,8 @@ def is_first(name):
 class Parent:
     """Runs children in a directory; time passes only while it has none."""
 
+    silence = float("inf")
+
     def __init__(self, place: Path, child: str, count: int = 1) -> None:
         self.clock = ManualClock()
         self.asked = threading.Event()
@@ -53,6 +55,7 @@ class Parent:
             clock=self.clock,
             give_back=self.give_back,
             told=self.told,
+            silence=self.silence,
         )
 
     def run(self) -> WorkReport:
@@ -131,6 +134,32 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 tell('{"done": %d}' % len(came))
 """
     assert StoppedTwice(tmp_path, child).run().done == 2
+
+
+class Impatient(Parent):
+    """It waits for an hour after a child has told something."""
+
+    silence = 3_000.0
+
+    def told(self, report: WorkReport) -> None:
+        if report.done == 1 and not self.clock.monotonic():
+            self.clock.advance(3_600)
+
+
+def test_child_when_it_says_nothing_more_is_killed_and_another_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = "first = is_first('a')\ntell('{\"done\": 1}')\nif first: time.sleep(600)"
+
+    assert Impatient(tmp_path, child).run().done == 2
+
+    assert (
+        caplog.records[0].getMessage() == "a worker process was killed: it said nothing for 3600 s"
+    )
+
+
+def test_child_when_it_says_only_that_it_is_there_counts_as_nothing(tmp_path: Path) -> None:
+    assert Parent(tmp_path, "tell('')\ntell('{\"done\": 1}')\ntell('')").run().done == 1
 
 
 def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_signal(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.failures import Bury, FailedTasks
+from tubeq_spark.model.failures import Bury, FailedTasks, said
 from tubeq_spark.model.functions import is_async, is_generator, require_run
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Failure:
     @property
     def error(self) -> BaseException | str:
         """What the task keeps of it: who asks to bury it says all that there is to say."""
-        return (str(self.reason) or "Bury") if self.buries else self.reason
+        return (said(self.reason) or "Bury") if isinstance(self.reason, Bury) else self.reason
 
 
 @dataclass(slots=True)

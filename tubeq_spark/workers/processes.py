@@ -62,6 +62,8 @@ class _Child:
     report: WorkReport = field(default_factory=WorkReport)
     text: bytes = b""
     overdue: Overdue | None = None
+    #: When it has said something last.
+    heard: float | None = None
 
 
 class ChildFailedError(Exception):
@@ -89,6 +91,7 @@ class Processes:
         clock: Clock,
         give_back: Callable[[Overdue], None],
         told: Callable[[WorkReport], object],
+        silence: float = float("inf"),
     ) -> None:
         """Prepare to run `command` so many times; the number of its pipe is put at the end of it.
 
@@ -99,6 +102,8 @@ class Processes:
             clock: Real time.
             give_back: Gives back what a child held that was killed.
             told: Called with what all have done so far.
+            silence: Seconds after which a child is killed that has begun to say something and says nothing more: a
+                handler that lets no other thread run keeps it from telling that it is overdue.
         """
         self._command = command
         self._count = count
@@ -106,6 +111,7 @@ class Processes:
         self._clock = clock
         self._give_back = give_back
         self._told = told
+        self._silence = silence
         self._children: list[_Child] = []
         self._selector = selectors.DefaultSelector()
         #: Of children that have ended.
@@ -142,6 +148,7 @@ class Processes:
     def _step(self, began: float) -> None:
         self._start()
         self._read()
+        self._kill_silent()
         self._signal()
         for child in list(self._children):
             self._look_after(child)
@@ -177,13 +184,31 @@ class Processes:
         for key, _ in self._selector.select(LOOK):
             self._hear(key.data)
 
+    def _kill_silent(self) -> None:
+        """Kill children that say nothing more; what they hold comes back when their leases end."""
+        now = self._clock.monotonic()
+        for child in self._children:
+            if child.heard is not None and now - child.heard > self._silence:
+                log.warning(
+                    "a worker process was killed: it said nothing for %g s", now - child.heard
+                )
+                child.heard = None
+                child.process.kill()
+
     def _hear(self, child: _Child) -> None:
         try:
-            child.text += os.read(child.pipe, 65_536)
+            said = os.read(child.pipe, 65_536)
         except BlockingIOError:
             return
+        if said:
+            child.heard = self._clock.monotonic()
+        child.text += said
+        self._understand(child)
+
+    def _understand(self, child: _Child) -> None:
         *lines, child.text = child.text.split(b"\n")
-        for line in lines:
+        # An empty line only says that it is there.
+        for line in filter(None, lines):
             said: dict[str, Any] = json.loads(line)
             if "session" in said:
                 child.overdue = Overdue(said["session"], said["overdue"], said["held"])
