@@ -16,6 +16,7 @@ from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import Bury, FailedTasks, error_text
+from tubeq_spark.model.functions import require_run
 from tubeq_spark.model.halving import Trial, by_halves
 from tubeq_spark.model.reports import BatchReport
 from tubeq_spark.model.times import FOREVER_S, from_us
@@ -320,7 +321,8 @@ class Batch:
         never been taken, so that no attempt of an innocent task is used up.
 
         Args:
-            handler: `handler(df)` with the columns of `df`; for a batch of `take_arrow`, `handler(table)`.
+            handler: `handler(df)` with the columns of `df`; for a batch of `take_arrow`, `handler(table)`. It is no
+                coroutine function.
             halves: Whether to look for the bad tasks of a batch; else all of them have failed.
             delay: Seconds before failed tasks are ready again, as for `release`; `None`: the tube's backoff, else 0.
             max_attempts: Bury failed tasks that were taken at least so often; `None` leaves that to the tube.
@@ -339,8 +341,7 @@ class Batch:
         Commits: 1 if all is done; 1 for the released, 1 for the buried tasks, 1 for those that were not tried,
         and 1 for each renewal. Conflicts as `release`.
         """
-        if not callable(handler):
-            validation.refuse("handler", handler, "a function of the batch's tasks")
+        validation.function("handler", handler, "a function of the batch's tasks")
         if max_attempts is not None:
             validation.attempts("max_attempts", max_attempts)
         arguments.release(delay, None, self._ctx.driver)
@@ -390,6 +391,7 @@ class Batch:
         try:
             with self._span(tasks):
                 result = handler(tasks)
+            require_run(result)
         except FailedTasks as named:
             return named
         return self._evaluated(result, among=self._ids) if has_reasons(result) else result

@@ -763,8 +763,7 @@ class Tube:
 
         Commits: for each batch those of `take_df` and of `Batch.process`; none at a tick that finds no task. Conflicts as these.
         """
-        if not callable(handler):
-            validation.refuse("handler", handler, "a function of a DataFrame")
+        validation.function("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
         arguments.take_request("batch_size", size, per_utube, self._ctx.driver, utube)
         self._ctx.queue.require_running()
@@ -799,17 +798,18 @@ class Tube:
     ) -> WorkReport:
         """Work the tube off: take tasks, call a handler for each, ack those that it returns from.
 
-        A task is acked when its call returns, whatever that is. When the call raises, the task is released
-        with its error and a delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at
-        `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop holds
-        the task for that time before it releases it, if the type has sub-queues: so only its sub-queue waits.
-        Without sub-queues the loop takes nothing for that time.
+        A task is acked when its call returns, whatever that is; only where it is a coroutine or a generator, of which
+        nothing has run, the task has failed. When the call raises, the task is released with its error and a delay
+        that grows with its attempts (the tube's `backoff`, else `Backoff()`); at `max_attempts` it is buried.
+        `raise Bury("why")` buries it at once. In types without delay the loop holds the task for that time before it
+        releases it, if the type has sub-queues: so only its sub-queue waits. Without sub-queues the loop takes
+        nothing for that time.
 
         Tasks are taken ahead, as many as the calls need not to wait, and settled together. In tubes with `rate`,
         `parallel` above 1, `most_taken` or `order="fair"` none are taken ahead. While a handler
         runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
-        `ttl`. A task that is lost all the same (the process was stopped for longer than its lease) is told
-        in the log, and counts as nothing.
+        `ttl`. A task that is lost all the same (the process was stopped for longer than its lease, or
+        somebody settled the task, be it its handler) is told in the log, and counts as nothing.
 
         If the loop ends by an error, such as a tube that was dropped, it begins no more calls, acks or releases
         what has ended, and gives back the rest. Tasks of calls that still run are released, too.
@@ -818,7 +818,8 @@ class Tube:
             handler: `handler(task)`; with `batch > 1` it is `handler(tasks)`, a list of 1 to `batch` tasks.
                 It may raise or return `FailedTasks` to name those that failed. A call with several tasks
                 that raises anything else is repeated with each half of them, until those that fail are
-                found. A coroutine function runs in an event loop.
+                found. These get payloads as stored, whatever the call before has made of its own. A coroutine
+                function runs in an event loop.
             threads: Calls at a time, >= 1: threads, or coroutines.
             batch: Tasks of a call at most, >= 1.
             per_utube: As for `take_many`.
@@ -1263,8 +1264,8 @@ class Tube:
         """Set the function that is called for changes through this queue object.
 
         Args:
-            callback: `callback(task, event)`, with the events of the state diagram. Its errors are
-                logged. `None` removes it.
+            callback: `callback(task, event)`, with the events of the state diagram; no coroutine function.
+                Its errors are logged. `None` removes it.
 
         Returns:
             The previous callback.

@@ -106,6 +106,16 @@ def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
     assert len(seen(place)) == 30
 
 
+def test_work_when_its_options_end_by_two_dashes_starts_its_processes(
+    place: Path, queue: Queue
+) -> None:
+    queue["jobs"].put_many(range(4))
+
+    code, result = ended(started(place, "--processes", "2", "--idle", "1", "--", "job:note"))
+
+    assert (code, result.get("done")) == (0, 4), result
+
+
 def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queue) -> None:
     hosts = queue.create_tube("hosts", "utube")
     hosts.put_many([PutItem(name, utube=name) for name in "abcd"])

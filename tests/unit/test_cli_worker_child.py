@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.cli import work
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.workers import start
+from tubeq_spark.workers.call import WorkReport
 
 if TYPE_CHECKING:
     import pytest
@@ -36,6 +37,27 @@ def test_child_when_a_call_is_overdue_and_nobody_reads_what_it_tells_ends_at_onc
     codes = exit_codes_of_overdue_child(monkeypatch, parents=[1], is_read=False)
 
     assert codes == [ExitCode.FAILED]
+
+
+def test_child_when_it_begins_its_first_call_has_said_that_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs, pipe = os.pipe()
+    os.set_blocking(theirs, False)
+    said: list[bytes] = []
+
+    def loop(_tube: Any, _handler: Any, **_: Any) -> WorkReport:
+        said.append(os.read(theirs, 10))
+        return WorkReport(done=1)
+
+    monkeypatch.setattr(start, "work", loop)
+    queue = SimpleNamespace(session_uuid=uuid.uuid4(), tube=lambda _: None)
+    call: Any = SimpleNamespace(queue=lambda **_: nullcontext(queue), tell=lambda _: None)
+    work._child(call, "t", None, {}, pipe)
+    for each in (pipe, theirs):
+        os.close(each)
+
+    assert said == [b"\n"]
 
 
 def exit_codes_of_overdue_child(

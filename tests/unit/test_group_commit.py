@@ -149,6 +149,23 @@ def test_submit_when_a_waiting_thread_is_interrupted_hands_its_turn_on(
     assert commits.groups == [[0], [2]]
 
 
+def test_submit_when_the_first_thread_is_interrupted_while_others_gather_hands_its_turn_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = GroupCommit[int, int](lambda requests: [request * 2 for request in requests])
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(group._gathered, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            group.submit(1)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(group.submit, 2).result(WAIT) == 4
+
+
 class Interrupted(threading.Event):
     """An event whose wait is interrupted."""
 

@@ -58,6 +58,18 @@ def test_signal_when_it_comes_at_any_step_of_a_loop_that_waits_wakes_it_and_wait
     assert step > 30
 
 
+def test_stop_when_a_signal_comes_again_is_urgent_unless_each_counts_once() -> None:
+    stops = [Stop(None, Wake()), Stop(None, Wake(), each_once=True)]
+    for stop in stops:
+        stop._came(signal.SIGTERM, None)
+        assert stop.is_asked
+        assert not stop.is_urgent
+        stop._came(signal.SIGTERM, None)
+    assert [stop.is_urgent for stop in stops] == [True, False]
+    stops[1]._came(signal.SIGINT, None)
+    assert stops[1].is_urgent
+
+
 def test_wake_when_it_was_cleared_is_not_woken_by_calls_before() -> None:
     wake = Wake()
     wake.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ def is_first(name):
 class Parent:
     """Runs children in a directory; time passes only while it has none."""
 
+    silence = float("inf")
+
     def __init__(self, place: Path, child: str, count: int = 1) -> None:
         self.clock = ManualClock()
         self.asked = threading.Event()
@@ -44,13 +47,15 @@ class Parent:
         self.reports: list[WorkReport] = []
         # Without the site directories it begins at once.
         command = [sys.executable, "-I", "-S", "-c", CHILD + child, str(place)]
+        self._place, self.stop = place, Stop(self.asked, Wake())
         self._processes = Processes(
             command,
             count,
-            stop=Stop(self.asked, Wake()),
+            stop=self.stop,
             clock=self.clock,
             give_back=self.give_back,
             told=self.told,
+            silence=self.silence,
         )
 
     def run(self) -> WorkReport:
@@ -103,6 +108,58 @@ def test_child_when_it_ends_after_a_stop_was_asked_for_has_died_only_by_other_co
 
     logged = [record.getMessage() for record in caplog.records]
     assert logged == (["a worker process died (1)"] if code == "1" else [])
+
+
+class StoppedTwice(Parent):
+    """Two signals come at once; it tells the child when it has handed them on."""
+
+    def told(self, report: WorkReport) -> None:
+        if self.stop.is_urgent:
+            (self._place / "sent").touch()
+        elif report.done:
+            self.stop._came(signal.SIGTERM, None)
+            self.stop._came(signal.SIGTERM, None)
+
+
+def test_child_when_two_signals_come_while_it_is_in_a_long_call_gets_both(tmp_path: Path) -> None:
+    child = """
+import signal
+came = []
+both = [signal.SIGTERM, signal.SIGINT]
+for each in both: signal.signal(each, lambda *_: came.append(1))
+signal.pthread_sigmask(signal.SIG_BLOCK, both)
+tell('{"done": 1}')
+while not os.path.exists(os.path.join(sys.argv[1], "sent")): time.sleep(0.01)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+tell('{"done": %d}' % len(came))
+"""
+    assert StoppedTwice(tmp_path, child).run().done == 2
+
+
+class Impatient(Parent):
+    """It waits for an hour after a child has told something."""
+
+    silence = 3_000.0
+
+    def told(self, report: WorkReport) -> None:
+        if report.done == 1 and not self.clock.monotonic():
+            self.clock.advance(3_600)
+
+
+def test_child_when_it_says_nothing_more_is_killed_and_another_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = "first = is_first('a')\ntell('{\"done\": 1}')\nif first: time.sleep(600)"
+
+    assert Impatient(tmp_path, child).run().done == 2
+
+    assert (
+        caplog.records[0].getMessage() == "a worker process was killed: it said nothing for 3600 s"
+    )
+
+
+def test_child_when_it_says_only_that_it_is_there_counts_as_nothing(tmp_path: Path) -> None:
+    assert Parent(tmp_path, "tell('')\ntell('{\"done\": 1}')\ntell('')").run().done == 1
 
 
 def test_child_when_the_terminal_signals_its_parents_group_does_not_get_the_signal(

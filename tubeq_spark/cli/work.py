@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model.failures import headline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tubeq_spark.task import Task
     from tubeq_spark.workers.call import WorkReport
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines that tell how far it is.
 _TELL = 10.0
-#: Seconds between two looks at whether the parent of an overdue child still runs.
+#: Seconds between two looks at whether the parent of an overdue child still runs, and between two signs of life.
 _LOOK = 1.0
+#: Seconds beyond the time limit after which a child without a sign of life is killed.
+_SILENCE = 30.0
 
 
 def work(
@@ -95,7 +98,7 @@ def work(
 
 
 def _cancels(handler: Any) -> bool:
-    from tubeq_spark.workers.handlers import is_async  # noqa: PLC0415  calls that need none are quick
+    from tubeq_spark.model.functions import is_async  # noqa: PLC0415  calls that need none are quick
 
     return is_async(handler)
 
@@ -167,14 +170,16 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
 
     with call.answering():
         stop = Stop(None, Wake())
+        # This call, as a child repeats it; `--` would end its options, and neither argument begins with a dash.
+        arguments = [argument for argument in sys.argv[1:] if argument != "--"]
         run = Processes(
-            # This call, as a child repeats it.
-            [sys.executable, "-m", "tubeq_spark.cli", *sys.argv[1:], "--report-to"],
+            [sys.executable, "-m", "tubeq_spark.cli", *arguments, "--report-to"],
             processes,
             stop=stop,
             clock=SystemClock(),
             give_back=give_back,
             told=_teller(call),
+            silence=float("inf") if time_limit is None else time_limit + _SILENCE,
         )
         try:
             with stop.on_signals():
@@ -183,33 +188,71 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
             raise typer.Exit(error.code) from None
 
 
-def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
+class _Pipe:
+    """By which a child tells its parent something, a line at a time. For threads."""
+
+    def __init__(self, number: int, broken: threading.Event) -> None:
+        """Write to an open file; `broken` is set when nobody reads it."""
+        self._number = number
+        self._broken = broken
+        # A line that is longer than what a pipe takes at once must not be mixed with another one.
+        self._writing = threading.Lock()
+        #: Set when nothing more is to be told: the number may be another file's by then.
+        self._over = threading.Event()
+
+    def write(self, said: dict[str, Any]) -> None:
+        """Tell something."""
+        self._write(json.dumps(said))
+
+    def _write(self, line: str) -> None:
+        try:
+            with self._writing:
+                if not self._over.is_set():
+                    os.write(self._number, f"{line}\n".encode())
+        except BrokenPipeError:
+            self._broken.set()
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Tell by empty lines, for a block, that other threads than those of handlers can run."""
+        # The first call may be the one after which nothing is said.
+        self._write("")
+        threading.Thread(target=self._beat, name="tubeq-beat", daemon=True).start()
+        try:
+            yield
+        finally:
+            with self._writing:
+                self._over.set()
+
+    def _beat(self) -> None:
+        while not self._over.wait(_LOOK):
+            self._write("")
+
+
+def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number: int) -> None:
     """Work in a child, and tell the parent."""
     parent = os.getppid()
     #: Set when the parent is gone: nobody would start this process anew, or end it.
     stop = threading.Event()
+    pipe = _Pipe(number, stop)
 
     def has_parent() -> bool:
         if os.getppid() != parent:
             stop.set()
         return not stop.is_set()
 
-    def write(said: dict[str, Any]) -> None:
-        try:
-            os.write(pipe, f"{json.dumps(said)}\n".encode())
-        except BrokenPipeError:
-            stop.set()
-
     def tell(report: WorkReport) -> None:
         has_parent()
-        write({name: getattr(report, name) for name in ("done", "failed", "buried", "seconds")})
+        pipe.write(
+            {name: getattr(report, name) for name in ("done", "failed", "buried", "seconds")}
+        )
 
-    with call.queue(tube=tube) as queue:
+    with pipe.beating(), call.queue(tube=tube) as queue:
         from tubeq_spark.workers.call import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
         def overdue(late: Sequence[Task], held: Sequence[Task]) -> None:
-            write(
+            pipe.write(
                 {
                     "session": str(queue.session_uuid),
                     "overdue": [task.task_id for task in late],
@@ -222,5 +265,5 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             # Its call may run for ever; its tasks come back when their leases end.
             os._exit(ExitCode.FAILED)
 
-        ears = Ears(tell, _failure_teller(call), overdue)
+        ears = Ears(tell, _failure_teller(call), overdue, hands_on=True)
         tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

@@ -104,12 +104,16 @@ def headline(error: str | BaseException) -> str:
     """An error in a line or more, without its traceback: `Type: message`."""
     if isinstance(error, str):
         return error
-    name = type(error).__name__
+    name, text = type(error).__name__, said(error)
+    return f"{name}: {text}" if text else name
+
+
+def said(error: BaseException) -> str:
+    """The text of an error; none where it cannot say it."""
     try:
-        said = str(error)
+        return str(error)
     except Exception:  # noqa: BLE001  (an error of a program may do anything)
-        said = ""
-    return f"{name}: {said}" if said else name
+        return ""
 
 
 def kind_of(text: str) -> str:

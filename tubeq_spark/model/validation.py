@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeVar
 
 from tubeq_spark.errors import InvalidOptionError, SessionError
+from tubeq_spark.model.functions import is_async, is_generator
 
 T = TypeVar("T")
 
@@ -118,8 +119,16 @@ def boolean(argument: str, value: Any) -> bool:
 
 def callback(argument: str, value: Any) -> None:
     """Check a callback; `None` is none."""
-    if value is not None and not callable(value):
-        refuse(argument, value, "a function of (task, event), or None")
+    if value is not None:
+        function(argument, value, "a function of (task, event), or None")
+
+
+def function(argument: str, value: Any, expected: str) -> None:
+    """Check a function that is to run when it is called: no coroutine, no generator."""
+    if not callable(value):
+        refuse(argument, value, expected)
+    if is_async(value) or is_generator(value):
+        refuse(argument, value, f"{expected}: no coroutine function, no generator")
 
 
 def task_id(value: Any) -> int:

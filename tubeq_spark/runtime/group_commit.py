@@ -77,7 +77,7 @@ class GroupCommit(Generic[Request, Result]):
         if not entry.leads:
             self._wait(entry)
         if not entry.done:
-            self._lead()
+            self._lead(entry)
         if entry.error is not None:
             raise entry.error
         return entry.result  # type: ignore[return-value]  # done without error: there is one
@@ -94,11 +94,14 @@ class GroupCommit(Generic[Request, Result]):
                     self._hand_on()
             raise
 
-    def _lead(self) -> None:
+    def _lead(self, entry: _Entry[Request, Result]) -> None:
         try:
             self._run_group()
         finally:
             with self._list:
+                if entry in self._waiting:
+                    # Interrupted before its group was there: it would hand the lead to itself.
+                    self._waiting.remove(entry)
                 self._hand_on()
 
     def _hand_on(self) -> None:

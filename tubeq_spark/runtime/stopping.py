@@ -6,6 +6,7 @@ import signal
 import threading
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from signal import Signals
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,23 +48,35 @@ class Wake:
 class Stop:
     """Whether a loop is to end after the tasks in hand, or at once."""
 
-    def __init__(self, event: threading.Event | None, woken: Wake) -> None:
-        """Listen to an event of the program; `woken` is set when a signal comes."""
+    def __init__(
+        self, event: threading.Event | None, woken: Wake, *, each_once: bool = False
+    ) -> None:
+        """Listen to signals, and to an event of the program.
+
+        Args:
+            event: The event.
+            woken: Set when a signal comes.
+            each_once: Whether a signal that comes again says nothing new, only the other one does.
+        """
         self._event = event
         self._woken = woken
-        self._signals = 0
-        #: The first signal that came.
-        self.signal: signal.Signals | None = None
+        self._each_once = each_once
+        self._signals: list[Signals] = []
 
     @property
     def is_asked(self) -> bool:
         """Whether to take no more tasks."""
-        return self._signals > 0 or (self._event is not None and self._event.is_set())
+        return bool(self._signals) or (self._event is not None and self._event.is_set())
 
     @property
     def is_urgent(self) -> bool:
         """Whether to give back what is in hand: a second signal came."""
-        return self._signals > 1
+        return len(set(self._signals) if self._each_once else self._signals) > 1
+
+    @property
+    def signal(self) -> Signals | None:
+        """The first signal that came."""
+        return self._signals[0] if self._signals else None
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
@@ -81,6 +94,5 @@ class Stop:
                     signal.signal(number, handler)
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
-        self._signals += 1
-        self.signal = self.signal or signal.Signals(number)
+        self._signals.append(Signals(number))
         self._woken.set()

@@ -55,12 +55,14 @@ class Ears:
     """Who is told of a loop while it runs.
 
     Attributes:
-        progress: Called with what was done so far, a few times a second.
+        progress: Called with what was done so far, after each step of the loop.
         failed: Called with each task that a handler failed at.
         overdue: Called with the tasks of calls that have run for too long, and all others in hand. It ends the
             process.
+        hands_on: Whether who is told hands signals on, the first one as SIGTERM, the second one as SIGINT.
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None
     failed: Callable[[Failure], object] = lambda _: None
     overdue: Callable[[Sequence[Task], Sequence[Task]], object] = lambda *_: None
+    hands_on: bool = False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
+import copy
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.failures import Bury, FailedTasks
+from tubeq_spark.model.failures import Bury, FailedTasks, said
+from tubeq_spark.model.functions import is_async, is_generator, require_run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -41,7 +42,7 @@ class Failure:
     @property
     def error(self) -> BaseException | str:
         """What the task keeps of it: who asks to bury it says all that there is to say."""
-        return (str(self.reason) or "Bury") if self.buries else self.reason
+        return (said(self.reason) or "Bury") if isinstance(self.reason, Bury) else self.reason
 
 
 @dataclass(slots=True)
@@ -60,21 +61,14 @@ class Outcome:
         self.lost += other.lost
 
 
-def is_async(handler: Handler) -> bool:
-    """Whether a handler is a coroutine function, as a function or as an object that is called."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004  (it is looked at, not called)
-    )
-
-
 def check(handler: object, time_limit: float | None) -> None:
     """Refuse a handler that `Tube.work` cannot call.
 
     Raises:
         InvalidOptionError: It cannot be called, or has a time limit that nothing could keep.
     """
-    if not callable(handler):
-        msg = f"handler must be a function of a task: {handler!r}"
+    if not callable(handler) or is_generator(handler):
+        msg = f"handler must be a function of a task, and no generator: {handler!r}"
         raise InvalidOptionError(msg)
     if time_limit is not None and not is_async(handler):
         msg = (
@@ -105,17 +99,27 @@ class Calls:
         self.is_held: Callable[[Task], bool] = lambda _: True
         #: Whether coroutines that are cancelled are to end: nobody waits for what becomes of their tasks.
         self.ends = False
+        #: Told the tasks of each call that begins in a thread.
+        self.begins: Callable[[Sequence[Task]], object] = lambda _: None
         #: What a call runs in: its span, if the program wants one.
         self.span: Callable[[Sequence[Task]], AbstractContextManager[object]] = _no_span
 
     def call(self, tasks: Sequence[Task]) -> Outcome:
         """Call the handler; of tasks that it fails at as a whole, find those that it fails at."""
+        try:
+            return self._call(tasks)
+        except BaseException as error:  # noqa: BLE001  (a thread that ended would hold its tasks for ever)
+            return _all_failed(tasks, error)
+
+    def _call(self, tasks: Sequence[Task]) -> Outcome:
         held, found = self._held(tasks)
         if not held:
             return found
+        self.begins(held)
         try:
             with self.span(held):
                 result = self._handler(self._argument(held))
+            require_run(result)
         except BaseException as error:  # noqa: BLE001  (a handler that exits must not end its thread)
             found.add(self._parts(error, held) or self._each(held))
         else:
@@ -124,6 +128,14 @@ class Calls:
 
     async def call_async(self, tasks: Sequence[Task]) -> Outcome:
         """The same for a coroutine function; a call that takes too long is cancelled."""
+        try:
+            return await self._call_async(tasks)
+        except BaseException as error:  # as above
+            if isinstance(error, asyncio.CancelledError) and self.ends:
+                raise
+            return _all_failed(tasks, error)
+
+    async def _call_async(self, tasks: Sequence[Task]) -> Outcome:
         held, found = self._held(tasks)
         if not held:
             return found
@@ -132,6 +144,7 @@ class Calls:
             with self.span(held):
                 async with limit:
                     result = await self._handler(self._argument(held))
+            require_run(result)
         # A handler that exits, or awaits what was cancelled, must not end the event loop.
         except BaseException as raised:
             if isinstance(raised, asyncio.CancelledError) and self.ends:
@@ -159,7 +172,12 @@ class Calls:
         return held, found
 
     def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:
-        return tasks[0] if self._single else list(tasks)
+        if self._single:
+            return tasks[0]
+        if len(tasks) == 1:
+            return list(tasks)
+        # If it fails it is called again, and must not find what it has made of payloads.
+        return [replace(task, data=copy.deepcopy(task.data)) for task in tasks]
 
     def _parts(self, error: BaseException, tasks: Sequence[Task]) -> Outcome | None:
         """What an error says of the tasks; `None`: one of several was bad, and it is not known which."""
@@ -167,9 +185,7 @@ class Calls:
             return _outcome(tasks, error)
         if len(tasks) > 1:
             return None
-        (task,) = tasks
-        log.warning("task %d failed at attempt %d: %r", task.task_id, task.attempts, error)
-        return Outcome(failed=[Failure(task, error)])
+        return _all_failed(tasks, error)
 
     def _each(self, tasks: Sequence[Task]) -> Outcome:
         found = Outcome()
@@ -181,6 +197,12 @@ class Calls:
 def _halves(tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Task]]:
     middle = len(tasks) // 2
     return tasks[:middle], tasks[middle:]
+
+
+def _all_failed(tasks: Sequence[Task], error: BaseException) -> Outcome:
+    for task in tasks:
+        log.warning("task %d failed at attempt %d: %r", task.task_id, task.attempts, error)
+    return Outcome(failed=[Failure(task, error) for task in tasks])
 
 
 def _outcome(tasks: Sequence[Task], result: object) -> Outcome:

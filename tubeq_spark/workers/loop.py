@@ -61,6 +61,8 @@ class Loop:
         self._began = clock.monotonic()
         #: In a call, or waiting for one, by id.
         self._in_hand: dict[int, Task] = {}
+        #: Calls that have not ended: they run, or wait for their turn.
+        self._calls = 0
         #: Ended, and not settled yet.
         self._done: list[Task] = []
         self._failed: list[Failure] = []
@@ -115,6 +117,7 @@ class Loop:
         self._pool.woken.clear()
         told: list[Failure] = []
         for outcome in self._pool.ended():
+            self._calls -= 1
             done = [task for task in outcome.done if self._is_current(task)]
             failed = [failure for failure in outcome.failed if self._is_current(failure.task)]
             # A lease that has ended may not have been written down: then this session holds the task still.
@@ -255,7 +258,11 @@ class Loop:
         newest = self._in_hand.get(task.task_id)
         if newest is not None and newest.attempts == task.attempts:
             return True
-        log.warning("task %d was lost at attempt %d: its lease ended", task.task_id, task.attempts)
+        log.warning(
+            "task %d was lost at attempt %d: its lease ended, or it was settled elsewhere",
+            task.task_id,
+            task.attempts,
+        )
         return False
 
     # -- what comes next ---------------------------------------------------------------------
@@ -263,12 +270,16 @@ class Loop:
     def _wanted(self) -> int:
         if self._clock.monotonic() < max(self._next_look, self._resumes):
             return 0
-        return max(0, self._most - len(self._in_hand))
+        return self._room
 
     @property
-    def _most(self) -> int:
-        """How many tasks are to be in hand: those of all calls, and those that are taken ahead."""
-        return self._limits.calls * self._limits.batch + self._size
+    def _room(self) -> int:
+        """How many more tasks are to be in hand: those of all calls, and those that are taken ahead."""
+        if not self._source.takes_ahead:
+            # A call that is not full takes a thread all the same.
+            return max(0, self._limits.calls - self._calls) * self._limits.batch
+        most = self._limits.calls * self._limits.batch + self._size
+        return max(0, most - len(self._in_hand))
 
     def _took(self, tasks: Sequence[Task], wanted: int) -> None:
         """Hand out what was taken."""
@@ -281,6 +292,7 @@ class Loop:
             self._next_look = now + self._limits.poll
         self._in_hand.update((task.task_id, task) for task in tasks)
         for start in range(0, len(tasks), self._limits.batch):
+            self._calls += 1
             self._pool.submit(tasks[start : start + self._limits.batch])
 
     def _forget(self, ids: set[int]) -> None:
@@ -295,9 +307,11 @@ class Loop:
 
     def _withdraw(self) -> None:
         """Have what was taken ahead not begin."""
-        for task in self._pool.withdraw():
-            if self._is_current(task):
-                self._unbegun.append(self._in_hand.pop(task.task_id))
+        for unit in self._pool.withdraw():
+            self._calls -= 1
+            for task in unit:
+                if self._is_current(task):
+                    self._unbegun.append(self._in_hand.pop(task.task_id))
 
     def _renew(self) -> None:
         """Renew the leases of all that is held, where one of them is half over."""
@@ -329,6 +343,8 @@ class Loop:
             self._settle_now()
             ids = {task.task_id for task in late}
             held = [*self._in_hand.values(), *self._unsettled]
+            # It is the last chance to tell.
+            self._ears.progress(self._report())
             self._ears.overdue(late, [task for task in held if task.task_id not in ids])
 
     # -- waiting -----------------------------------------------------------------------------
@@ -344,7 +360,7 @@ class Loop:
             waits = min(waits, max(0.001, min(until for until, _ in self._kept) - now))
         elif idle is not None:
             waits = min(waits, max(0.0, self._seen + idle - now))
-        wanted = self._most
+        wanted = self._room
         tasks = self._source.take(wanted, waits)
         self._took(tasks, wanted)
         if not tasks:
@@ -356,10 +372,11 @@ class Loop:
 
     def _wait_for_calls(self) -> None:
         """Wait until a call ends, and no longer than until there is something else to do."""
-        now_us = to_us(self._clock.now())
-        waits = [LOOK, *(_left_us(task, now_us) / US for task in self._in_hand.values())]
-        if len(self._in_hand) < self._most and not self._stop.is_asked:
-            waits.append(self._next_look - self._clock.monotonic())
+        now_us, now = to_us(self._clock.now()), self._clock.monotonic()
+        renews = min((_left_us(task, now_us) / US for task in self._in_hand.values()), default=LOOK)
+        waits = [LOOK, max(renews, self._next_renewal - now)]
+        if self._room and not self._stop.is_asked:
+            waits.append(max(self._next_look, self._resumes, self._next_try) - now)
         self._pool.woken.wait(max(min(waits), 0.001))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections import deque
 from queue import Empty, SimpleQueue
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.handlers import Calls, Outcome
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 #: Handlers run in real time, whatever the clock of the queue is.
 _clock = SystemClock()
 
@@ -32,8 +35,8 @@ class Pool(Protocol):
         """Have a call made once there is a turn for it."""
         ...
 
-    def withdraw(self) -> list[Task]:
-        """The tasks of all calls that have not begun; they never will."""
+    def withdraw(self) -> list[Sequence[Task]]:
+        """The tasks of each call that has not begun; none of them will."""
         ...
 
     def ended(self) -> list[Outcome]:
@@ -71,17 +74,23 @@ class Threads:
         self._threads = threads
         #: What runs, and since when.
         self._running: dict[int, tuple[float, Sequence[Task]]] = {}
-        for number in range(threads):
-            # A handler that hangs must not keep the process from ending after a second signal.
-            threading.Thread(target=self._run, name=f"tubeq-worker-{number}", daemon=True).start()
+        calls.begins = self._begins
+        try:
+            for number in range(threads):
+                # A handler that hangs must not keep the process from ending after a second signal.
+                name = f"tubeq-worker-{number}"
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+        except BaseException:
+            self.close()
+            raise
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
         self._units.put(tasks)
 
-    def withdraw(self) -> list[Task]:
-        """The tasks of all calls that have not begun; they never will."""
-        return [task for unit in _all_of(self._units) for task in unit or ()]
+    def withdraw(self) -> list[Sequence[Task]]:
+        """The tasks of each call that has not begun; none of them will."""
+        return [unit for unit in _all_of(self._units) if unit is not None]
 
     def ended(self) -> list[Outcome]:
         """What has ended since this was asked last."""
@@ -98,12 +107,13 @@ class Threads:
         latest = _clock.monotonic() - seconds
         return [tasks for began, tasks in list(self._running.values()) if began < latest]
 
+    def _begins(self, tasks: Sequence[Task]) -> None:
+        self._running[threading.get_ident()] = _clock.monotonic(), tasks
+
     def _run(self) -> None:
-        thread = threading.get_ident()
         while (tasks := self._units.get()) is not None:
-            self._running[thread] = _clock.monotonic(), tasks
             self._outcomes.put(self._calls.call(tasks))
-            del self._running[thread]
+            self._running.pop(threading.get_ident(), None)
             self.woken.set()
 
 
@@ -119,8 +129,13 @@ class EventLoop:
         self._lock = threading.Lock()
         self._units: deque[Sequence[Task]] = deque()
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._is_closed = False
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._serve, name="tubeq-worker", daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, name="tubeq-worker", daemon=True).start()
+        except BaseException:
+            self._loop.close()
+            raise
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
@@ -131,11 +146,11 @@ class EventLoop:
         if begins:
             asyncio.run_coroutine_threadsafe(self._run(), self._loop)
 
-    def withdraw(self) -> list[Task]:
-        """The tasks of all calls that have not begun; they never will."""
+    def withdraw(self) -> list[Sequence[Task]]:
+        """The tasks of each call that has not begun; none of them will."""
         with self._lock:
             units, self._units = self._units, deque()
-        return [task for unit in units for task in unit]
+        return list(units)
 
     def ended(self) -> list[Outcome]:
         """What has ended since this was asked last."""
@@ -148,10 +163,18 @@ class EventLoop:
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
         self.withdraw()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._is_closed = True
+        # It may have seen that already, and be over.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _serve(self) -> None:
-        self._loop.run_forever()
+        while not self._is_closed:
+            try:
+                self._loop.run_forever()
+            # asyncio raises here what exits in a coroutine that a handler has begun; its task has failed by that.
+            except BaseException as error:  # noqa: BLE001
+                log.warning("a coroutine exited: %r", error)
         self._calls.ends = True
         left = asyncio.all_tasks(self._loop)
         for task in left:

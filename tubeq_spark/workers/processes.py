@@ -32,8 +32,11 @@ log = logging.getLogger(__name__)
 _FIRST, _MOST = 1.0, 60.0
 #: The exit code of a child that no new start can help: bad use, or a tube that is gone.
 BAD_USE = 2
-#: The exit codes of a child that SIGTERM ended before it listened to it, or while it closed its queue.
-_TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+#: What a child is sent when it is to end, and then at once. Two of one kind may come as one, where it is in a long
+#: call; and a service manager sends SIGTERM to all processes of a service by itself.
+_HANDED_ON = (signal.SIGTERM, signal.SIGINT)
+#: The exit codes of a child that a signal ended before it listened to it, or while it closed its queue.
+_TERMINATED = tuple(code for sent in _HANDED_ON for code in (-sent, 128 + sent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class _Child:
     report: WorkReport = field(default_factory=WorkReport)
     text: bytes = b""
     overdue: Overdue | None = None
+    #: When it has said something last.
+    heard: float | None = None
 
 
 class ChildFailedError(Exception):
@@ -86,6 +91,7 @@ class Processes:
         clock: Clock,
         give_back: Callable[[Overdue], None],
         told: Callable[[WorkReport], object],
+        silence: float = float("inf"),
     ) -> None:
         """Prepare to run `command` so many times; the number of its pipe is put at the end of it.
 
@@ -96,6 +102,8 @@ class Processes:
             clock: Real time.
             give_back: Gives back what a child held that was killed.
             told: Called with what all have done so far.
+            silence: Seconds after which a child is killed that has begun to say something and says nothing more: a
+                handler that lets no other thread run keeps it from telling that it is overdue.
         """
         self._command = command
         self._count = count
@@ -103,6 +111,7 @@ class Processes:
         self._clock = clock
         self._give_back = give_back
         self._told = told
+        self._silence = silence
         self._children: list[_Child] = []
         self._selector = selectors.DefaultSelector()
         #: Of children that have ended.
@@ -139,6 +148,7 @@ class Processes:
     def _step(self, began: float) -> None:
         self._start()
         self._read()
+        self._kill_silent()
         self._signal()
         for child in list(self._children):
             self._look_after(child)
@@ -174,13 +184,31 @@ class Processes:
         for key, _ in self._selector.select(LOOK):
             self._hear(key.data)
 
+    def _kill_silent(self) -> None:
+        """Kill children that say nothing more; what they hold comes back when their leases end."""
+        now = self._clock.monotonic()
+        for child in self._children:
+            if child.heard is not None and now - child.heard > self._silence:
+                log.warning(
+                    "a worker process was killed: it said nothing for %g s", now - child.heard
+                )
+                child.heard = None
+                child.process.kill()
+
     def _hear(self, child: _Child) -> None:
         try:
-            child.text += os.read(child.pipe, 65_536)
+            said = os.read(child.pipe, 65_536)
         except BlockingIOError:
             return
+        if said:
+            child.heard = self._clock.monotonic()
+        child.text += said
+        self._understand(child)
+
+    def _understand(self, child: _Child) -> None:
         *lines, child.text = child.text.split(b"\n")
-        for line in lines:
+        # An empty line only says that it is there.
+        for line in filter(None, lines):
             said: dict[str, Any] = json.loads(line)
             if "session" in said:
                 child.overdue = Overdue(said["session"], said["overdue"], said["held"])
@@ -191,10 +219,10 @@ class Processes:
     def _signal(self) -> None:
         """Hand on what this process was asked for, or that it ends by an error."""
         asked = 2 if self._stop.is_urgent else int(self._is_ending)
-        while self._signals < asked:
+        for number in _HANDED_ON[self._signals : asked]:
             self._signals += 1
             for child in self._children:
-                child.process.terminate()
+                child.process.send_signal(number)
 
     def _look_after(self, child: _Child) -> None:
         """Forget a child that has ended, and plan the start of another one in its place."""

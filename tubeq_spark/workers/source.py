@@ -165,7 +165,9 @@ class Source:
         """Tell of tasks that are not held any more, except of those that an ack may have removed."""
         for task in tasks:
             if task.task_id not in self._perhaps:
-                log.warning("task %d was lost: its lease ended", task.task_id)
+                log.warning(
+                    "task %d was lost: its lease ended, or it was settled elsewhere", task.task_id
+                )
         return tasks
 
 

@@ -6,9 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import arguments, validation
+from tubeq_spark.model.functions import is_async
 from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.workers.call import Ears, Limits, WorkReport
-from tubeq_spark.workers.handlers import Calls, check, is_async
+from tubeq_spark.workers.handlers import Calls, check
 from tubeq_spark.workers.loop import MOST_AHEAD, Loop
 from tubeq_spark.workers.pools import EventLoop, Threads
 from tubeq_spark.workers.source import Retries, Source
@@ -59,14 +60,15 @@ def work(  # noqa: PLR0913  (the contract)
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     if ctx.queue.traces is not None:
         calls.span = partial(ctx.queue.traces.of_handler, ctx.record.name, ctx.driver.name)
-    pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     retries = Retries(tube, buries=on_error == "bury")
-    ends = Stop(stop, pool.woken)
+    pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
+    ears = ears or Ears()
+    ends = Stop(stop, pool.woken, each_once=ears.hands_on)
     try:
         with ends.on_signals():
             source = Source(tube, per_utube, utube, retries)
             clock = ctx.queue.clock
-            loop = Loop(source, pool, retries, ends, limits, clock, ears or Ears())
+            loop = Loop(source, pool, retries, ends, limits, clock, ears)
             calls.is_held = loop.is_held
             return loop.run()
     finally:

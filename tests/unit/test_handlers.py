@@ -1,0 +1,464 @@
+"""What functions of programs, and what they begin, may do to a loop of work: nothing, but fail at their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.waiting import until
+from tubeq_spark import Bury, FailedTasks, InvalidOptionError, TaskState, TubeNotFoundError
+from tubeq_spark.runtime.stopping import Wake
+from tubeq_spark.runtime.threads import in_thread
+from tubeq_spark.testing import InMemoryQueue, ManualClock
+from tubeq_spark.workers.call import Ears
+from tubeq_spark.workers.loop import LOOK
+from tubeq_spark.workers.start import work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tubeq_spark import Task, Tube, WorkReport
+
+WAIT = 30.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(clock: ManualClock) -> Iterator[InMemoryQueue]:
+    with InMemoryQueue(clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tube(queue: InMemoryQueue) -> Tube:
+    return queue.create_tube("jobs", "fifottl", ttr=60, max_attempts=3)
+
+
+def report_of(tube: Tube, handler: Any, **options: Any) -> WorkReport:
+    """The report of a loop that must come to its end."""
+    return in_thread(lambda: tube.work(handler, idle=0, **options)).result(WAIT)
+
+
+def left(tube: Tube, state: TaskState = TaskState.DELAYED) -> dict[Any, str]:
+    """The data and the errors of the tasks in a state."""
+    return {str(task.data): task.error or "" for task in tube.tasks_by_state(state)}
+
+
+def work_as_child(
+    tube: Tube,
+    handler: Callable[[Any], None],
+    ears: Ears,
+    *,
+    threads: int = 1,
+    batch: int = 1,
+    time_limit: float | None = None,
+) -> None:
+    """Work as a child of `tubeq work --processes` does."""
+    work(
+        tube,
+        handler,
+        threads=threads,
+        batch=batch,
+        per_utube=1,
+        utube=None,
+        idle=0,
+        stop=None,
+        on_error="release",
+        time_limit=time_limit,
+        ears=ears,
+    )
+
+
+def workers() -> int:
+    """How many threads of loops there are."""
+    return sum(thread.name.startswith("tubeq-worker") for thread in threading.enumerate())
+
+
+# -- what does not run when it is called --------------------------------------------------------------
+
+
+async def coroutine(task: Task) -> None:
+    """A coroutine function; what it returns has not run."""
+
+
+def generator(_task: Task) -> Any:
+    """A generator function; so has this."""
+    yield
+
+
+async def asynchronous_generator(_task: Task) -> Any:
+    """And this."""
+    yield
+
+
+def returning(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that returns what another one returns, and does not look like that one."""
+
+    def handle(given: Any) -> Any:
+        return function(given)
+
+    return handle
+
+
+class Called:
+    """An object whose calls are coroutines."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    async def __call__(self, task: Task, **_options: object) -> None:
+        self.seen.append(task.data)
+
+
+async def returns_another(task: Task) -> Any:
+    """A coroutine that forgets to await another one."""
+    return coroutine(task)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        returning(coroutine),
+        returning(generator),
+        returning(asynchronous_generator),
+        returns_another,
+    ],
+    ids=["coroutine", "generator", "asynchronous generator", "coroutine of a coroutine"],
+)
+def test_work_when_what_a_handler_returns_has_not_run_its_task_has_failed(
+    tube: Tube, handler: Any
+) -> None:
+    tube.put("a")
+
+    report = report_of(tube, handler)
+
+    assert (report.done, report.failed) == (0, 1)
+    assert "nothing of it has run" in left(tube)["a"]
+
+
+def test_work_when_a_partial_is_of_an_object_whose_calls_are_coroutines_runs_them(
+    tube: Tube,
+) -> None:
+    tube.put("a")
+    handler = Called()
+
+    report = report_of(tube, functools.partial(functools.partial(handler, x=1), y=2))
+
+    assert (report.done, handler.seen) == (1, ["a"])
+
+
+@pytest.mark.parametrize("handler", [generator, asynchronous_generator])
+def test_work_when_a_handler_is_a_generator_function_refuses_it(tube: Tube, handler: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="handler"):
+        tube.work(handler, idle=0)
+
+
+@pytest.mark.parametrize("handler", [coroutine, generator, asynchronous_generator, Called()])
+def test_process_of_a_batch_when_a_handler_would_not_run_refuses_it(
+    tube: Tube, handler: Any
+) -> None:
+    tube.put("a")
+    batch = tube.take_arrow(1)
+
+    with pytest.raises(InvalidOptionError, match="handler"):
+        batch.process(handler)
+
+    assert batch.release() == 1
+
+
+def test_process_of_a_batch_when_what_a_handler_returns_has_not_run_acks_nothing(
+    tube: Tube,
+) -> None:
+    tube.put_many(["a", "b"])
+
+    report = tube.take_arrow(2).process(returning(coroutine))
+
+    assert (report.done, report.failed) == (0, 2)
+    assert all("nothing of it has run" in error for error in left(tube).values())
+
+
+@pytest.mark.parametrize("callback", [coroutine, generator, asynchronous_generator, Called()])
+def test_callback_when_it_would_not_run_is_refused(
+    queue: InMemoryQueue, tube: Tube, callback: Any
+) -> None:
+    with pytest.raises(InvalidOptionError, match="callback"):
+        tube.on_task_change(callback)
+    with pytest.raises(InvalidOptionError, match="on_task_change"):
+        queue.create_tube("other", on_task_change=callback)
+
+
+@pytest.mark.parametrize("ends", [ValueError, SystemExit])
+def test_callback_when_it_raises_in_a_thread_takes_nothing_from_the_verb(
+    tube: Tube, ends: type[BaseException]
+) -> None:
+    tube.put("a")
+
+    def callback(_task: Task, _event: str) -> None:
+        raise ends
+
+    tube.on_task_change(callback)
+
+    # No signal reaches this thread: the error is the callback's own.
+    task = in_thread(lambda: tube.take(0)).result(WAIT)
+
+    assert task is not None
+    assert task.data == "a"
+
+
+# -- errors -------------------------------------------------------------------------------------------
+
+
+class UnnamedError(FailedTasks):
+    """One that does not have what it promises."""
+
+    def __init__(self) -> None:
+        """Leave the reasons out."""
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "coroutine"])
+def test_work_when_an_error_names_no_tasks_though_it_is_of_that_class_the_task_has_failed(
+    tube: Tube, *, asynchronous: bool
+) -> None:
+    tube.put_many(["bad", "good"])
+
+    def handle(task: Task) -> None:
+        if task.data == "bad":
+            raise UnnamedError
+
+    async def handle_async(task: Task) -> None:
+        handle(task)
+
+    report = report_of(tube, handle_async if asynchronous else handle)
+
+    assert (report.done, report.failed) == (1, 1)
+    assert "reasons" in left(tube)["bad"]
+
+
+class SilentBury(Bury):
+    """One that cannot say why."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise ValueError
+
+
+def test_work_when_an_error_that_buries_cannot_say_why_buries_its_task(tube: Tube) -> None:
+    tube.put_many(["bad", "good"])
+
+    def handle(task: Task) -> None:
+        if task.data == "bad":
+            raise SilentBury
+
+    report = report_of(tube, handle)
+
+    assert (report.done, report.buried) == (1, 1)
+    assert left(tube, TaskState.BURIED) == {"bad": "Bury"}
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_work_when_what_a_coroutine_begins_exits_its_task_has_failed_and_the_others_go_on(
+    tube: Tube, ends: type[BaseException]
+) -> None:
+    tube.put_many(["bad", *range(5)])
+
+    async def part() -> None:
+        raise ends
+
+    async def handle(task: Task) -> None:
+        if task.data == "bad":
+            await asyncio.gather(part())
+
+    report = report_of(tube, handle, threads=2)
+
+    assert (report.done, report.failed) == (5, 1)
+    assert ends.__name__ in left(tube)["bad"]
+    until(lambda: not workers())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "event loop"])
+def test_work_when_it_cannot_begin_leaves_no_thread(
+    queue: InMemoryQueue, *, asynchronous: bool
+) -> None:
+    tube = queue.create_tube("gone")
+    queue.tube("gone").drop()
+
+    with pytest.raises(TubeNotFoundError):
+        tube.work(coroutine if asynchronous else nothing, idle=0, threads=3)
+
+    until(lambda: not workers())
+
+
+def nothing(_task: Task) -> None:
+    """A handler of nothing."""
+
+
+def test_work_when_not_all_threads_can_be_started_ends_the_others(
+    tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, list[str]()
+
+    def start_two(thread: threading.Thread) -> None:
+        if thread.name.startswith("tubeq-worker"):
+            started.append(thread.name)
+            if len(started) > 2:
+                msg = "can't start new thread"
+                raise RuntimeError(msg)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    with pytest.raises(RuntimeError, match="new thread"):
+        tube.work(nothing, idle=0, threads=8)
+
+    until(lambda: not workers())
+
+
+# -- calls with several tasks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "coroutine"])
+def test_work_when_a_handler_that_changes_payloads_fails_calls_it_again_with_payloads_as_stored(
+    tube: Tube, *, asynchronous: bool
+) -> None:
+    tube.put_many([{"to": ["ann"]}, {"to": ["bob"]}, {"to": ["nobody"]}, {"to": ["eve"]}])
+
+    def handle(tasks: list[Task]) -> None:
+        for task in tasks:
+            if task.data["to"].pop() == "nobody":
+                raise ValueError("no address")
+
+    async def handle_async(tasks: list[Task]) -> None:
+        handle(tasks)
+
+    report = report_of(tube, handle_async if asynchronous else handle, batch=4)
+
+    assert (report.done, report.failed) == (3, 1)
+    assert left(tube).keys() == {"{'to': ['nobody']}"}
+
+
+def test_work_when_nothing_is_to_be_taken_ahead_and_a_call_is_not_full_takes_no_more(
+    queue: InMemoryQueue, clock: ManualClock
+) -> None:
+    tube = queue.create_tube("few", "fifottl", ttr=60, most_taken=100)
+    tube.put_many(range(3))
+    steps, seen = list[object](), list[tuple[int, int]]()
+
+    def handle(tasks: list[Task]) -> None:
+        if not seen:
+            tube.put_many(range(7))
+            clock.advance(1)
+            before = len(steps)
+            until(lambda: len(steps) > before + 2)
+        seen.append((len(tasks), queue.statistics(tube.name)["tasks"]["ready"]))
+
+    work_as_child(tube, handle, Ears(steps.append), batch=10)
+
+    # What came while the only thread had a call stayed in the tube, where others find it.
+    assert seen == [(3, 7), (7, 0)]
+
+
+def test_work_when_it_takes_nothing_for_a_while_and_a_call_runs_rests(
+    queue: InMemoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = queue.create_tube("plain", max_attempts=5)
+    tube.put_many(["long", "bad"])
+    rests, during, wait = list[float](), list[float](), Wake.wait
+
+    def noted(wake: Wake, seconds: float) -> bool:
+        if seconds:
+            rests.append(seconds)
+        return wait(wake, seconds)
+
+    def handle(task: Task) -> None:
+        if task.data == "bad" and task.attempts == 1:
+            raise ValueError
+        if task.data == "long":
+            until(lambda: queue.statistics(tube.name)["calls"]["release"] == 1)
+            before = len(rests)
+            until(lambda: len(rests) > before + 3)
+            during.extend(rests[before + 1 : before + 3])
+
+    monkeypatch.setattr(Wake, "wait", noted)
+    report = report_of(tube, handle, threads=2)
+
+    assert (report.done, report.failed) == (2, 1)
+    assert during == [LOOK, LOOK]
+
+
+def test_work_when_a_service_manager_and_the_parent_signal_a_child_finishes_what_is_in_hand(
+    tube: Tube,
+) -> None:
+    tube.put("in hand")
+    steps = list[object]()
+
+    def handle(_task: Task) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            before = len(steps)
+            until(lambda before=before: len(steps) > before + 1)
+
+    work_as_child(tube, handle, Ears(steps.append, hands_on=True))
+
+    assert not left(tube, TaskState.READY)
+
+
+# -- time limits --------------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """Raised in place of the end of the process."""
+
+
+def test_work_when_a_batch_fails_the_time_limit_is_that_of_each_call(tube: Tube) -> None:
+    tube.put_many(range(8))
+    overdue: list[list[object]] = []
+    go_on = threading.Event()
+
+    def handle(tasks: list[Task]) -> None:
+        if any(task.data == 5 for task in tasks):
+            # The part of the batch that fails last hangs; the calls before it together take longer.
+            assert go_on.wait(WAIT if len(tasks) == 1 else 0.2) or len(tasks) > 1
+            raise ValueError
+
+    def end(late: Any, held: Any) -> None:
+        overdue.extend([[task.data for task in late], [task.data for task in held]])
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        work_as_child(tube, handle, Ears(overdue=end), batch=8, time_limit=0.5)
+    go_on.set()
+
+    assert overdue == [[5], [0, 1, 2, 3, 4, 6, 7]]
+
+
+def test_work_when_a_call_is_overdue_has_told_of_all_that_it_acked(
+    queue: InMemoryQueue, tube: Tube
+) -> None:
+    tube.put_many(["slow", *range(200)])
+    told, go_on = [0], threading.Event()
+
+    def handle(task: Task) -> None:
+        if task.data == "slow":
+            assert go_on.wait(WAIT)
+        else:
+            threading.Event().wait(0.01)
+
+    def end(*_: Any) -> None:
+        raise KilledError
+
+    ears = Ears(progress=lambda report: told.append(report.done), overdue=end)
+    with pytest.raises(KilledError):
+        work_as_child(tube, handle, ears, threads=2, time_limit=0.5)
+    acked = queue.statistics(tube.name)["tasks"]["done"]
+    go_on.set()
+
+    assert told[-1] == acked
