@@ -118,10 +118,13 @@ class UserCondition:
         self._tokens = self._read()
         self._next = 0
         self._depth = 0
+        self._names_null = False
         found = self._any()
         if self._token.kind != "end":
             raise self._unlike("the end, AND or OR")
-        self.expression = self._truth(found).value
+        truth = self._truth(found).value
+        # For `… AND NULL`, to which it simplifies such a condition, DataFusion finds all rows of the first part.
+        self.expression = Compared("<=>", truth, TRUE) if self._names_null else truth
 
     # -- tokens -------------------------------------------------------------------------------
 
@@ -286,6 +289,7 @@ class UserCondition:
         column = self._columns.get(token.text.lower())
         if column is None:
             raise self._wrong(f"no column {token.text}; there are {', '.join(self._columns)}")
+        self._names_null |= isinstance(column.value, Literal)
         return _Part(column.value, column.kind, token.text)
 
     def _moment(self) -> Expression:
