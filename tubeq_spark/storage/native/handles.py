@@ -144,9 +144,13 @@ class Table:
     def _mended(self, local: PlainTable, snapshot: Snapshot) -> Snapshot:
         mended = local.mended(snapshot)
         # What the library has read is wrong, though it is the same version.
-        for handle in (self._writing, self._reading):
-            handle.forget()
+        self.forget()
         return mended
+
+    def forget(self) -> None:
+        """Have the library read the whole log again the next time."""
+        self._writing.forget()
+        self._reading.forget()
 
     @contextmanager
     def at(self, version: int) -> Iterator[DeltaTable]:
@@ -261,8 +265,7 @@ class Table:
         """Whether the table exists, by its log."""
         there = self._answers() if self.is_far else self._has_log()
         if not there:
-            self._writing.forget()
-            self._reading.forget()
+            self.forget()
             if self._local is not None:
                 self._local.forget()
         return there
