@@ -259,9 +259,11 @@ class UserCondition:
         self._next += 1
         text = f"{sign}{token.text}"
         if token.text.isdigit():
-            if not -_BIGINT <= int(text) < _BIGINT:
+            digits = token.text.lstrip("0") or "0"
+            # Python makes no number of some thousand digits.
+            if len(digits) > len(str(_BIGINT)) or not -_BIGINT <= int(sign + digits) < _BIGINT:
                 raise self._wrong(f"{text} has more than 64 bits")
-            return _Part(literal(int(text)), Kind.WHOLE, text)
+            return _Part(literal(int(sign + digits)), Kind.WHOLE, text)
         value = float(text)
         if value in (float("inf"), float("-inf")):
             raise self._wrong(f"{text} is infinite")
@@ -371,7 +373,9 @@ def _alike(parts: Sequence[_Part]) -> list[_Part]:
         return [*parts]
     return [
         replace(part, value=real(float(part.value.value)), kind=Kind.REAL)
-        if isinstance(part.value, Literal) and isinstance(part.value.value, int)
+        if part.kind is Kind.WHOLE
+        and isinstance(part.value, Literal)
+        and isinstance(part.value.value, int)
         else part
         for part in parts
     ]
