@@ -76,6 +76,22 @@ def test_put_that_waits_for_room_finds_it_when_another_process_makes_some(tmp_pa
         assert task.data == "b"
 
 
+def test_arrivals_when_the_log_was_shortened_beyond_them_are_counted_again(tmp_path: Path) -> None:
+    for version in (0, 1):
+        (tmp_path / f"{version:020}.json").write_text("{}\n")
+    arrivals = Arrivals(tmp_path, ())
+    assert arrivals.count() == 0
+    # As for a process that was suspended meanwhile.
+    for version in (0, 1):
+        (tmp_path / f"{version:020}.json").unlink()
+    for version in (7, 8):
+        (tmp_path / f"{version:020}.json").write_text("{}\n")
+    missed = arrivals.count()
+    assert missed > 0
+    (tmp_path / f"{9:020}.json").write_text("{}\n")
+    assert arrivals.count() == arrivals.count() == missed + 1
+
+
 def test_arrivals_count_commits_but_for_those_that_change_nothing_that_is_waited_for(
     tmp_path: Path,
 ) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.native.logs import HOUR, aged
 from tests.native.support import NOW, OWNER, Place, at, new_rows
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import QueueConfig
@@ -270,6 +271,36 @@ def test_table_when_removed_and_made_anew_is_missing_and_then_there(
     assert place.engine.tables.is_table(place.tube)
     assert place.put(7, [70]).inserted == 1
     assert place.stored() == [(7, 70, "r")]
+
+
+@pytest.mark.parametrize("newer", [1, 3])
+def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_new_one(
+    place: Place, tmp_path: Path, local: bool, newer: int
+) -> None:
+    place.put(5, [50])
+    place.engine.tables.vacuum(place.tube)
+    shutil.rmtree(tmp_path / "tube")
+    anew = Place(tmp_path, -2 * 10**9, local=local).create()
+    for task in range(newer):
+        anew.put(6 + task, [60 + task])
+    for file in tmp_path.glob("tube/segment=*/*.parquet"):
+        aged(file.parent, 24 * HOUR)
+    place.engine.tables.vacuum(place.tube)
+    stored = [(6 + task, 60 + task, "r") for task in range(newer)]
+    assert place.stored() == Place(tmp_path, -7, local=local).stored() == stored
+
+
+def test_column_when_the_table_was_removed_and_made_anew_is_added_to_the_new_one(
+    place: Place, tmp_path: Path, local: bool
+) -> None:
+    place.put(5, [50])
+    place.engine.tables.vacuum(place.tube)
+    shutil.rmtree(tmp_path / "tube")
+    anew = Place(tmp_path, -2 * 10**9, local=local).create(payload="STRUCT<n: BIGINT>")
+    for value in ("1", "2"):
+        assert anew.engine.tables.set_property(anew.tube, "tubeq.test", value)
+    place.engine.tables.add_columns(place.tube, {"trace": ("STRING", "")})
+    assert place.engine.tables.has_payload(place.tube, "n: BIGINT")
 
 
 def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path, local: bool) -> None:

@@ -76,6 +76,15 @@ def test_location_with_the_suffix_of_a_file_is_a_path(
     assert Location.parse(name) == Location(str(tmp_path / name))
 
 
+def test_relative_location_with_a_colon_when_the_working_directory_changes_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse("./a:b").text == str(tmp_path / "a:b")
+    assert Location.parse("a b:c/q").text == str(tmp_path / "a b:c" / "q")
+    assert Location.parse("file:/a:b").text == "file:/a:b"
+
+
 def test_location_with_a_dot_is_a_path_where_it_is_a_directory_or_given_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ from tubeq_spark.storage.rows import (
 from tubeq_spark.storage.tables.counts import depth
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
+from tubeq_spark.storage.user_condition import UserCondition
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -93,6 +94,15 @@ def test_buried_and_due_tasks_are_found(place: Place) -> None:
     assert [row.task_id for row in tasks.due_tasks(NOW + 1000, 10)] == [70, 71]
     assert tasks.due(NOW + 1000, 3, 10) == [DueGroup(7, TaskState.DELAYED, False, False, 2)]
     assert tasks.due(NOW + MINUTE, 1, 10)[0] == DueGroup(HELD, TaskState.TAKEN, False, True, 2)
+
+
+@pytest.mark.parametrize("where", ["error LIKE '%x%'", "pri >= 0 AND NOT owner = 'x'"])
+def test_buried_tasks_of_a_condition_on_a_column_without_values_are_none(
+    place: Place, where: str
+) -> None:
+    """DataFusion takes `… AND NULL` for the first part alone."""
+    condition = UserCondition(where, place.table.shown).expression
+    assert place.tasks.buried_ids(NOW, condition, None) == []
 
 
 def test_taken_tasks_are_found_by_take_id_and_owner(place: Place) -> None:

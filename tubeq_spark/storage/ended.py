@@ -277,7 +277,9 @@ def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
         said: dict[str, Any] = {}
         if _ENDED_LOCALLY in text or _READ_LOCALLY in text:
             actions = (json.loads(line) for line in text.splitlines() if line.strip())
-            said = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+            # A damaged commit that readers need is refused by them; others have no note any more.
+            with suppress(ValueError):
+                said = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
         yield {**said, "version": version}
 
 

@@ -81,7 +81,7 @@ class Location:
         if _CATALOG_SCHEMA.fullmatch(text) and not _is_path(text):
             return cls(text, tuple(text.split(".")))
         text = text.rstrip("/") or "/"
-        if ":" not in text and not text.startswith("/"):
+        if _URI.fullmatch(text) is None and not text.startswith("/"):
             text = str(Path(text).absolute())
         return cls(text)
 

@@ -118,10 +118,13 @@ class UserCondition:
         self._tokens = self._read()
         self._next = 0
         self._depth = 0
+        self._names_null = False
         found = self._any()
         if self._token.kind != "end":
             raise self._unlike("the end, AND or OR")
-        self.expression = self._truth(found).value
+        truth = self._truth(found).value
+        # For `… AND NULL`, to which it simplifies such a condition, DataFusion finds all rows of the first part.
+        self.expression = Compared("<=>", truth, TRUE) if self._names_null else truth
 
     # -- tokens -------------------------------------------------------------------------------
 
@@ -256,9 +259,11 @@ class UserCondition:
         self._next += 1
         text = f"{sign}{token.text}"
         if token.text.isdigit():
-            if not -_BIGINT <= int(text) < _BIGINT:
+            digits = token.text.lstrip("0") or "0"
+            # Python makes no number of some thousand digits.
+            if len(digits) > len(str(_BIGINT)) or not -_BIGINT <= int(sign + digits) < _BIGINT:
                 raise self._wrong(f"{text} has more than 64 bits")
-            return _Part(literal(int(text)), Kind.WHOLE, text)
+            return _Part(literal(int(sign + digits)), Kind.WHOLE, text)
         value = float(text)
         if value in (float("inf"), float("-inf")):
             raise self._wrong(f"{text} is infinite")
@@ -286,6 +291,7 @@ class UserCondition:
         column = self._columns.get(token.text.lower())
         if column is None:
             raise self._wrong(f"no column {token.text}; there are {', '.join(self._columns)}")
+        self._names_null |= isinstance(column.value, Literal)
         return _Part(column.value, column.kind, token.text)
 
     def _moment(self) -> Expression:
@@ -367,7 +373,9 @@ def _alike(parts: Sequence[_Part]) -> list[_Part]:
         return [*parts]
     return [
         replace(part, value=real(float(part.value.value)), kind=Kind.REAL)
-        if isinstance(part.value, Literal) and isinstance(part.value.value, int)
+        if part.kind is Kind.WHOLE
+        and isinstance(part.value, Literal)
+        and isinstance(part.value.value, int)
         else part
         for part in parts
     ]

@@ -45,12 +45,19 @@ class Arrivals:
         """
         with suppress(OSError):
             if self._last is None:
-                names = os.listdir(self._log)  # noqa: PTH208  (names are enough)
-                self._last = max(versions_of(names), default=-1)
+                self._last = self._newest()
             while os.path.exists(commit_file(self._log, self._last + 1)):  # noqa: PTH110
                 self._last += 1
                 self._count += self._matters(self._last)
+            if not os.path.exists(commit_file(self._log, self._last)):  # noqa: PTH110
+                # Who was suspended finds a log that was shortened beyond it.
+                before, self._last = self._last, self._newest()
+                self._count += self._last != before
         return self._count
+
+    def _newest(self) -> int:
+        names = os.listdir(self._log)  # noqa: PTH208  (names are enough)
+        return max(versions_of(names), default=-1)
 
     def _matters(self, version: int) -> bool:
         with open(commit_file(self._log, version), "rb") as file:  # noqa: PTH123  (as its siblings)

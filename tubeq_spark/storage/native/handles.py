@@ -38,6 +38,7 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from tubeq_spark.storage.native.delta_log.log import FileIdentity
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.object_store import Bucket, Listed
@@ -162,9 +163,13 @@ class Table:
     def _mended(self, local: PlainTable, snapshot: Snapshot) -> Snapshot:
         mended = local.mended(snapshot)
         # What the library has read is wrong, though it is the same version.
-        for handle in (self._writing, self._reading):
-            handle.forget()
+        self.forget()
         return mended
+
+    def forget(self) -> None:
+        """Have the library read the whole log again the next time."""
+        self._writing.forget()
+        self._reading.forget()
 
     @contextmanager
     def at(self, version: int) -> Iterator[DeltaTable]:
@@ -279,8 +284,7 @@ class Table:
         """Whether the table exists, by its log."""
         there = self._answers() if self.is_far else self._has_log()
         if not there:
-            self._writing.forget()
-            self._reading.forget()
+            self.forget()
             if self._local is not None:
                 self._local.forget()
         return there
@@ -325,6 +329,8 @@ class _Snapshot:
         self._options: Mapping[str, str] = {}
         self._log = log
         self.handle: DeltaTable | None = None
+        #: A version that it was at, and which file the commit of that was.
+        self._seen: tuple[int, FileIdentity | None] = (-1, None)
 
     def any(self) -> DeltaTable:
         """A version, perhaps old, that is reached with the options of now; the lock is held."""
@@ -340,10 +346,15 @@ class _Snapshot:
         if self._options != options:
             # It keeps its own.
             handle, self._options = None, options
+        version, commit = self._seen
+        if self._log.identity(version) != commit:
+            # The table was created again: it would go on with the files of the one before.
+            handle = None
         if handle is None or not self._log.is_newest(handle.version()):
             # Where this fails, half of a change of state must not stay.
             handle = self._moved_on(handle)
-        self.handle = handle
+        version = handle.version()
+        self.handle, self._seen = handle, (version, self._log.identity(version))
         return handle
 
     def _moved_on(self, handle: DeltaTable | None) -> DeltaTable:

@@ -114,6 +114,15 @@ def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def _require_newly_read(table: Table) -> None:
+    """Have the library read the log from its beginning, before files or columns go by what it has read.
+
+    A table that was removed and created again has other ones. On local files that is noticed by a commit's file.
+    """
+    if table.is_far:
+        table.forget()
+
+
 def alter(
     table: Table, newest: DeltaTable, operation: str, commit: Callable[[CommitProperties], object]
 ) -> None:
@@ -146,9 +155,13 @@ class NativeTables:
 
     def create(self, table: NewTable) -> None:
         """Create a table if it does not exist; another creator at the same time is no error."""
+        opened = self._handles.table(table.name)
+        if opened.is_far and opened.local is not None:
+            # Of one that was removed by hand the next commit would be there without those before it.
+            opened.local.forget()
         if not self.is_table(table.name):
             with errors.reading():
-                create(self._handles.table(table.name), table)
+                create(opened, table)
 
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False when another commit came first.
@@ -200,6 +213,7 @@ class NativeTables:
             StoreError: The storage failed. The table may be changed, of which no row is a part.
         """
         opened = self._handles.table(table)
+        _require_newly_read(opened)
         for _ in range(APPENDS if opened.is_far else 1):
             try:
                 with errors.telling(is_far=opened.is_far), opened.writing() as newest:
@@ -213,6 +227,7 @@ class NativeTables:
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.table(table)
+        _require_newly_read(opened)
         with errors.reading():
             patiently(lambda: self._vacuum(opened), opened.patience)
 

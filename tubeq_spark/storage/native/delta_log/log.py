@@ -11,12 +11,17 @@ import pyarrow as pa
 
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
+from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
+    from typing import TypeAlias
+
+    #: What tells one file from another of its name.
+    FileIdentity: TypeAlias = tuple[int, int]
 
 
 class Log(Protocol):
@@ -70,6 +75,14 @@ class LocalLog:
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
         return os.path.exists(f"{self.directory}/{name}")  # noqa: PTH110  (each read asks)
+
+    def identity(self, version: int) -> FileIdentity | None:
+        """Which file the commit of a version is, another one after the table was created again; `None`: it is gone."""
+        try:
+            found = os.stat(commit_file(self.directory, version))  # noqa: PTH116  (each read asks)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     def names(self, *, whole: bool) -> tuple[Sequence[str], bool]:
         """The names of its files, which are all; none if there is no log."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from tubeq_spark.storage.native.delta_log.log import Log
+    from tubeq_spark.storage.native.delta_log.log import FileIdentity, Log
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,10 @@ class LogFiles:
     def is_newest(self, version: int) -> bool:
         """Whether a version is known to be the newest, without a listing of the log."""
         return self._log is not None and is_newest(self._log, version)
+
+    def identity(self, version: int) -> FileIdentity | None:
+        """Which file the commit of a version is; `None`: it is gone, or on an object store."""
+        return None if self._log is None else self._log.identity(version)
 
     def is_far_behind(self, version: int) -> bool:
         """Whether a version is so old that opening the table is faster than updating from it."""

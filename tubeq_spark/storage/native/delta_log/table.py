@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -36,12 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tubeq_spark.storage.native.delta_log.log import FileIdentity
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.plain_table import Commit
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-
-    #: What tells one file from another of its name.
-    _File: TypeAlias = tuple[int, int]
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +55,7 @@ class LocalTable:
         self._files = files
         self._synced = synced_log_of(directory)
         #: The version that was read or written last, and which file its commit is.
-        self._known: tuple[Snapshot, _File | None] | None = None
+        self._known: tuple[Snapshot, FileIdentity | None] | None = None
         self._writing = threading.Lock()
         #: Those of its data files that cannot be read.
         self.bad_files = BadFiles(directory)
@@ -80,7 +78,7 @@ class LocalTable:
         if known is not None:
             # In this order: `reading` has why.
             is_last = not versions.is_there(self._read, known[0].version + 1)
-            if known[1] is not None and known[1] == self._file_of(known[0].version):
+            if known[1] is not None and known[1] == self._read.identity(known[0].version):
                 if is_last:
                     return known[0]
                 found = known[0]
@@ -121,7 +119,7 @@ class LocalTable:
         self._known = None
 
     def _remember(self, snapshot: Snapshot) -> Snapshot:
-        self._known = (snapshot, self._file_of(snapshot.version))
+        self._known = (snapshot, self._read.identity(snapshot.version))
         return snapshot
 
     def committed_us(self, snapshot: Snapshot) -> int:
@@ -130,14 +128,6 @@ class LocalTable:
         if at_ms is not None:
             return at_ms * 1000
         return os.stat(commit_file(self._log, snapshot.version)).st_mtime_ns // 1000  # noqa: PTH116
-
-    def _file_of(self, version: int) -> _File | None:
-        """The identity of a commit file, which differs after the table was created again."""
-        try:
-            found = os.stat(commit_file(self._log, version))  # noqa: PTH116  (each read asks)
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
 
     @contextmanager
     def writing(self) -> Iterator[Snapshot]:
