@@ -827,7 +827,8 @@ class Queue:
         Raises:
             InvalidOptionError: `target` is no location, or not apart from this one.
             TubeBusyError: Tasks are taken; or another queue object may take some of a tube that is
-                not paused; or a tube, or the list of tubes, was changed meanwhile.
+                not paused; or a tube, or the list of tubes, was changed meanwhile; or another call
+                has copied to `target` since this one began.
             StoreError: There is something at the target, also a copy of an earlier state; the queue
                 is not run by the native engine; a tube is of an unknown type, or its table cannot
                 be copied.
