@@ -827,7 +827,8 @@ class Queue:
         Raises:
             InvalidOptionError: `target` is no location, or not apart from this one.
             TubeBusyError: Tasks are taken; or another queue object may take some of a tube that is
-                not paused; or a tube, or the list of tubes, was changed meanwhile.
+                not paused; or a tube, or the list of tubes, was changed meanwhile; or another call
+                has copied to `target` since this one began.
             StoreError: There is something at the target, also a copy of an earlier state; the queue
                 is not run by the native engine; a tube is of an unknown type, or its table cannot
                 be copied.
@@ -903,10 +904,11 @@ class Queue:
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
         1 for leftover rows, 2 if utube locks were left behind, and 1 without rows that adds up how
         many tasks commits of Spark have ended; none if nothing is to do. These conflict with takes
-        of the same segments, and are retried. To the sessions at most 3 commits: they remove
-        replaced heartbeats, replaced id ranges, and requests of long writes that have ended. These
-        give up if others write there. Every `vacuum_hours` a sweep makes the commits of Delta's
-        VACUUM, also of the system tables, which conflict with nothing. Before that, on storage
+        of the same segments, and are retried. To the sessions at most 4 commits: they remove
+        replaced heartbeats, replaced id ranges, requests of long writes that have ended, and notes
+        of earlier removals of dead files. These give up if others write there. Every `vacuum_hours`
+        a sweep makes the commits of Delta's VACUUM, also of the system tables and of the tables of
+        dropped tubes, which conflict with nothing. Before that, on storage
         without lock files, it makes one commit to each table, with which every running write
         conflicts; these writes start again. A write of more than five minutes asks for a delay, and
         sweeps put VACUUM off, four times at most.

@@ -1285,7 +1285,8 @@ class Tube:
 
         Args:
             starting: Where a stream without a checkpoint begins. `None`: with the first commit
-                after this call. 0: with the oldest kept change. A version of the tube's table, or
+                after this call. 0: with the oldest commit of the log, whose files a sweep may have
+                removed: then the stream fails, and must begin later. A version of the tube's table, or
                 an aware datetime: with the first commit from there on. A program that restarts its
                 stream passes a fixed value: `None` is another version each time, and Delta refuses
                 a version after that of the checkpoint if the stream has done only one batch.

@@ -24,6 +24,7 @@ from tubeq_spark import (
     TubeBusyError,
 )
 from tubeq_spark.admin import copying
+from tubeq_spark.admin.copying import _Copy
 from tubeq_spark.cli.app import app
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.native import file_copy
@@ -218,6 +219,51 @@ def test_copy_when_stopped_cannot_be_opened_and_goes_on_when_called_again(
     with opened(copy) as found:
         assert state_of(found) == state_of(source)
         assert found.check().sound
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "calls"),
+    [
+        (Place, "sizes", 1),
+        (Place, "fetch", 3),
+        (_Copy, "_make_sessions", 0),
+        (_Copy, "_compare", 0),
+        (_Copy, "_require_unchanged", 0),
+    ],
+    ids=str,
+)
+def test_copy_when_paused_until_another_call_is_done_changes_nothing_that_programs_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: int
+) -> None:
+    place, copy, left = tmp_path / "place", tmp_path / "copy", [calls]
+    real = getattr(owner, name)
+    used: list[Any] = []
+
+    def paused(*args: Any) -> Any:
+        left[0] -= 1
+        if left[0] == -1:
+            with opened(place) as other:
+                other.copy_to(copy)
+            with opened(copy) as found:
+                for tube in map(found.tube, found.tubes()):
+                    task = tube.take(0)
+                    assert task is not None
+                    tube.ack(task.task_id)
+                    tube.put("later")
+                used.append(state_of(found))
+        return real(*args)
+
+    with Queue(None, place, engine="native") as queue:
+        for tube in ("first", "second"):
+            queue.create_tube(tube).put_many([1, 2])
+        monkeypatch.setattr(owner, name, paused)
+        with pytest.raises(TubeBusyError, match="another call"):
+            queue.copy_to(copy)
+
+    with opened(copy) as found:
+        assert [state_of(found)] == used
+        assert found.check().sound
+    assert not (copy / copying._MARK).exists()
 
 
 def test_copy_when_stopped_behind_its_last_commit_is_complete(

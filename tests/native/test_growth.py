@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -133,3 +136,116 @@ def test_log_when_it_is_shortened_keeps_no_hidden_file_of_what_goes(
     assert commits[0] > 5
     assert left[0] == commits[0]
     assert left[-1] == 99
+
+
+def at_place(tmp_path: Path, clock: ManualClock, **settings: float) -> Queue:
+    """A queue whose sweeps remove dead files once an hour."""
+    config = QueueConfig(**{"vacuum_hours": 1, "retention_hours": 1, **settings})  # type: ignore[arg-type]
+    return Queue(None, str(tmp_path), engine="native", clock=clock, config=config)
+
+
+def test_sweep_after_a_drop_removes_the_files_of_the_tube_and_then_leaves_its_table_alone(
+    tmp_path: Path, long_ago: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    looked: list[str] = []
+    last_write = NativeTables.last_write
+
+    def noted(tables: NativeTables, table: str) -> int:
+        looked.append(table)
+        return last_write(tables, table)
+
+    with at_place(tmp_path, clock) as queue:
+        queue.create_tube("work")
+        cycles(queue, 3)
+        queue["work"].put("secret")
+        queue["work"].drop()
+        grow_old(tmp_path / "work")
+        long_ago.undo()
+        clock.advance(HOURS.total_seconds())
+        queue.create_tube("other")
+
+        assert queue.sweep().vacuumed == ["work", ""]
+        kept = [path.read_bytes() for path in (tmp_path / "work").rglob("*.parquet")]
+        assert not any(b"secret" in content for content in kept)
+
+        clock.advance(HOURS.total_seconds())
+        queue.sweep()
+        monkeypatch.setattr(NativeTables, "last_write", noted)
+        for _ in range(3):
+            clock.advance(HOURS.total_seconds())
+            assert "work" not in queue.sweep().vacuumed
+        assert looked
+        assert not any("work" in table for table in looked)
+
+
+def test_sweep_when_the_table_of_a_dropped_tube_is_gone_does_not_look_for_it_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    with at_place(tmp_path, clock) as queue:
+        queue.create_tube("work").drop()
+        shutil.rmtree(tmp_path / "work")
+        for _ in range(3):
+            clock.advance(HOURS.total_seconds())
+            assert "work" not in queue.sweep().vacuumed
+        assert not caplog.records
+        # The name may be used again.
+        queue.create_tube("work").put("a")
+        clock.advance(HOURS.total_seconds())
+        assert "work" in queue.sweep().vacuumed
+
+
+def test_sweep_when_no_tube_lives_as_long_as_files_are_kept_removes_those_of_the_system_tables(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    vacuumed: list[str] = []
+    with at_place(tmp_path, clock) as queue:
+        for number in range(4):
+            queue.create_tube(f"job_{number}", "utube").drop()
+            clock.advance(0.7 * 3600)
+            vacuumed += queue.sweep().vacuumed
+    assert "" in vacuumed
+
+
+@pytest.mark.parametrize("by", ["argument", "clock"])
+def test_sweep_after_one_for_a_moment_that_lies_ahead_removes_dead_files_when_it_is_time(
+    tmp_path: Path, by: str
+) -> None:
+    # They are behind the clock of the storage, by which nothing was written before the last removal.
+    clock, wrong = ManualClock(), ManualClock()
+    with at_place(tmp_path, clock) as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        clock.advance(HOURS.total_seconds())
+        ahead = clock.now() + dt.timedelta(days=365)
+        if by == "argument":
+            queue.sweep(ahead)
+        else:
+            wrong.advance((ahead - wrong.now()).total_seconds())
+            with at_place(tmp_path, wrong) as other:
+                assert "work" in other.sweep().vacuumed
+        for _ in range(2):
+            tube.put("b")
+            clock.advance(HOURS.total_seconds())
+            assert "work" in queue.sweep().vacuumed
+
+
+def test_sweeps_leave_few_files_and_rows_of_notes_about_vacuum(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with at_place(tmp_path, clock, fold_heartbeats=10) as queue:
+        names = [f"tube_{number}" for number in range(3)]
+        for name in names:
+            queue.create_tube(name)
+        for _ in range(12):
+            for name in names:
+                queue[name].put("a")
+            clock.advance(HOURS.total_seconds())
+            assert queue.sweep().vacuumed == [*names, ""]
+        sessions = DeltaTable(tmp_path / "_tubeq_sessions")
+        files = [uri for uri in sessions.file_uris() if "bucket=2000" in uri]
+        kinds = sessions.to_pyarrow_table(columns=["kind"]).column("kind").to_pylist()
+    # Two for each tube and the system tables, and those that are not folded yet.
+    notes = [kind for kind in kinds if kind in ("vacuum", "vacuum_tried")]
+    assert len(files) <= len(notes) <= 2 * 4 + 10

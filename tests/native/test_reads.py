@@ -249,7 +249,7 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
     place.notes.ask_to_wait("m", "t", NOW, NOW + 10)
     assert place.notes.asked_to_wait("t", NOW)
     assert not place.notes.asked_to_wait("t", NOW + 10)
-    survey = sessions.survey()
+    survey = sessions.survey(NOW + 10)
     assert (survey.beats, survey.vacuums, survey.asked) == (3, {3: NOW}, {"m": (NOW + 10, 1)})
     assert place.notes.forget_asks(NOW + 10, place.loop) == 1
     assert sessions.compact(1, place.loop) == 3

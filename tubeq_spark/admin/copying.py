@@ -7,7 +7,7 @@ the copy with the source; make the registry in one commit; remove the mark. Befo
 place is no queue, and nobody can open it. Nothing is written to the source.
 
 If the copy is interrupted, the next call goes on: by the mark it knows that the files there are its own. Until
-the registry is made, it copies anew. After that it only removes the mark, and only if the source still has the
+the registry is made, it copies anew. A call that was only paused finds the mark of the next one, and ends. After that it only removes the mark, and only if the source still has the
 versions in the mark: programs may have gone on with the source, or with the copy.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -91,9 +92,10 @@ def copy(
         from tubeq_spark.storage.native.file_copy import Place  # noqa: PLC0415  it is optional
 
         places = Place(opened.uri, source_options), Place(new.uri, target_options)
-        is_begun = _begin(engines.rows.tables, new, state, *places)
+        call = uuid4().hex
+        is_begun = _begin(engines.rows.tables, new, state, call, *places)
         made = opening.make_context(engines, new, queue.clock, queue.config)
-        work = _Copy(queue, opened, made, new, *places)
+        work = _Copy(queue, opened, made, new, call, *places)
         if is_begun:
             work.run(kept, state)
         temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
@@ -146,10 +148,11 @@ def _begin(
     tables: Tables,
     new: OpenedLocation,
     state: Mapping[str, int | None],
+    call: str,
     source: Place,
     target: Place,
 ) -> bool:
-    """Write the mark, unless an earlier call has written it.
+    """Write the mark of this call, also in the place of that of an earlier one, which ends then if it goes on.
 
     Returns:
         False if an earlier call has made the whole copy, and nothing is left to do.
@@ -174,12 +177,10 @@ def _begin(
             raise StoreError(msg)
         _finish(tables, new, target)
         return False
-    if is_own:
-        return True
-    if not target.is_empty():
+    if not is_own and not target.is_empty():
         msg = f"{new.location.text} is not empty: a copy needs a new place"
         raise StoreError(msg)
-    _write_mark(source, target, None)
+    _write_mark(source, target, None, call)
     return True
 
 
@@ -192,9 +193,11 @@ def _read_mark(target: Place) -> dict[str, Any]:
     return mark if isinstance(mark, dict) else {}
 
 
-def _write_mark(source: Place, target: Place, state: Mapping[str, int | None] | None) -> None:
-    """Mark the files at the target as a copy; `state` once all tables of the source's tubes are there."""
-    target.write(_MARK, json.dumps({"from": source.uri, "state": state}).encode())
+def _write_mark(
+    source: Place, target: Place, state: Mapping[str, int | None] | None, call: str
+) -> None:
+    """Mark the files at the target as a call's copy; `state` once all tables of the source's tubes are there."""
+    target.write(_MARK, json.dumps({"from": source.uri, "state": state, "call": call}).encode())
 
 
 def _finish(tables: Tables, new: OpenedLocation, target: Place) -> None:
@@ -214,11 +217,13 @@ class _Copy:
         opened: OpenedLocation,
         made: QueueContext,
         new: OpenedLocation,
+        call: str,
         source: Place,
         target: Place,
     ) -> None:
         self._queue, self._opened, self._source = queue, opened, source
         self._made, self._new, self._target = made, new, target
+        self._call = call
 
     def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
         """Copy tubes.
@@ -235,16 +240,24 @@ class _Copy:
             self._copy_table(with_subqueues[0], TAKEN_UTUBES)
         self._make_sessions(tubes)
         # Before the registry is there: a call that finds it compares the source with this.
-        _write_mark(self._source, self._target, state)
+        self._require_alone()
+        _write_mark(self._source, self._target, state, self._call)
         for ctx in tubes:
             self._compare(ctx)
         self._require_unchanged(tubes, state)
+        self._require_alone()
         self._make_registry([ctx.record.id for ctx in tubes])
         _finish(self._made.engine.tables, self._new, self._target)
 
     def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
         """Tell what a whole copy has, and which tubes were left out."""
         return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in tubes}, temporary)
+
+    def _require_alone(self) -> None:
+        """Refuse to go on after another call has begun: programs may use what that one has made."""
+        if _read_mark(self._target).get("call") != self._call:
+            msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
+            raise TubeBusyError(msg)
 
     def _require_unchanged(
         self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]
@@ -263,7 +276,7 @@ class _Copy:
         from tubeq_spark.storage.native.file_copy import copy_table  # noqa: PLC0415  it is optional
 
         try:
-            copy_table(self._source, self._target, name)
+            copy_table(self._source, self._target, name, self._require_alone)
         except FileNotFoundError as error:
             raise _changed(f"tube {ctx.record.name!r}") from error
         tables, table = self._made.engine.tables, self._new.location.table(name)
@@ -274,6 +287,7 @@ class _Copy:
 
     def _make_sessions(self, tubes: Sequence[TubeContext]) -> None:
         """Make the table of sessions, with the bounds of all slots and the calls so far."""
+        self._require_alone()
         table_lock = self._new.table_lock(SESSIONS)
         new = new_sessions(
             self._new.location.table(SESSIONS), self._queue.config, local=self._target.is_local
@@ -301,6 +315,7 @@ class _Copy:
     def _compare(self, ctx: TubeContext) -> None:
         source, made = self._counts(ctx, of_source=True), self._counts(ctx)
         if source != made:
+            self._require_alone()
             msg = (
                 f"the copy of tube {ctx.record.name!r} has {made[0]} tasks and {made[1]} done, and not "
                 f"{source[0]} and {source[1]}"

@@ -27,8 +27,8 @@ SYSTEM = 0
 _PUT_OFF = 4
 #: A removal that failed is tried again after this part of the time from one to the next.
 _AGAIN = 24
-#: The storage's clock, which dates commits, and that of a sweeper are not further apart.
-_CLOCKS = 3_600_000_000
+#: The storage's clock, which dates commits, and those of sweepers are not further apart.
+CLOCKS = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +93,64 @@ def remove_dead_files(
     return True
 
 
+def remove_last_files(
+    queue: QueueContext,
+    tables: Tables,
+    now_us: int,
+    last_us: int | None,
+    tried_us: int | None = None,
+) -> bool:
+    """Remove the dead files of a dropped tube's table, as `remove_dead_files`.
+
+    When none are left it notes that under the tube's id negated: from then on nobody need look at the table.
+
+    Returns:
+        Whether files were removed.
+    """
+    if not _is_time(queue, tables, now_us, last_us, tried_us):
+        return False
+    [(name, _)] = tables.names
+    if not queue.engine.tables.is_table(name) or (
+        last_us is not None and _were_removed(queue, tables, last_us)
+    ):
+        queue.vacuum_notes.note_vacuum(-tables.key, now_us)
+        return False
+    return remove_dead_files(queue, tables, now_us, last_us, tried_us)
+
+
 def _is_due(
     queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, tried_us: int | None
 ) -> bool:
     """Whether it is time to remove dead files, and no long write has asked to wait."""
-    hours = queue.config.vacuum_hours
-    if not hours:
+    if not _is_time(queue, tables, now_us, last_us, tried_us):
         return False
-    interval = us_from_seconds(hours * 3600) or 0
-    kept = us_from_seconds(queue.config.retention_hours * 3600) or 0
-    if now_us < tables.since_us + max(interval, kept):
+    if last_us is not None and _were_removed(queue, tables, last_us):
         return False
-    if last_us is not None and (
-        now_us < last_us + interval or _were_removed(queue, tables, last_us - kept - _CLOCKS)
-    ):
-        return False
-    if tried_us is not None and now_us < tried_us + interval // _AGAIN:
-        return False
-    late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
+    late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * _interval(queue)
     return now_us >= late or not any(
         not table_lock.is_exclusive and queue.vacuum_notes.asked_to_wait(name, now_us)
         for name, table_lock in tables.names
     )
+
+
+def _is_time(
+    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, tried_us: int | None
+) -> bool:
+    """Whether so much time has passed that there may be something to remove."""
+    interval, kept = _interval(queue), _kept(queue)
+    if not interval or now_us < tables.since_us + max(interval, kept):
+        return False
+    if last_us is not None and now_us < last_us + interval:
+        return False
+    return tried_us is None or now_us >= tried_us + interval // _AGAIN
+
+
+def _interval(queue: QueueContext) -> int:
+    return us_from_seconds(queue.config.vacuum_hours * 3600) or 0
+
+
+def _kept(queue: QueueContext) -> int:
+    return us_from_seconds(queue.config.retention_hours * 3600) or 0
 
 
 def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:
@@ -141,8 +177,9 @@ def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
     table_lock.flush()
 
 
-def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:
-    """Whether no dead files are left: all were old enough before, and no others came."""
+def _were_removed(queue: QueueContext, tables: Tables, last_us: int) -> bool:
+    """Whether the last removal has left no dead files: all were old enough, and no others came."""
+    before_us = last_us - _kept(queue) - CLOCKS
     return all(queue.engine.tables.last_write(name) < before_us for name, _ in tables.names)
 
 

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import tubes
-from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
+from tubeq_spark.admin.dead_files import (
+    CLOCKS,
+    SYSTEM,
+    Tables,
+    remove_dead_files,
+    remove_last_files,
+)
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
 from tubeq_spark.model.times import us_from_seconds
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+from tubeq_spark.storage.tables.registry import TubeStatus
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
 from tubeq_spark.verbs.maintain import (
     compact,
@@ -36,12 +44,16 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
+    _Remove = Callable[[QueueContext, Tables, int, int | None, int | None], bool]
+
 log = logging.getLogger(__name__)
 
 #: Data files that every reader of the table may have to read: two for each bucket.
 _FILES = 256
 #: One end of a session, or heartbeat, in so many looks.
 _SELDOM = 8
+#: Dropped tubes whose dead files one sweep removes.
+_DROPPED = 16
 
 
 def compact_rows(queue: QueueContext, survey: Survey) -> None:
@@ -89,6 +101,8 @@ class _Pass:
         self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadSessionJudge
     ) -> None:
         self.queue, self.now_us, self.survey, self.dead = queue, now_us, survey, dead
+        #: By the clock: what is noted, or removed, for a moment that lies ahead would be missed until then.
+        self.past_us = min(now_us, queue.now_us())
         self._locked: set[int] | None = None
 
     def has_locks(self, ctx: TubeContext) -> bool:
@@ -104,11 +118,15 @@ class _Pass:
             self._locked = ctx.utube_locks.tubes()
         return self._locked
 
-    def remove_dead_files(self, tables: Tables) -> bool:
+    def remove_dead_files(self, tables: Tables, remove: _Remove = remove_dead_files) -> bool:
         """Remove dead files of some tables, if it is time."""
         last_us = self.survey.vacuums.get(tables.key)
         tried_us = self.survey.tried_vacuums.get(tables.key)
-        return remove_dead_files(self.queue, tables, self.now_us, last_us, tried_us)
+        return remove(self.queue, tables, self.past_us, last_us, tried_us)
+
+    def is_clean(self, record: TubeRecord) -> bool:
+        """Whether nothing is left of a dropped tube to remove, or it must be left alone."""
+        return -record.id in self.survey.vacuums or not record.has_known_format
 
 
 def sweep(
@@ -130,15 +148,16 @@ def sweep(
         context_of: What the verbs need of a tube.
         now_us: The moment.
     """
-    records = registry.records()
+    everything = registry.with_dropped()
+    records = [record for record in everything if record.status is not TubeStatus.DROPPED]
     if not all(map(tubes.is_live, records)):
         tubes.finish_stopped(queue, opened, registry, records)
         records = [record for record in registry.records() if tubes.is_live(record)]
-    survey = queue.sessions.survey()
+    clock_us = queue.now_us()
+    survey = queue.sessions.survey(clock_us + CLOCKS)
     dead = DeadSessionJudge(queue, now_us, survey.sessions)
     # Tasks that are released too early are only done again; a tube that is dropped is gone. So no
     # moment that lies ahead is one to drop by.
-    clock_us = queue.now_us()
     ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
     over = tubes.end_temporaries(queue, opened, registry, records, ended)
     records = [record for record in records if record.name not in over]
@@ -157,33 +176,63 @@ def sweep(
             report.tubes[record.name] = TubeSweep(
                 error=f"{type(error).__name__}: {reason_of(error)}"
             )
-    _tidy_system_tables(one_pass, _system_tables(queue, opened, records, now_us), report)
+    _clean_up_after(one_pass, opened, _without_tubes(everything), report)
+    _tidy_system_tables(one_pass, _system_tables(queue, opened, everything), report)
     if report.idle:
         log.info("sweep: nothing to do in %d tubes", len(report.tubes))
     return report
 
 
 def _system_tables(
-    queue: QueueContext, opened: OpenedLocation, records: list[TubeRecord], now_us: int
+    queue: QueueContext, opened: OpenedLocation, everything: list[TubeRecord]
 ) -> Tables:
-    """The existing system tables."""
+    """The existing system tables. They are as old as the first tube, and have its locks, also if it was dropped."""
     drivers, names = queue.drivers, [TUBES, SESSIONS]
-    if any(record.type in drivers and drivers[record.type].subqueues for record in records):
+    if any(record.type in drivers and drivers[record.type].subqueues for record in everything):
         names.append(TAKEN_UTUBES)
     tables = [(opened.location.table(name), opened.table_lock(name)) for name in names]
-    since_us = min((record.created_us for record in records), default=now_us)
+    since_us = min((record.created_us for record in everything), default=queue.now_us())
     return Tables(SYSTEM, tables, since_us)
+
+
+def _without_tubes(everything: list[TubeRecord]) -> list[TubeRecord]:
+    """The last tubes of names that no tube has any more: their tables stay."""
+    newest = {record.name.lower(): record for record in sorted(everything, key=attrgetter("id"))}
+    return [record for record in newest.values() if record.status is TubeStatus.DROPPED]
+
+
+def _clean_up_after(
+    one_pass: _Pass, opened: OpenedLocation, dropped: list[TubeRecord], report: SweepReport
+) -> None:
+    """Remove the files of dropped tubes, of some in each sweep."""
+    left = _DROPPED
+    for record in dropped:
+        if not left or one_pass.is_clean(record):
+            continue
+        name = opened.location.table(record.name)
+        try:
+            tables = Tables(record.id, [(name, opened.table_lock(record.name))], record.created_us)
+            if one_pass.remove_dead_files(tables, remove_last_files):
+                report.vacuumed.append(record.name)
+                left -= 1
+        except Exception:
+            log.exception("dead files of the dropped tube %s were not removed", record.name)
+            left -= 1
 
 
 def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
     """Remove replaced rows of sessions and id slots, and dead files."""
-    queue, now_us, survey = one_pass.queue, one_pass.now_us, one_pass.survey
+    queue, survey = one_pass.queue, one_pass.survey
     compact_rows(queue, survey)
-    # By the clock: what is removed for a moment that lies ahead would be missed until then.
-    past_us = min(now_us, queue.now_us()) - (us_from_seconds(queue.config.skew) or 0)
+    past_us = one_pass.past_us - (us_from_seconds(queue.config.skew) or 0)
     if survey.ended_asks(past_us):
         with contextlib.suppress(ConflictError):
             queue.vacuum_notes.forget_asks(past_us, queue.loop_without_retry)
+    least = queue.config.fold_heartbeats
+    if survey.runs >= least:
+        with contextlib.suppress(ConflictError):
+            ahead_us = queue.now_us() + CLOCKS
+            queue.vacuum_notes.forget_runs(ahead_us, least, queue.loop_without_retry)
     try:
         if one_pass.remove_dead_files(tables):
             report.vacuumed.append("")

@@ -129,6 +129,7 @@ class Survey:
         leases: Leases of numbers that later ones have replaced.
         vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
         tried_vacuums: When that was last tried.
+        runs: Notes about these that newer ones have replaced.
         asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
             in how many rows.
     """
@@ -138,6 +139,7 @@ class Survey:
     leases: int
     vacuums: Mapping[int, int]
     tried_vacuums: Mapping[int, int]
+    runs: int
     asked: Mapping[str, tuple[int, int]]
 
     def ended_asks(self, at_us: int) -> int:

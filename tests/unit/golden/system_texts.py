@@ -99,6 +99,7 @@ def registry() -> Iterator[Case]:
 
     here = [found(record())]
     yield case("records: all", lambda table: table.records(), here)
+    yield case("with_dropped: all", lambda table: table.with_dropped(), here)
     yield case("names: all", lambda table: table.names(), here)
     yield case("find: one", lambda table: table.find("URLS"), here)
     yield case("live: one", lambda table: table.live("urls"), here)
@@ -192,7 +193,7 @@ def sessions() -> Iterator[Case]:
     for name in NAMES:
         if name is not None:
             yield of_sessions(f"views: {name!r}", lambda table, name=name: table.views(name))
-    yield of_sessions("survey: all", lambda table: table.survey(), SURVEY)
+    yield of_sessions("survey: all", lambda table: table.survey(LATER), SURVEY)
     for member in ("", "O'Neil"):
         yield of_sessions(f"calls: {member!r}", lambda table, member=member: table.calls(member))
     yield of_sessions("last_written: 5", lambda table: table.last_written(5))
@@ -242,6 +243,14 @@ def maintenance_of_sessions() -> Iterator[Case]:
     highest = [{"bucket": 1_000, "slot": 0, "bound": 5, "leases": 9}]
     yield removal("VacuumNotes.forget_asks", "one", lambda t, loop: t.forget_asks(NOW, loop), asks)
     yield removal("VacuumNotes.forget_asks", "none", lambda t, loop: t.forget_asks(NOW, loop), [])
+    runs = [{"kind": "vacuum", "key": 7, "n": 9, "newest": NOW}]
+    for said, least in {"enough": 5, "few": 99}.items():
+        yield removal(
+            "VacuumNotes.forget_runs",
+            said,
+            lambda t, loop, least=least: t.forget_runs(LATER, least, loop),
+            runs,
+        )
     for said, before in {"first": no_total, "later": total}.items():
         yield removal("Sessions.compact", said, lambda t, loop: t.compact(5, loop), members, before)
     yield removal("Sessions.merge_files", "all", lambda t, loop: t.merge_files(loop))

@@ -32,7 +32,7 @@ from tubeq_spark.storage.native.open_location import schema_of_columns
 from tubeq_spark.storage.native.renewed_options import RenewedOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.schema import NewTable
@@ -144,8 +144,14 @@ class Place:
         return self._files.open_output_stream(path, compression=None, buffer_size=2 * _PIECE)
 
 
-def copy_table(source: Place, target: Place, name: str) -> None:
+def copy_table(source: Place, target: Place, name: str, require_alone: Callable[[], None]) -> None:
     """Copy a table.
+
+    Args:
+        source: Where it is.
+        target: Where to.
+        name: Its name.
+        require_alone: Raises if others may use what is at the target; asked before each change of a log there.
 
     Raises:
         StoreError: The table has files elsewhere, or features that are not copied.
@@ -164,10 +170,13 @@ def copy_table(source: Place, target: Place, name: str) -> None:
     there = target.sizes(name)
     for path in there:
         if path.startswith(f"{name}/{_LOG}/") and path not in log:
+            require_alone()
             target.remove(path)
     for path, size in [*((f"{name}/{path}", size) for path, size in data.items()), *log.items()]:
         # On local files a power cut may have left one of this length without its contents.
         if target.is_local or there.get(path) != size:
+            if path in log:
+                require_alone()
             target.fetch(source, path)
 
 

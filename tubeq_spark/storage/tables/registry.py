@@ -139,12 +139,17 @@ class Registry(SystemTable):
         Raises:
             QueueNotFoundError: There is no registry any more.
         """
+        return self._read(_ROW.status != TubeStatus.DROPPED.value)
+
+    def with_dropped(self) -> list[TubeRecord]:
+        """All tubes that there ever were; errors as of `records`."""
+        return self._read()
+
+    def _read(self, where: Expression | None = None) -> list[TubeRecord]:
         columns = named("name", "id", "type", "options", "status", "format_version")
         columns["created"] = Micros(_ROW.created)
         try:
-            rows = self._engine.rows(
-                Select(self._table, columns, _ROW.status != TubeStatus.DROPPED.value)
-            )
+            rows = self._engine.rows(Select(self._table, columns, where))
         except Exception as error:
             if not is_missing_table(error):
                 raise
@@ -397,15 +402,16 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
 def _newer(found: Mapping[str, Any]) -> TubeRecord:
     """The record of a tube that a newer version of this package has written.
 
-    Its options and its status may be others than this version knows. It counts as live, so that nobody
-    finishes, drops or opens it: all of that asks `require_known_format` first.
+    Its options and its status may be others than this version knows. Unless it is dropped, it counts as live, so
+    that nobody finishes, drops or opens it: all of that asks `require_known_format` first.
     """
+    is_dropped = found["status"] == TubeStatus.DROPPED.value
     return TubeRecord(
         found["name"],
         found["id"],
         found["type"],
         TubeOptions(),
-        TubeStatus.LIVE,
+        TubeStatus.DROPPED if is_dropped else TubeStatus.LIVE,
         found["created"],
         format_version=found["format_version"],
         text=found["options"],

@@ -33,7 +33,7 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
 from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
 from tubeq_spark.storage.tables.system_table import SystemTable
-from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED, WRITING
+from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED, WRITING, noted_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,8 +83,12 @@ class Sessions(SystemTable):
             self._engine.rows(Select(self._table, named(*by) | _NEWEST, where & kinds, by))
         )
 
-    def survey(self) -> Survey:
-        """All data that a sweep needs of this table, in one read."""
+    def survey(self, ahead_us: int) -> Survey:
+        """All data that a sweep needs of this table, in one read.
+
+        Args:
+            ahead_us: Runs of VACUUM that are noted for a later moment were noted by a wrong clock, and do not count.
+        """
         keys = {
             **named("kind", "bucket", "session"),
             "member": case((_ROW.kind == "slot", null(Type.STRING)), other=_ROW.member),
@@ -94,7 +98,7 @@ class Sessions(SystemTable):
         found = {
             **_NEWEST,
             "n": count(),
-            "at": Micros(greatest(_ROW.at)),
+            "at": Micros(greatest(noted_until(ahead_us))),
             "until": Micros(greatest(_ROW.lease_until)),
         }
         rows = self._engine.rows(Select(self._table, keys | found, by=[*keys]))
@@ -108,8 +112,9 @@ class Sessions(SystemTable):
             _views([*kinds["member"], *kinds["dead"]]),
             sum(each["n"] - (not left[each["session"]]) for each in kinds["member"]),
             sum(each["n"] - 1 for each in kinds["slot"]),
-            {each["key"]: each["at"] for each in kinds[VACUUMED]},
-            {each["key"]: each["at"] for each in kinds[TRIED]},
+            _noted(kinds[VACUUMED]),
+            _noted(kinds[TRIED]),
+            sum(each["n"] - (each["at"] is not None) for each in kinds[VACUUMED] + kinds[TRIED]),
             {each["member"]: (each["until"], each["n"]) for each in kinds[WRITING]},
         )
 
@@ -402,6 +407,11 @@ class Sessions(SystemTable):
             Rows(columns, rows),
             {"bucket": [*range(_BUCKETS), _TOTAL_BUCKET]},
         )
+
+
+def _noted(runs: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """The moments of notes about VACUUM, by what they are about."""
+    return {each["key"]: each["at"] for each in runs if each["at"] is not None}
 
 
 def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.arrays import array
-from tubeq_spark.storage.expression import Type, all_of, at, integer, literal, row
+from tubeq_spark.storage.expression import Micros, Type, all_of, at, case, integer, literal, row
 from tubeq_spark.storage.query import Select, count, greatest
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables.system_table import SystemTable
@@ -105,6 +105,63 @@ class VacuumNotes(SystemTable):
             return sum(each["asks"] for each in found), statement
 
         return self._remove("forget_asks", loop, 1, decide)
+
+    def forget_runs(self, ahead_us: int, least: int, loop: CommitLoop) -> int:
+        """Remove notes about runs of VACUUM that newer ones have replaced, and merge the files of the others.
+
+        Args:
+            ahead_us: What is noted for a later moment was noted by a wrong clock, and goes, too.
+            least: So many rows must be in the way.
+            loop: May give up: this meets whoever notes a run now. At most one commit.
+
+        Returns:
+            How many rows went.
+        """
+        columns = {
+            "kind": _ROW.kind,
+            "key": _ROW.seq,
+            "n": count(),
+            "newest": Micros(greatest(noted_until(ahead_us))),
+        }
+        runs = Select(self._table, columns, _runs(_ROW), by=["kind", "key"])
+
+        def decide(operation_id: int) -> tuple[int, Statement | None]:
+            found = self._engine.rows(runs)
+            in_the_way = sum(each["n"] - (each["newest"] is not None) for each in found)
+            if in_the_way < least:
+                return in_the_way, None
+            # One that is noted meanwhile is newer than these.
+            is_over = (Micros(_T.at) < _S.newest) | (_T.at > at(ahead_us))
+            statement = Statement(
+                self._table,
+                all_of(
+                    _runs(_T),
+                    _T.kind == _S.kind,
+                    _T.seq == _S.key,
+                    _T.seq != operation_id,
+                ),
+                [Clause(None, is_over), Clause({"kind": _T.kind})],
+                operation_id,
+                _T.bucket,
+                Rows(
+                    {"kind": Type.STRING, "key": Type.BIGINT, "newest": Type.BIGINT},
+                    [(each["kind"], each["key"], each["newest"]) for each in found],
+                ),
+                {"bucket": [_VACUUM_BUCKET]},
+            )
+            return in_the_way, statement
+
+        return self._remove("forget_runs", loop, least, decide)
+
+
+def noted_until(ahead_us: int) -> Expression:
+    """The moment of a note, unless it is a later one than this."""
+    return case((_ROW.at <= at(ahead_us), _ROW.at))
+
+
+def _runs(of: Row) -> Expression:
+    """The notes about runs of VACUUM."""
+    return (of.bucket == integer(_VACUUM_BUCKET)) & of.kind.is_in([VACUUMED, TRIED])
 
 
 def _asks(of: Row) -> Expression:
