@@ -648,7 +648,8 @@ class Queue:
         Raises:
             InvalidOptionError: `ttr` is bad, or this queue has temporary tubes.
 
-        Commits: 1 to the sessions; 2 if the session had no lease, or the lease had ended.
+        Commits: 1 to the sessions; 2 if the session had no lease, or the lease had ended. One more, to its tube,
+        for a take whose outcome was unknown, and which is found.
         """
         seconds = validation.lease("ttr", ttr)
         with self._lock:
@@ -658,6 +659,8 @@ class Queue:
                 raise InvalidOptionError(msg)
             session = self._context.session
             session.stop()
+            # Whoever joins goes on with what is held, but of these tasks nobody knows.
+            self._context.unknown_takes.look()
             session.hand_over(seconds)
             self._end()
             return session.uuid

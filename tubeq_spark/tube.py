@@ -29,7 +29,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
-from tubeq_spark.errors import TaskNotFoundError, TubeqError
+from tubeq_spark.errors import TaskNotFoundError
 from tubeq_spark.model import arguments, reasons, refusals, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
 from tubeq_spark.model.changes import Release
@@ -706,7 +706,7 @@ class Tube:
                 if taken is not None and self._is_still_allowed(before, taken):
                     return taking.handed_out(self._ctx, taken)
                 return self._take(request, limit)
-            except TubeqError:
+            except Exception:
                 # Whoever repeated the call would ack once more.
                 log.warning("tube %s: acked, and nothing taken", self.name, exc_info=True)
                 return []
@@ -1255,8 +1255,8 @@ class Tube:
             TubeBusyError: Tasks are taken.
             TubeNotFoundError: The tube was dropped before.
 
-        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between. If the drop is
-        interrupted after the first, the next sweep or creation of the tube finishes it.
+        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, and 1 more where utube locks are
+        left. If the drop is interrupted after the first, the next sweep or creation of the tube finishes it.
         """
         self._verb(self._drop, name="drop")
 

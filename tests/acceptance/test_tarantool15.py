@@ -360,6 +360,19 @@ def test_verbs_of_old_when_options_were_altered_elsewhere_follow_the_new_ones(
 
 
 @pytest.mark.without_spark
+def test_urgent_when_only_a_task_that_has_ended_takes_the_room_puts(
+    queue: Queue, clock: ManualClock
+) -> None:
+    old, name = Queue15(queue), "ended"
+    queue.create_tube(name, "limfifottl", capacity=1)
+    old.urgent(name, "a", ttl=10)
+    clock.advance(20)
+
+    assert old.urgent(name, "b") is not None
+    assert old.urgent(name, "c") is None
+
+
+@pytest.mark.without_spark
 def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> None:
     queue.create_tube("no_pri", "utube")
 

@@ -53,6 +53,11 @@ class Subqueues(Hosts):
         """How many sub-queues are locked."""
         return len(self.rival._ctx.utube_locks.all())
 
+    def has_fences(self) -> bool:
+        """Whether the take id of a locked sub-queue is fenced."""
+        ctx = self.rival._ctx
+        return bool(ctx.subqueue_reader.fenced([lock.take_id for lock in ctx.utube_locks.all()]))
+
 
 @pytest.fixture(scope="module")
 def pair_of_hosts(engine: OnSpark, open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
@@ -394,6 +399,8 @@ def test_exchange_when_its_lock_was_taken_for_an_orphan_before_its_take_landed_g
         looking[0].result(WAIT)
 
     assert names(held) == "a"
+    # Fences stay for ever: none is made for what is seen in time to be no orphan.
+    assert hosts.has_fences() == (step == "decided")
     assert names(hosts.tube.exchange(ack=ids_of(held), take=1)) == "b"
     assert stored(hosts.rival) == "bt cr"
     assert hosts.locks() == 1

@@ -245,6 +245,20 @@ def test_close_when_others_go_on_with_the_session_gives_back_a_take_that_nobody_
         assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
 
 
+def test_hand_over_gives_back_a_take_that_nobody_knows_of(place: Path, syncs: Syncs) -> None:
+    with opened(place, "commit") as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        other = opened(place, "commit")
+        work = other["work"]
+        syncs.fails = lambda kind, name: name == "work/_delta_log"
+        with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
+            work.take(0)
+        syncs.fails = lambda kind, name: False
+        other.hand_over(60)
+        assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
+
+
 def test_log_when_it_is_shortened_is_on_the_disk_before(
     place: Path, level: str, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import Queue, QueueConfig, QueueStateError
+from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.runtime.events import TubeEvents
-from tubeq_spark.testing import InMemoryQueue
+from tubeq_spark.runtime.taken import TakenRows
+from tubeq_spark.testing import InMemoryQueue, ManualClock
+from tubeq_spark.verbs import exchange, renew, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tubeq_spark import Tube
@@ -30,9 +33,15 @@ class Landing:
 
     def __init__(self) -> None:
         self.has_landed = False
+        self.then: Callable[[], object] = lambda: None
+        self.refuses: str | None = None
 
     def __call__(self, step: str, operation: str) -> None:
-        self.has_landed |= (step, operation) in {("committed", "take"), ("committed", "exchange")}
+        if (step, operation) in {("committed", "take"), ("committed", "exchange")}:
+            self.has_landed = True
+            self.then()
+        if (step, operation) == ("read", self.refuses):
+            raise MemoryError
 
 
 @pytest.fixture
@@ -41,9 +50,14 @@ def landing() -> Landing:
 
 
 @pytest.fixture
-def tube(landing: Landing) -> Iterator[Tube]:
-    with InMemoryQueue(config=QueueConfig(observer=landing)) as queue:
-        tube = queue.create_tube("work")
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def tube(landing: Landing, clock: ManualClock) -> Iterator[Tube]:
+    with InMemoryQueue(clock=clock, config=QueueConfig(observer=landing)) as queue:
+        tube = queue.create_tube("work", "fifottl", ttr=50)
         tube.put_many(["a", "b"])
         yield tube
 
@@ -76,6 +90,24 @@ def without_memory(
     return monkeypatch
 
 
+@pytest.fixture
+def without_session(tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the next commit of a take the session is another one, and then it cannot be looked at."""
+    session = tube._ctx.queue.session
+    hold = session.hold
+    owners = iter(["another/1"])
+
+    def other() -> str:
+        if not landing.has_landed:
+            return hold()
+        owner = next(owners, None)
+        if owner is None:
+            raise MemoryError
+        return owner
+
+    monkeypatch.setattr(session, "hold", other)
+
+
 @pytest.mark.usefixtures("without_memory")
 def test_take_when_its_session_cannot_be_looked_at_after_its_commit_hands_out_what_it_took(
     tube: Tube,
@@ -94,6 +126,78 @@ def test_exchange_when_its_session_cannot_be_looked_at_after_its_commit_hands_ou
     (second,) = tube.exchange(ack=[first.task_id], take=1)
 
     assert second.data == "b"
+
+
+@pytest.mark.usefixtures("without_memory")
+def test_take_when_another_call_can_take_no_more_keeps_what_it_took(
+    tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The second call loses what it took.
+    last = renew.outlast
+    monkeypatch.setattr(
+        take, "outlast", lambda ctx, taken: [*last(ctx, taken)[:1], *[None for _ in taken[1:]]]
+    )
+
+    first, second = take.take_group(tube._ctx, [TakeRequest(1), TakeRequest(1)])
+
+    assert landing.has_landed
+    assert isinstance(first, TakenRows)
+    assert [row.data for row in first.rows] == ['"a"']
+    assert second is None
+
+
+def test_exchange_when_its_lease_has_ended_and_cannot_be_renewed_has_acked_all_the_same(
+    clock: ManualClock, landing: Landing, request: pytest.FixtureRequest
+) -> None:
+    tube = request.getfixturevalue("tube")
+    (first,) = tube.take_many(1)
+    landing.then = lambda: clock.advance(100)
+    landing.has_landed = False
+    request.getfixturevalue("without_memory")
+
+    assert tube.exchange(ack=[first.task_id], take=1) == []
+
+    assert [task.data for task in tube.tasks_by_state("r")] == ["b"]
+    assert list(tube.tasks_by_state("t")) == []
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_ack_that_shares_the_commit_of_a_take_which_fails_after_it_is_done(
+    is_dead: bool, clock: ManualClock, landing: Landing, request: pytest.FixtureRequest
+) -> None:
+    tube = request.getfixturevalue("tube")
+    (first,) = tube.take_many(1)
+    landing.has_landed = False
+    if is_dead:
+        # Then the take begins anew by itself.
+        request.getfixturevalue("without_session")
+    else:
+        landing.then = lambda: clock.advance(100)
+        request.getfixturevalue("without_memory")
+
+    done = exchange.ack_and_take(tube._ctx, [[first.task_id]], [TakeRequest(1)])
+
+    assert done is not None
+    ((acked,),), (taken,) = done
+    assert acked.data == "a"
+    assert isinstance(taken, MemoryError)
+    assert [task.data for task in tube.tasks_by_state("r")] == ["b"]
+
+
+def test_take_when_its_tasks_can_neither_be_made_nor_given_back_is_given_back_later(
+    tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing.refuses = "give_back"
+    with monkeypatch.context() as patch:
+        patch.setattr(TubeEvents, "record_event", fails)
+        with pytest.raises(MemoryError):
+            tube.take_many(1)
+    assert [task.data for task in tube.tasks_by_state("t")] == ["a"]
+
+    landing.refuses = None
+    tube._ctx.queue.unknown_takes.look()
+
+    assert [task.data for task in tube.tasks_by_state("r")] == ["a", "b"]
 
 
 def test_take_when_its_tasks_cannot_be_made_gives_them_back(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -77,6 +79,10 @@ def is_free(path: Path) -> bool:
             return True
     except Timeout:
         return False
+
+
+def fails(_lock: FileLock) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def no_fcntl(name: str) -> None:
@@ -283,6 +289,21 @@ def test_release_when_it_cannot_be_kept_is_free(
     raised = nullcontext() if refuse is RuntimeError else pytest.raises(refuse)
     with Waiting(path), raised:
         lock.release()
+    assert is_free(path)
+
+
+def test_release_when_the_system_fails_is_made_good_by_the_next_release(
+    path: Path, lock: LockFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLock, "release", fails)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            lock.release()
+    assert not is_free(path)
+
+    with lock.holding():
+        assert not is_free(path)
     assert is_free(path)
 
 

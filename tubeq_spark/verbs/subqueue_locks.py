@@ -280,6 +280,12 @@ def free_orphans(ctx: TubeContext, now_us: int) -> None:
     _free_pairs(ctx, {(lock.take_id, lock.utube) for lock in orphans}, whole=False)
 
 
+def free_dropped(ctx: TubeContext) -> None:
+    """Remove all utube locks of an emptied tube, in which no take commits any more. One commit, or none."""
+    if ctx.driver.subqueues:
+        free_locks(ctx, {lock.take_id for lock in ctx.utube_locks.all()})
+
+
 @dataclass(frozen=True)
 class AcquiredSubqueues:
     """Locked sub-queues, distributed among some calls.

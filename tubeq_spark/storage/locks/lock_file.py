@@ -66,6 +66,8 @@ class LockFile:
         self._kept: threading.Timer | None = None
         #: Held to change that.
         self._keeping = threading.Lock()
+        #: Whether the system has failed to release it.
+        self._is_left = False
         _lock_files.add(self)
 
     @functools.cached_property
@@ -88,6 +90,8 @@ class LockFile:
             # It has the numbers and the session of that one as well.
             raise was_forked(os.getpid(), self._process, f"uses {self.path.parent}")
         with self._keeping:
+            if self._is_left:
+                self._release()
             kept, self._kept = self._kept, None
             is_entered = kept is None and self._file.is_locked
         if is_entered:
@@ -116,7 +120,7 @@ class LockFile:
             if not stays:
                 with self._keeping:
                     self._kept = None
-                    self._file.release()
+                    self._release()
         if self._polls and not self._file.is_locked:
             # Let them be faster than us for once.
             self._wall.sleep(2 * _POLL)
@@ -140,8 +144,21 @@ class LockFile:
             kept = self._kept
             if kept is not None and by in {None, kept}:
                 self._kept = None
-                self._file.release()
+                self._release()
                 kept.cancel()
+
+    def _release(self) -> None:
+        """Release it once; where the system fails, whoever acquires it next does so before.
+
+        Raises:
+            OSError: The system fails.
+        """
+        try:
+            self._file.release()
+        except OSError:
+            self._is_left = True
+            raise
+        self._is_left = False
 
     def _count_return(self) -> None:
         at_once = self._wall.monotonic() - self._released < _AT_ONCE

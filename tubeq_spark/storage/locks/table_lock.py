@@ -161,7 +161,7 @@ class TableLock:
             try:
                 file.release()
             except OSError:
-                # What the block has committed must be told; the next verb here releases it with its own.
+                # What the block has committed must be told; the next verb here releases it first.
                 log.warning("%s could not be released: others wait", file.path, exc_info=True)
 
     @contextmanager
