@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from tests.bad_values import (
 )
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.limits import Rate
 from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.task import PutItem, TaskState
@@ -38,6 +41,8 @@ NO_TUBE_OPTIONS = {
     "delay": NO_DURATIONS,
     "capacity": [*NO_COUNTS, 0],
     "max_attempts": [*NO_COUNTS, 0],
+    "parallel": [*NO_COUNTS, 0, 1.0, Fraction(1)],
+    "most_taken": [*NO_COUNTS, 0],
     "storage_mode": NO_STORAGE_MODES,
     "schema": ["", " ", 1, True],
     "change_feed": NO_BOOLEANS,
@@ -49,6 +54,13 @@ NOW = 1_000_000_000
 FIFOTTL = BUILT_IN["fifottl"]
 FIFO = BUILT_IN["fifo"]
 SECONDS = st.one_of(st.none(), st.floats(0, 1e12))
+
+
+class Index:
+    """An integer that is no int, as numpy has them."""
+
+    def __index__(self) -> int:
+        return 5
 
 
 def put(tube: TubeOptions | None = None, **options: Any) -> NewTask:
@@ -170,6 +182,17 @@ def test_tube_options_come_back_from_their_json() -> None:
     options = of_tube(pri=1, ttl=2.5, ttr=1, delay=0, schema="a INT", max_attempts=3)
 
     assert TubeOptions.from_json(options.to_json()) == options
+
+
+def test_tube_options_when_their_numbers_are_of_another_kind_come_back_from_their_json() -> None:
+    options = TubeOptions(
+        rate=Rate(Index(), Fraction(5, 2)),
+        backoff=Backoff(Fraction(1, 4), Fraction(3), 10**400, Fraction(1, 8)),
+    )
+
+    assert TubeOptions.from_json(options.to_json()) == options
+    assert options.rate == Rate(5, 2.5)
+    assert options.backoff == Backoff(0.25, 3.0, 1e300, 0.125)
 
 
 def test_tube_options_are_a_mapping_whose_ttr_follows_the_ttl() -> None:

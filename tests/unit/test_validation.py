@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import enum
 import fractions
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,17 @@ def test_whole_numbers_are_whatever_has_an_index() -> None:
 
 def test_utube_of_an_int_is_its_decimal_text_and_empty_is_one() -> None:
     assert [validation.utube(v) for v in (7, -1, "", "é", Index())] == ["7", "-1", "", "é", "5"]
+
+
+class Named(str, enum.Enum):  # noqa: UP042  (as programs have them)
+    """A text that says of itself that it is another one."""
+
+    MINE = "mine"
+
+
+@pytest.mark.parametrize("check", [validation.utube, validation.unique, validation.tube_name])
+def test_name_that_is_a_member_of_an_enum_is_its_text(check: Callable[[Any], Any]) -> None:
+    assert (type(check(Named.MINE)), check(Named.MINE)) == (str, "mine")
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "0", "a_b", "x" * 32])

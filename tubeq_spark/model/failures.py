@@ -61,9 +61,9 @@ class Backoff:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the ranges, and make plain numbers of others, which are stored as JSON."""
         for name in ("first", "factor", "most", "jitter"):
-            validation.seconds(name, getattr(self, name))
+            object.__setattr__(self, name, validation.seconds(name, getattr(self, name)))
         if self.factor < 1:
             validation.refuse("factor", self.factor, "at least 1")
         if self.most < self.first:

@@ -35,10 +35,12 @@ class Rate:
     seconds: float
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        if validation.count("tasks", self.tasks, least=1) > MOST_TASKS:
+        """Check the ranges, and make plain numbers of others, which are stored as JSON."""
+        tasks = validation.count("tasks", self.tasks, least=1)
+        if tasks > MOST_TASKS:
             validation.refuse("tasks", self.tasks, f"at most {MOST_TASKS:,}")
-        validation.lease("seconds", self.seconds)
+        object.__setattr__(self, "tasks", tasks)
+        object.__setattr__(self, "seconds", validation.lease("seconds", self.seconds))
 
     @property
     def period_us(self) -> int:

@@ -172,11 +172,8 @@ def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: s
         InvalidOptionError: A value is out of range, or the type lacks the option.
     """
     present = {name: value for name, value in given.items() if value is not None}
-    checked = {
-        name: _checked(name, value)
-        for name, value in present.items()
-        if isinstance(value, bool) or value != _PLAIN.get(name)
-    }
+    checked = {name: _checked(name, value) for name, value in present.items()}
+    checked = {name: value for name, value in checked.items() if value != _PLAIN.get(name)}
     refuse_foreign(checked, allowed, type_name)
     return _fitting(TubeOptions(**checked))
 
@@ -232,7 +229,7 @@ def _fitting(options: TubeOptions) -> TubeOptions:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name == "storage_mode" and value != "ready_buffer":
+    if name == "storage_mode" and value not in ("default", "ready_buffer"):
         validation.refuse(name, value, "'default' or 'ready_buffer'")
     if name == "schema" and not (isinstance(value, str) and value.strip()):
         validation.refuse(

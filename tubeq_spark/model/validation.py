@@ -162,7 +162,12 @@ def utf8(argument: str, value: str, allowed: str = "a text without lone surrogat
         value.encode()
     except UnicodeEncodeError:
         refuse(argument, value, allowed)
-    return str(value)
+    return _plain(value)
+
+
+def _plain(value: str) -> str:
+    """A text as a plain one: `str` of a member of an enum is its name, not its text."""
+    return str.__str__(value)
 
 
 def utubes(value: Any) -> frozenset[str | None]:
@@ -183,7 +188,7 @@ def tube_name(name: Any) -> str:
     """The name of a new tube."""
     if not is_tube_name(name):
         refuse("name", name, "1 to 32 of A-Z, a-z, 0-9 and _, not starting with _")
-    return str(name)
+    return _plain(name)
 
 
 def text(argument: str, value: Any) -> str:
