@@ -7,8 +7,9 @@ the copy with the source; make the registry in one commit; remove the mark. Befo
 place is no queue, and nobody can open it. Nothing is written to the source.
 
 If the copy is interrupted, the next call goes on: by the mark it knows that the files there are its own. Until
-the registry is made, it copies anew. A call that was only paused finds the mark of the next one, and ends. After that it only removes the mark, and only if the source still has the
-versions in the mark: programs may have gone on with the source, or with the copy.
+the registry is made, it copies anew. After that it only removes the mark, and only if the source still has the
+versions in the mark: programs may have gone on with the source, or with the copy. A call that was only paused
+finds the mark of the next call, and ends.
 """
 
 from __future__ import annotations
