@@ -440,6 +440,7 @@ def test_put_when_its_task_is_acked_before_the_history_is_asked_returns_the_task
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("spark")
 def test_put_when_its_answer_is_lost_and_hundreds_have_committed_since_returns_the_task(
     world: World,
 ) -> None:

@@ -197,24 +197,6 @@ def test_callback_when_it_would_not_run_is_refused(
         queue.create_tube("other", on_task_change=callback)
 
 
-@pytest.mark.parametrize("ends", [ValueError, SystemExit])
-def test_callback_when_it_raises_in_a_thread_takes_nothing_from_the_verb(
-    tube: Tube, ends: type[BaseException]
-) -> None:
-    tube.put("a")
-
-    def callback(_task: Task, _event: str) -> None:
-        raise ends
-
-    tube.on_task_change(callback)
-
-    # No signal reaches this thread: the error is the callback's own.
-    task = in_thread(lambda: tube.take(0)).result(WAIT)
-
-    assert task is not None
-    assert task.data == "a"
-
-
 # -- errors -------------------------------------------------------------------------------------------
 
 

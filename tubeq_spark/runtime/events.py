@@ -103,16 +103,9 @@ class TubeEvents:
                 continue
             try:
                 self.callback(task, event)
-            except BaseException as error:
-                # In the main thread it may be a signal's; elsewhere what was taken would be nobody's.
-                if not isinstance(error, Exception) and _is_main():
-                    raise
+            except Exception:
                 # The change is committed; a callback's failure is the program's to read about.
                 log.exception("on_task_change of tube %s failed", self._name)
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 class Counters:

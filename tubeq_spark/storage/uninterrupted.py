@@ -156,8 +156,8 @@ def uninterrupted(
 
 
 def _ends_thread(error: BaseException | None) -> bool:
-    """Whether an error is one that nobody handles."""
-    return error is not None and not isinstance(error, Exception)
+    """Whether an error ends its thread, so that no caller has the result."""
+    return isinstance(error, (SystemExit, KeyboardInterrupt))
 
 
 def if_interrupted(undo: Callable[[], object]) -> None:

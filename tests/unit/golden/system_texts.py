@@ -243,7 +243,7 @@ def maintenance_of_sessions() -> Iterator[Case]:
     highest = [{"bucket": 1_000, "slot": 0, "bound": 5, "leases": 9}]
     yield removal("VacuumNotes.forget_asks", "one", lambda t, loop: t.forget_asks(NOW, loop), asks)
     yield removal("VacuumNotes.forget_asks", "none", lambda t, loop: t.forget_asks(NOW, loop), [])
-    runs = [{"kind": "vacuum", "key": 7, "n": 9, "newest": NOW}]
+    runs = [{"kind": "vacuum", "key": 204, "n": 9, "newest": LATER}]
     for said, least in {"enough": 5, "few": 99}.items():
         yield removal(
             "VacuumNotes.forget_runs",
