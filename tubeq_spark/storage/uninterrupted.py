@@ -6,7 +6,7 @@ thread of this module. An interrupt ends the wait, not the verb: the verb begins
 finishes what it has sent, and undoes results that nobody will get (`if_interrupted`). The main
 thread waits for that until a second interrupt, or for `PATIENCE` seconds; then the verb ends in the
 background. Verbs of other threads run in these threads. There no interrupt strikes, but a function of the
-program, such as an observer, may end the thread (`SystemExit`): then the result is undone, too.
+program, such as a callback, may end the thread (`SystemExit`): then the result is undone, too.
 """
 
 from __future__ import annotations
