@@ -1255,8 +1255,9 @@ class Tube:
             TubeBusyError: Tasks are taken.
             TubeNotFoundError: The tube was dropped before.
 
-        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, and 1 more where utube locks are
-        left. If the drop is interrupted after the first, the next sweep or creation of the tube finishes it.
+        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, and 1 more each where utube locks
+        are left, and moments of leases (`rate`, `order="fair"`). If the drop is interrupted after the first, the next
+        sweep or creation of the tube finishes it.
         """
         self._verb(self._drop, name="drop")
 

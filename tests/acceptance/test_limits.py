@@ -449,6 +449,19 @@ def test_rate_when_the_clock_of_another_host_is_ahead_counts_its_lease_as_now(
     assert taken_in_turn(tube, 1) == "b"
 
 
+@pytest.mark.without_spark
+@pytest.mark.parametrize("options", [{"rate": Rate(2, 10)}, {"order": "fair"}])
+def test_drop_removes_the_moments_of_leases(new_tube: NewTube, options: dict[str, Any]) -> None:
+    tube = filled(new_tube, "ab", **options)
+    tube.ack(take(tube).task_id)
+    history = tube._ctx.utube_history
+    assert history.all()
+
+    tube.drop()
+
+    assert history.all() == []
+
+
 def begin_ahead(tube: Tube, seconds: float) -> None:
     """Let the lease of sub-queue `u` have begun by the clock of another host, so far ahead."""
     (kept,) = tube._ctx.utube_history.all()

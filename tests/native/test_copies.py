@@ -224,6 +224,7 @@ def test_copy_when_stopped_cannot_be_opened_and_goes_on_when_called_again(
 @pytest.mark.parametrize(
     ("owner", "name", "calls"),
     [
+        (Place, "write", 0),
         (Place, "sizes", 1),
         (Place, "fetch", 3),
         (_Copy, "_make_sessions", 0),

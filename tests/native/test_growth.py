@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.admin import sweeper
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native.delta_log import log_files
@@ -194,6 +195,33 @@ def test_sweep_when_the_table_of_a_dropped_tube_is_gone_does_not_look_for_it_aga
         queue.create_tube("work").put("a")
         clock.advance(HOURS.total_seconds())
         assert "work" in queue.sweep().vacuumed
+
+
+def test_sweep_after_many_drops_looks_at_some_of_the_tables_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    looked: list[str] = []
+    is_table = NativeTables.is_table
+
+    def noted(tables: NativeTables, table: str) -> bool:
+        looked.extend([table] * ("job_" in table))
+        return is_table(tables, table)
+
+    monkeypatch.setattr(sweeper, "_DROPPED", 2)
+    with at_place(tmp_path, clock) as queue:
+        for number in range(3):
+            queue.create_tube(f"job_{number}").drop()
+            shutil.rmtree(tmp_path / f"job_{number}")
+        clock.advance(HOURS.total_seconds())
+        monkeypatch.setattr(NativeTables, "is_table", noted)
+        counts = []
+        for _ in range(3):
+            queue.sweep()
+            counts.append(len(looked))
+
+    # The last of them are left for the next sweep, and none is looked for again.
+    assert counts == [2, 3, 3]
 
 
 def test_sweep_when_no_tube_lives_as_long_as_files_are_kept_removes_those_of_the_system_tables(

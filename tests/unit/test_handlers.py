@@ -348,6 +348,28 @@ def test_work_when_nothing_is_to_be_taken_ahead_and_a_call_is_not_full_takes_no_
     assert seen == [(3, 7), (7, 0)]
 
 
+def test_work_when_nothing_is_to_be_taken_ahead_and_a_call_has_lost_its_task_takes_the_others_after_it(
+    queue: InMemoryQueue, clock: ManualClock
+) -> None:
+    tube = queue.create_tube("few", "fifottl", ttr=60, most_taken=100)
+    tube.put_many(["first", "second"])
+    steps, seen = list[object](), list[object]()
+
+    def handle(task: Task) -> None:
+        seen.append(task.data)
+        if task.data == "first":
+            tube.ack(task.task_id)
+            clock.advance(40)
+            before = len(steps)
+            # The loop finds out that the task is lost, and goes on.
+            until(lambda: len(steps) > before + 2)
+
+    work_as_child(tube, handle, Ears(steps.append))
+
+    assert seen == ["first", "second"]
+    assert queue.statistics(tube.name)["tasks"]["done"] == 2
+
+
 def test_work_when_it_takes_nothing_for_a_while_and_a_call_runs_rests(
     queue: InMemoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

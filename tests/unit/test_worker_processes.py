@@ -137,13 +137,13 @@ tell('{"done": %d}' % len(came))
 
 
 class Impatient(Parent):
-    """It waits for an hour after a child has told something."""
+    """It waits for some seconds each time, once a child has told something."""
 
-    silence = 3_000.0
+    silence = 20.0
 
     def told(self, report: WorkReport) -> None:
-        if report.done == 1 and not self.clock.monotonic():
-            self.clock.advance(3_600)
+        if report.done == 1:
+            self.clock.advance(8)
 
 
 def test_child_when_it_says_nothing_more_is_killed_and_another_begins(
@@ -153,9 +153,35 @@ def test_child_when_it_says_nothing_more_is_killed_and_another_begins(
 
     assert Impatient(tmp_path, child).run().done == 2
 
-    assert (
-        caplog.records[0].getMessage() == "a worker process was killed: it said nothing for 3600 s"
-    )
+    assert caplog.records[0].getMessage() == "a worker process was killed: it said nothing for 24 s"
+
+
+class StoppedTogether(Parent):
+    """It is stopped for an hour with its child, which needs some moments to speak again."""
+
+    silence = 20.0
+
+    def told(self, report: WorkReport) -> None:
+        self.reports += [report] * report.done
+        if len(self.reports) == 1:
+            self.clock.advance(3_600)
+        if len(self.reports) == 3:
+            (self._place / "go").mkdir()
+
+
+def test_child_when_it_was_stopped_for_long_together_with_its_parent_is_not_killed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = """
+tell('{"done": 1}')
+while not os.path.exists(os.path.join(sys.argv[1], "go")):
+    time.sleep(0.01)
+tell('{"done": 2}')
+"""
+
+    assert StoppedTogether(tmp_path, child).run().done == 2
+
+    assert not caplog.records
 
 
 def test_child_when_it_says_only_that_it_is_there_counts_as_nothing(tmp_path: Path) -> None:

@@ -255,8 +255,14 @@ class _Copy:
         return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in tubes}, temporary)
 
     def _require_alone(self) -> None:
-        """Refuse to go on after another call has begun: programs may use what that one has made."""
-        if _read_mark(self._target).get("call") != self._call:
+        """Refuse to go on after another call has begun, or ended: programs may use what that one has made."""
+        tables = self._made.engine.tables
+        is_made = tables.is_table(self._new.location.table(TUBES))
+        is_mine = _read_mark(self._target).get("call") == self._call
+        if is_made and is_mine:
+            # Written in place of the mark of the other one, which was about to end.
+            _finish(tables, self._new, self._target)
+        if is_made or not is_mine:
             msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
             raise TubeBusyError(msg)
 

@@ -100,15 +100,13 @@ def remove_last_files(
     last_us: int | None,
     tried_us: int | None = None,
 ) -> bool:
-    """Remove the dead files of a dropped tube's table, as `remove_dead_files`.
+    """Remove the dead files of a dropped tube's table, as `remove_dead_files`, when it is time.
 
     When none are left it notes that under the tube's id negated: from then on nobody need look at the table.
 
     Returns:
         Whether files were removed.
     """
-    if not _is_time(queue, tables, now_us, last_us, tried_us):
-        return False
     [(name, _)] = tables.names
     if not queue.engine.tables.is_table(name) or (
         last_us is not None and _were_removed(queue, tables, last_us)
@@ -122,7 +120,7 @@ def _is_due(
     queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, tried_us: int | None
 ) -> bool:
     """Whether it is time to remove dead files, and no long write has asked to wait."""
-    if not _is_time(queue, tables, now_us, last_us, tried_us):
+    if not is_time(queue, tables.since_us, now_us, last_us, tried_us):
         return False
     if last_us is not None and _were_removed(queue, tables, last_us):
         return False
@@ -133,12 +131,12 @@ def _is_due(
     )
 
 
-def _is_time(
-    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, tried_us: int | None
+def is_time(
+    queue: QueueContext, since_us: int, now_us: int, last_us: int | None, tried_us: int | None
 ) -> bool:
-    """Whether so much time has passed that there may be something to remove."""
+    """Whether so much time has passed that there may be something to remove; nothing is read."""
     interval, kept = _interval(queue), _kept(queue)
-    if not interval or now_us < tables.since_us + max(interval, kept):
+    if not interval or now_us < since_us + max(interval, kept):
         return False
     if last_us is not None and now_us < last_us + interval:
         return False

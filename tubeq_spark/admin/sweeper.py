@@ -15,6 +15,7 @@ from tubeq_spark.admin.dead_files import (
     CLOCKS,
     SYSTEM,
     Tables,
+    is_time,
     remove_dead_files,
     remove_last_files,
 )
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 _FILES = 256
 #: One end of a session, or heartbeat, in so many looks.
 _SELDOM = 8
-#: Dropped tubes whose dead files one sweep removes.
+#: Dropped tubes whose tables one sweep looks at.
 _DROPPED = 16
 
 
@@ -124,9 +125,20 @@ class _Pass:
         tried_us = self.survey.tried_vacuums.get(tables.key)
         return remove(self.queue, tables, self.past_us, last_us, tried_us)
 
-    def is_clean(self, record: TubeRecord) -> bool:
-        """Whether nothing is left of a dropped tube to remove, or it must be left alone."""
-        return -record.id in self.survey.vacuums or not record.has_known_format
+    def may_clean(self, record: TubeRecord) -> bool:
+        """Whether it is time to remove files of a dropped tube, and some may be left."""
+        done, tried = self.survey.vacuums, self.survey.tried_vacuums
+        return (
+            record.has_known_format
+            and -record.id not in done
+            and is_time(
+                self.queue,
+                record.created_us,
+                self.past_us,
+                done.get(record.id),
+                tried.get(record.id),
+            )
+        )
 
 
 def sweep(
@@ -205,19 +217,16 @@ def _clean_up_after(
     one_pass: _Pass, opened: OpenedLocation, dropped: list[TubeRecord], report: SweepReport
 ) -> None:
     """Remove the files of dropped tubes, of some in each sweep."""
-    left = _DROPPED
-    for record in dropped:
-        if not left or one_pass.is_clean(record):
-            continue
+    due = [record for record in dropped if one_pass.may_clean(record)]
+    # Each takes requests, and mostly a commit or more, also where nothing is left.
+    for record in due[:_DROPPED]:
         name = opened.location.table(record.name)
         try:
             tables = Tables(record.id, [(name, opened.table_lock(record.name))], record.created_us)
             if one_pass.remove_dead_files(tables, remove_last_files):
                 report.vacuumed.append(record.name)
-                left -= 1
         except Exception:
             log.exception("dead files of the dropped tube %s were not removed", record.name)
-            left -= 1
 
 
 def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:

@@ -22,6 +22,7 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
+from tubeq_spark.verbs.subqueue_limits import forget_dropped
 from tubeq_spark.verbs.subqueue_locks import free_dropped
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int,
 def drain(ctx: TubeContext, *, with_taken: bool = False) -> None:
     """Delete everything unless a task is taken; with `with_taken` also what is taken.
 
-    Stopped before the utube locks are removed, in a commit of its own: whoever finishes the drop does so.
+    Stopped before the utube locks and moments of leases are removed, each in a commit of its own: whoever finishes
+    the drop does so.
 
     Raises:
         TubeBusyError: One is, in a lease that lasts.
@@ -120,6 +122,7 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> None:
 
     ctx.queue.loop.run("drop", ctx.table_lock, attempt)
     free_dropped(ctx)
+    forget_dropped(ctx)
 
 
 def require_none_taken(ctx: TubeContext, now_us: int) -> None:

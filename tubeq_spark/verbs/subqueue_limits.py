@@ -241,6 +241,19 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
         elif max(each.moments, default=0) > ahead_us:
             moments = begun(each.moments, clock_us, 0, 0)
             changed.append(NewMoments(each.utube, each.text, moments, each.turn))
+    _tidy(ctx, ended, changed)
+
+
+def forget_dropped(ctx: TubeContext) -> None:
+    """Remove the moments of an emptied tube, in which no take commits any more. At most one commit."""
+    options = ctx.record.options
+    if options.rate is not None or options.order == "fair":
+        _tidy(ctx, ctx.utube_history.all(), [])
+
+
+def _tidy(
+    ctx: TubeContext, ended: Collection[UtubeMoments], changed: Collection[NewMoments]
+) -> None:
     if not ended and not changed:
         return
     operation_id = ctx.queue.session.segments(1)[0]

@@ -106,7 +106,8 @@ class Loop:
         self._settle(0 if stopping else self._wanted())
         self._renew()
         self._end_overdue()
-        if self._in_hand or self._settles:
+        # Calls whose tasks were lost take threads still: the tube may have tasks for these.
+        if self._in_hand or self._settles or not (stopping or self._room):
             self._wait_for_calls()
             return True
         return not stopping and self._wait_for_tasks()

@@ -35,6 +35,8 @@ BAD_USE = 2
 #: What a child is sent when it is to end, and then at once. Two of one kind may come as one, where it is in a long
 #: call; and a service manager sends SIGTERM to all processes of a service by itself.
 _HANDED_ON = (signal.SIGTERM, signal.SIGINT)
+#: Seconds between two looks at children after which they, too, may have been stopped for a while, as a container is.
+_PAUSE = 10.0
 #: The exit codes of a child that a signal ended before it listened to it, or while it closed its queue.
 _TERMINATED = tuple(code for sent in _HANDED_ON for code in (-sent, 128 + sent))
 
@@ -114,6 +116,8 @@ class Processes:
         self._silence = silence
         self._children: list[_Child] = []
         self._selector = selectors.DefaultSelector()
+        #: When it has looked for silent children last.
+        self._looked = float("-inf")
         #: Of children that have ended.
         self._before = WorkReport()
         self._wait = _FIRST
@@ -187,7 +191,11 @@ class Processes:
     def _kill_silent(self) -> None:
         """Kill children that say nothing more; what they hold comes back when their leases end."""
         now = self._clock.monotonic()
+        was_away, self._looked = now - self._looked > _PAUSE, now
         for child in self._children:
+            if child.heard is not None and was_away:
+                # Perhaps nobody could say anything.
+                child.heard = now
             if child.heard is not None and now - child.heard > self._silence:
                 log.warning(
                     "a worker process was killed: it said nothing for %g s", now - child.heard
