@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 EMPTY = pa.table({"data": pa.array([], pa.string())})
 
 
+def dictionary_of(values: pa.Array) -> pa.Array:
+    """Values as other programs' categories are."""
+    places = pa.array(range(len(values)), pa.uint32())
+    return pa.DictionaryArray.from_arrays(places, values)
+
+
 def texts(*data: str) -> pa.Table:
     """Rows with nothing but a payload."""
     return pa.table({"data": pa.array(data, pa.string())})
@@ -117,8 +123,20 @@ def test_put_arrow_makes_of_options_what_put_many_makes(
         {"utube": pa.array(["a", None], pa.large_string())},
         {"data": pa.array(["1", "2"], pa.large_string())},
         {"data": pa.array(["1", "2"]).dictionary_encode()},
+        {"data": dictionary_of(pa.array(["1", "2"], pa.string_view()))},
+        {"utube": dictionary_of(pa.array(["a", None], pa.string_view()))},
     ],
-    ids=["uint64", "decimal", "int16", "dictionary", "large", "large data", "dictionary data"],
+    ids=[
+        "uint64",
+        "decimal",
+        "int16",
+        "dictionary",
+        "large",
+        "large data",
+        "dictionary data",
+        "dictionary data of views",
+        "dictionary of views",
+    ],
 )
 def test_put_arrow_of_any_type_that_holds_options_puts_them(
     shared_tube: Callable[[str], Tube], columns: dict[str, Any]

@@ -314,6 +314,26 @@ def test_batch_when_a_table_has_errors_keeps_them(new_tube: NewTube, verb: str, 
     assert found == {i: f"error of {i}" for i in ids[1:]}
 
 
+@pytest.mark.without_spark
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+@pytest.mark.parametrize("is_dictionary", [False, True], ids=["plain", "dictionary"])
+def test_batch_when_a_table_has_errors_of_any_type_of_text_keeps_them(
+    new_tube: NewTube, kind: pa.DataType, *, is_dictionary: bool
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many([*"abcd"])
+    batch = tube.take_arrow(4)
+    ids = batch.table.column("task_id")
+    errors = pa.array(["why", "so"], kind)
+    if is_dictionary:
+        errors = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.uint32()), errors)
+
+    assert batch.release(pa.table({"task_id": ids[:2], "error": errors})) == 2
+    assert batch.fail(pa.table({"task_id": ids[2:], "error": errors})) == 2
+
+    assert [task.error for task in tube.tasks_by_state("r")] == ["why", "so"] * 2
+
+
 def test_batch_when_a_table_has_no_error_for_some_is_refused(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from tubeq_spark import InvalidOptionError, PutItem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import Engine
+    from tests.acceptance.support import Engine, NewTube
     from tubeq_spark import Queue, Tube
 
 
@@ -130,6 +131,77 @@ def test_put_arrow_of_a_value_that_is_refused_names_its_row_and_path(typed: Tube
         r".*, not 2147483648$",
     ):
         typed.put_arrow(table("items", given, [1], [2], [3, 2**31], [2**32]))
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["a"], pa.string_view()),
+        pa.array([b"a"], pa.binary_view()),
+        pa.array([[1]], pa.list_(pa.int32())),
+        pa.array([{"x": 1}], pa.struct([("x", pa.int32())])),
+        pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_put_arrow_of_values_in_a_dictionary_puts_them(new_tube: NewTube, values: pa.Array) -> None:
+    kinds = {"string_view": "STRING", "binary_view": "BINARY", "list": "ARRAY<INT>"}
+    kinds |= {"struct": "STRUCT<x: INT>", "map": "MAP<STRING, INT>"}
+    kind = kinds[str(values.type).partition("<")[0]]
+    tube = new_tube("fifo", schema=f"top {kind}, part STRUCT<y: {kind}>")
+    column = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int32()), values)
+    part = pa.StructArray.from_arrays([column], names=["y"])
+    empty = pa.chunked_array([], column.type)
+
+    assert tube.put_arrow(pa.table({"top": column, "part": part})).count == 2
+    nothing = pa.table({"top": empty, "part": pa.chunked_array([], part.type)})
+    assert tube.put_arrow(nothing).count == 0
+
+    (value,) = values.to_pylist()
+    value = dict(value) if kind.startswith("MAP") else value
+    assert [task.data for task in tube.take_many(2)] == [
+        {"top": value, "part": {"y": value}},
+        {"top": None, "part": {"y": None}},
+    ]
+
+
+@pytest.mark.without_spark
+def test_put_arrow_of_no_struct_with_a_required_field_puts_what_put_does(new_tube: NewTube) -> None:
+    tube = new_tube(
+        "fifo",
+        schema="part STRUCT<x: INT NOT NULL>, items ARRAY<STRUCT<x: INT NOT NULL>>, "
+        "named MAP<STRING, STRUCT<x: INT NOT NULL>>",
+    )
+    part, one = pa.struct([("x", pa.int64())]), {"x": 1}
+    rows = {
+        "part": pa.array([None, one], part),
+        "items": pa.array([[None, one], None], pa.list_(part)),
+        "named": pa.array([[("k", None), ("l", one)], None], pa.map_(pa.string(), part)),
+    }
+
+    assert tube.put_arrow(pa.table(rows)).count == 2
+    put = [{"part": None, "items": [None, one], "named": {"k": None, "l": one}}]
+    put += [{"part": one, "items": None, "named": None}]
+    tube.put_many(put)
+    assert [task.data for task in tube.take_many(4)] == put + put
+
+    lacking = pa.array([[("k", {"x": None})], None], rows["named"].type)
+    with pytest.raises(InvalidOptionError, match=r"column named='1 bad rows': .*NOT NULL"):
+        tube.put_arrow(pa.table(rows | {"named": lacking}))
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("kind", [pa.timestamp("s", "UTC"), pa.timestamp("ns", "Nowhere/Land")])
+def test_put_arrow_of_a_moment_that_python_cannot_show_is_refused(
+    typed: Tube, kind: pa.DataType
+) -> None:
+    moments = pa.array([0, 2**62 + 1], pa.int64()).cast(kind)
+    nulls = {name: pa.nulls(2) for name in COLUMNS}
+    with pytest.raises(
+        InvalidOptionError, match=r"^table column at=.*: must be TIMESTAMP; row 1: .* Python"
+    ):
+        typed.put_arrow(pa.table(nulls | {"at": moments}))
 
 
 # -- what is handed out ----------------------------------------------------------------------------
@@ -265,6 +337,29 @@ def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) ->
             typed.put({column: value})
 
 
+@pytest.mark.without_spark
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([1, 2]),
+        np.array([1]),
+        np.array([], np.int64),
+        np.ma.masked,
+        np.datetime64(5, "ns"),
+        np.timedelta64(5, "ns"),
+        pd.Series([1, 2]),
+        pd.Index([1]),
+    ],
+    ids=lambda value: f"{type(value).__name__} {value!r}".replace("\n", " "),
+)
+def test_put_of_what_is_no_number_in_a_column_of_numbers_is_refused(
+    typed: Tube, value: Any
+) -> None:
+    for column in ("big", "n", "number"):
+        with pytest.raises(InvalidOptionError, match=f": {column} must be "):
+            typed.put({column: value})
+
+
 # -- columns that no tube is made with -------------------------------------------------------------
 
 
@@ -299,6 +394,28 @@ def test_create_tube_with_maps_that_are_no_dicts_is_refused(queue: Queue) -> Non
     for kind in ("MAP<STRUCT<a: INT>, INT>", "ARRAY<STRUCT<m: MAP<ARRAY<INT>, INT>>>"):
         with pytest.raises(InvalidOptionError, match="maps have keys without parts, not 'm'"):
             queue.create_tube("refused", schema=f"m {kind}")
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("kind", ["ARRAY<{}>", "MAP<STRING, {}>", "STRUCT<x: {}>"])
+def test_create_tube_with_columns_nested_too_deep_is_refused_before_anything_is_written(
+    engine: Engine, queue: Queue, kind: str
+) -> None:
+    def nested(depth: int) -> str:
+        return functools.reduce(lambda inner, _: kind.format(inner), range(depth), "INT")
+
+    before = engine.versions(queue.location)
+    for depth in (31, 80, 200, 2_000):
+        with pytest.raises(InvalidOptionError, match=r"^schema=.* must be "):
+            queue.create_tube("refused", schema=f"deep {nested(depth)}")
+    assert engine.versions(queue.location) == before
+
+    tube = engine.create_tube(queue, f"deep_{kind[:3]}", "fifo", schema=f"deep {nested(30)}")
+    value: Any = 1
+    for _ in range(30):
+        value = {"A": [value], "M": {"k": value}, "S": {"x": value}}[kind[0]]
+    tube.put({"deep": value})
+    assert tube.take_many(1)[0].data == {"deep": value}
 
 
 @pytest.mark.thorough

@@ -177,7 +177,8 @@ def _bad_files(ctx: TubeContext) -> Iterator[Problem]:
     for bad in ctx.queue.engine.tables.bad_files(ctx.table.name, look=True):
         rows = "" if bad.segment_rows is None else f" with {bad.segment_rows} rows"
         message = f"the data file {bad.path} {bad.fault}; all tasks of its segment{rows} wait until it is back"
-        yield Problem("damage", ctx.record.name, f"{message}, or `tubeq check` takes it out")
+        helps = "or `tubeq check --repair --accept-loss` takes it out"
+        yield Problem("damage", ctx.record.name, f"{message}, {helps}")
 
 
 def _unfinished(record: TubeRecord) -> Problem:

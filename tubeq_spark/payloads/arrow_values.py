@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: Days of the first and the last date that Python knows, from 1970 on.
 _FIRST_DAY, _LAST_DAY = FIRST_US // 86_400_000_000, LAST_US // 86_400_000_000
 
+#: Types with the values of those that are views.
+_OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether a type is one of texts."""
@@ -36,6 +39,15 @@ def as_alike(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | No
         return None
 
 
+def decoded(values: pa.DictionaryArray) -> pa.Array:
+    """Values without their dictionary."""
+    kind = _OF_VIEWS.get(values.type.value_type)
+    if kind is not None:
+        # Arrow decodes no dictionary of views, which some programs have.
+        values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(kind))
+    return values.dictionary_decode()
+
+
 def places(size: int) -> Any:
     """The positions of rows: 0, 1, 2, ..."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
@@ -51,7 +63,18 @@ def is_list(kind: pa.DataType) -> bool:
 def map_entries(values: pa.Array) -> pa.Array:
     """Maps as lists of their entries."""
     kind = values.type
-    return values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    # Arrow casts no struct that is NULL to a type with a field that must not be.
+    item = pa.field(kind.item_field.name, _nullable(kind.item_type))
+    return values.cast(pa.list_(pa.struct([kind.key_field, item])))
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """A type without a field that must not be NULL."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _nullable(part.type)) for part in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    return pa.list_(_nullable(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def with_dicts(value: Any, kind: pa.DataType) -> Any:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.payloads.arrow_values import (
+    decoded,
     first_bad,
     is_integer,
     is_list,
@@ -16,6 +17,7 @@ from tubeq_spark.payloads.arrow_values import (
     map_entries,
     with_dicts,
 )
+from tubeq_spark.payloads.put_columns import PYTHON_VALUES
 from tubeq_spark.payloads.types import described, sql_name
 from tubeq_spark.payloads.values import MisfitError, converter, shown
 
@@ -99,7 +101,7 @@ def _converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 def _values(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+        values = decoded(values)
     if values.type == kind:
         return values
     if pa.types.is_null(values.type):
@@ -144,6 +146,9 @@ def _leaves(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 # -- what is refused ------------------------------------------------------------------------------
 
+#: Errors of a value that is none of Python's: a moment after the year 9999, or in a zone that nobody knows.
+_NO_VALUE = (pa.ArrowException, ValueError, OverflowError, TypeError, KeyError)
+
 
 def _has_bad(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
     try:
@@ -160,6 +165,9 @@ def _reason(value: pa.Scalar, part: pa.Field) -> str:
         converter(part.type)(given)
     except MisfitError as error:
         return str(error.within(part.name))
-    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+    except _NO_VALUE:
         pass
-    return shown(str(value))
+    try:
+        return shown(str(value))
+    except _NO_VALUE:
+        return f"it has others than {PYTHON_VALUES}"

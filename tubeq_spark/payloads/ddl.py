@@ -194,10 +194,11 @@ def payload_ddl(ddl: str) -> str:
     """
     try:
         columns, types = columns_of(ddl)
-    except DdlError as error:
+        names_of = [*_names(columns)]
+    except (DdlError, RecursionError) as error:
         msg = f"schema={ddl!r}: must be the DDL of the payload's columns, such as 'url STRING': {error}"
         raise InvalidOptionError(msg) from error
-    for names in _names(columns):
+    for names in names_of:
         for name in names:
             if [other.lower() for other in names].count(name.lower()) > 1:
                 _refuse(ddl, f"two of the name {name!r}")

@@ -35,6 +35,9 @@ _OWN = frozenset(
 )
 #: What a put of a DataFrame names columns of its own by.
 _OWN_PREFIX = "tubeq_"
+#: Types within one another, at most. Arrow hands over no more than 64 levels, of which a map has two, and
+#: Delta's library reads 128 of a schema in JSON, of which a struct has three.
+_LEVELS = 30
 #: Characters that no column of a Delta table may have in its name.
 NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 
@@ -50,12 +53,14 @@ def refuse_schema(ddl: str, fields: Iterable[Mapping[str, Any]]) -> None:
 
     Raises:
         InvalidOptionError: One has the name of a column of a batch or of a put, or has maps that are no
-            dicts.
+            dicts, or is nested too deep.
     """
     for field in fields:
         name = field["name"].lower()
         if name in _OWN or name.startswith(_OWN_PREFIX):
             refuse("schema", ddl, f"columns of other names than a batch has, not {field['name']!r}")
+        if _levels(field["type"]) > _LEVELS:
+            refuse("schema", ddl, f"columns at most {_LEVELS} types deep, not {field['name']!r}")
         if _has_keys_with_parts(field["type"]):
             refuse(
                 "schema", ddl, f"columns whose maps have keys without parts, not {field['name']!r}"
@@ -68,9 +73,20 @@ def _has_keys_with_parts(kind: Any) -> bool:
         return False
     if isinstance(kind.get("keyType"), Mapping):
         return True
+    return any(map(_has_keys_with_parts, _parts(kind)))
+
+
+def _levels(kind: Any) -> int:
+    """How many types are within one another in a type; a simple one is none."""
+    if not isinstance(kind, Mapping):
+        return 0
+    return 1 + max(map(_levels, [kind.get("keyType"), *_parts(kind)]))
+
+
+def _parts(kind: Mapping[str, Any]) -> list[Any]:
+    """The types in a type, but that of keys."""
     parts = [field["type"] for field in kind.get("fields", ())]
-    parts += [kind.get(name) for name in ("elementType", "valueType")]
-    return any(map(_has_keys_with_parts, parts))
+    return [*parts, *(kind.get(name) for name in ("elementType", "valueType"))]
 
 
 def require_columns(what: str, columns: Sequence[str], payload: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
 from tubeq_spark.payloads.arrow_values import (
     as_alike,
+    decoded,
     first_bad,
     is_integer,
     is_text,
@@ -210,8 +211,10 @@ def checked(
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column decoded from its dictionary, which some programs use for texts."""
-    kind = column.type
-    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+    if not pa.types.is_dictionary(column.type):
+        return column
+    chunks = column.chunks or [pa.nulls(0, column.type)]
+    return pa.chunked_array([decoded(chunk) for chunk in chunks])
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:

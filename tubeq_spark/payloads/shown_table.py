@@ -12,6 +12,7 @@ from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import FailedTasks, error_text
 from tubeq_spark.model.times import US
+from tubeq_spark.payloads.arrow_values import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +115,7 @@ def _errors(table: pa.Table | pa.RecordBatch) -> dict[int, str] | None:
     if column.null_count == len(column):
         return None
     kind = column.type
-    if column.null_count or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if column.null_count or not _is_text(kind):
         validation.refuse("df", f"{kind} with {column.null_count} NULLs", _ERRORS)
     pairs = zip(table.column("task_id").to_pylist(), column.to_pylist(), strict=True)
     return {task_id: text for task_id, error in pairs if (text := error_text(error)) is not None}
@@ -149,9 +150,9 @@ def has_reasons(given: Any) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
-    )
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return is_text(kind) or bool(pa.types.is_null(kind))
 
 
 def part_of(table: pa.Table, least: int, greatest: int) -> pa.Table:

@@ -69,13 +69,23 @@ def converter(kind: pa.DataType) -> Converter:
         if value is None:
             return None
         found = of(value)
-        if found is None and hasattr(value, "dtype") and hasattr(value, "item"):
-            found = of(value.item())  # a scalar of numpy
+        if found is None and _is_numpy_scalar(value):
+            found = of(value.item())
         if found is None:
             raise MisfitError(allowed, value)
         return found
 
     return convert
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    """Whether a value is a single one of numpy that has an equal one of Python."""
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if kind is None or getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
+        return False
+    # Moments and periods may become whole numbers, and what is masked becomes zero.
+    is_number = kind == "m" or (kind == "M" and isinstance(value.item(), int))
+    return not is_number and not hasattr(value, "mask")
 
 
 # -- values with parts ----------------------------------------------------------------------------

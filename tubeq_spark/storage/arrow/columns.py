@@ -76,12 +76,17 @@ def nulls(schema: pa.Schema) -> pa.Table:
 def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows with all columns of their table; what they do not name is NULL."""
     columns = [
-        rows.column(field.name).cast(field.type)
+        _as(rows.column(field.name), field.type)
         if field.name in rows.column_names
         else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    # Even to its own type Arrow casts no struct that is NULL and has a field that must not be.
+    return column if column.type == kind else column.cast(kind)
 
 
 def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
