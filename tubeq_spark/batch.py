@@ -67,9 +67,10 @@ class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
     Leaving the block acks the remaining tasks; an exception releases them with the exception as their
-    error. `FailedTasks` as the exception releases those that it names, each with its own, acks the
-    rest, and goes no further. If it names a task that is not known to be of this batch, nobody can say
-    which tasks are done: the rest is given back as if it had never been taken, and the exception goes on.
+    error. `FailedTasks` as the exception releases the tasks that it names, each with its own error, acks
+    the others, and is swallowed. If it names a task that is not in this batch, nothing is acked, because
+    nobody can say which tasks are done: the remaining tasks are released without a used attempt, and the
+    exception propagates.
 
     If no task was ready, the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and
     its methods do nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
@@ -181,8 +182,8 @@ class Batch:
                 ids; all that is left by default.
 
         Returns:
-            The number of tasks; 0 if no task remains, also after a method has raised because a
-            lease has ended.
+            The number of tasks; 0 if no task remains, for example after a method has raised because
+            a lease had ended.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
@@ -204,11 +205,11 @@ class Batch:
 
         Args:
             df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
-                ids; all that is left by default. Where it has a column `error` (strings), each task
-                has its own error; NULL in all rows is none.
+                ids; all that is left by default. With a column `error` (strings) each task has its
+                own error; a column of NULLs only counts as no errors.
             delay: Seconds before they are ready again, >= 0; needs a type with ttl. `None`: the
-                tube's backoff where they have failed and it has one, else 0.
-            error: Why they have failed, as for `Tube.release`: one for all, in place of the column.
+                tube's backoff if it has one and the tasks have errors, else 0.
+            error: One error for all tasks, as for `Tube.release`, instead of the column.
 
         Returns:
             The number of tasks, including those that `max_attempts` buries.
@@ -277,7 +278,7 @@ class Batch:
         reasons: Mapping[int, Reason] | FailedTasks | DataFrame | Any,
         delay: float | None = None,
     ) -> int:
-        """Give back tasks of the batch that failed, each with its reason.
+        """Release failed tasks of the batch, each with its reason.
 
         Args:
             reasons: Texts or exceptions by task id, or rows (a DataFrame, a `pyarrow.Table`) with the columns
@@ -290,7 +291,7 @@ class Batch:
 
         Raises:
             NotTakenError: A lease has ended, or a task is not in the batch.
-            InvalidOptionError: There are no reasons in it, or `delay` is bad.
+            InvalidOptionError: `reasons` has no reasons, or `delay` is bad.
 
         Commits: 1 for the released tasks, 1 for the buried ones; as `release`.
         """
@@ -308,35 +309,39 @@ class Batch:
         stop: Callable[[], bool] | None = None,
         raises: tuple[type[Exception], ...] = (),
     ) -> BatchReport:
-        """Call a handler with the batch; ack what it has done, and give back the tasks that it fails at.
+        """Call a handler with the batch; ack the tasks that it has done, and release the failed ones.
 
-        The handler names the tasks that it failed at: it returns or raises `FailedTasks`, or returns rows with
-        the columns `task_id` and `error` alone. All others are done.
+        The handler names the failed tasks: it returns or raises `FailedTasks`, or returns rows with the
+        columns `task_id` and `error` alone. All other tasks are acked.
 
         If it raises anything else, nobody knows which task is bad. It is called again with each half of the
-        tasks, and so on, until the bad ones are found: only these have failed. So a handler may see a task
-        several times and must bear that (be idempotent for each task); `halves=False` switches it off. Before a
-        call with less than half of its time left the leases are renewed. If it fails 32 times in a row, the
-        handler or something that it needs is broken; then what was not tried alone is given back as if it had
-        never been taken, so that no attempt of an innocent task is used up.
+        tasks, and so on, until the bad ones are found: only these have failed. So a handler may get a task
+        several times and must be idempotent for each task; `halves=False` switches this off. If less than half
+        of the lease is left before a call, the leases are renewed. If the handler fails 32 times in a row, it
+        or something that it needs is broken: the tasks that were not tried alone are released without a used
+        attempt.
 
         Args:
             handler: `handler(df)` with the columns of `df`; for a batch of `take_arrow`, `handler(table)`. It is no
                 coroutine function.
-            halves: Whether to look for the bad tasks of a batch; else all of them have failed.
+            halves: Whether to search a batch for its bad tasks; otherwise all tasks count as
+                failed.
             delay: Seconds before failed tasks are ready again, as for `release`; `None`: the tube's backoff, else 0.
-            max_attempts: Bury failed tasks that were taken at least so often; `None` leaves that to the tube.
-            stop: Asked before each further call; if it says yes, what was not tried is given back.
-            raises: Errors that say nothing of the tasks: they are raised, and the batch stays as it is.
+            max_attempts: Bury failed tasks that were taken at least this many times; `None` uses the tube's
+                `max_attempts`.
+            stop: Called before each further call; if it returns true, the tasks that were not tried
+                are released.
+            raises: Classes of errors that no task causes: `process` raises them, and the batch stays as
+                it is.
 
         Returns:
-            What became of the tasks.
+            The counts of done, failed, buried and released tasks.
 
         Raises:
             NotTakenError: A lease has ended; nothing was acked, and the tasks are back in the tube.
-            InvalidOptionError: A bad argument, or bad reasons.
-            StoreError: The tasks could not be read, or their leases not renewed. They are given back as if they
-                had never been taken; if that fails, too, the batch stays as it is.
+            InvalidOptionError: A bad argument, or bad reasons from the handler.
+            StoreError: The tasks could not be read, or their leases not renewed. They are released without a
+                used attempt; if that fails, too, the batch stays as it is.
 
         Commits: 1 if all is done; 1 for the released, 1 for the buried tasks, 1 for those that were not tried,
         and 1 for each renewal. Conflicts as `release`.

@@ -28,13 +28,13 @@ class QueueConfig:
         backoff_most: Longest wait after any conflict, in seconds.
         segment_rows: Most rows in a segment of a large put, >= 1. `put_many` and `put_arrow` also
             begin a new segment after about 16 MB of payloads.
-        largest_payload: Most bytes of one payload, >= 1; a put of a larger one is refused. A JSON
-            payload has the bytes of its text; a typed one has those of its texts and binary values,
-            and 8 for each other value in it.
-        native_memory: Bytes of memory, about, that a statement of the native engine may need for stored
-            tasks, >= 0; 512 MB by default. With `engine="auto"` and a session on local files Spark runs
-            larger statements: takes, releases and other changes of some 500,000 tasks with payloads of
-            100 bytes, or 50,000 of 2 KB. Acks of whole batches need none.
+        largest_payload: Most bytes of one payload, >= 1; a put of a larger one is refused. The size
+            of a JSON payload is that of its text; the size of a typed payload is that of its texts
+            and binary values, plus 8 bytes for each other value.
+        native_memory: Approximate bytes of memory that a statement of the native engine may need for
+            stored tasks, >= 0; 512 MB by default. With `engine="auto"` and a session on local files
+            Spark runs larger statements: takes, releases and other changes of some 500,000 tasks with
+            payloads of 100 bytes, or 50,000 of 2 KB. Acks of whole batches need none.
         poll_first: First wait of a blocking take before it polls the tube again, in seconds. On
             local files it polls at once after a commit that may have made a task ready.
         poll_most: Longest such wait, in seconds.
@@ -70,8 +70,8 @@ class QueueConfig:
         observer: Called as `observer(step, operation)` at each step of each commit, with the steps
             `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop an
             operation between two steps. Its exceptions are not caught.
-        traces: Whether verbs and handlers make spans of OpenTelemetry, by the tracer provider of
-            the program, and tasks keep the span in which they are put; needs the extra `otel`.
+        traces: Whether verbs and handlers create OpenTelemetry spans, with the tracer provider of
+            the program, and tasks store the span in which they are put; needs the extra `otel`.
     """
 
     attempts: int = 30

@@ -1,17 +1,17 @@
 """Functions for programs around a queue: settings, exit codes, sessions, a stream that ticks.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
-- `run_program` ends whatever its work raises with one sentence and an `ExitCode`, the same numbers
-  for all programs; `BadUseError` is for what its user can mend; `note` says such sentences, and
-  `open_spark` gives the session, embedded or of a Connect server, and `quiet_loggers` keeps its log
-  of failed statements to those who ask for it;
+- `run_program` runs a function, and turns its errors into one sentence and an `ExitCode`, the same
+  for all programs; `BadUseError` is for errors that the user of the program can fix; `note` prints
+  such sentences; `open_spark` returns the session, embedded or of a Connect server; `quiet_loggers`
+  hides Spark's log of failed statements unless the user asks for it;
 - `load_function` imports a function of the program's user, by its name `module:function`;
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own), and `until_signal` lets
   Ctrl-C and SIGTERM stop a query that a program waits for;
-- `reason_of` says in one line what an error is, of Spark's with its cause;
-- `printable` shows other people's text with escapes for what would control a terminal;
-- `how_to_install` is the command for extras of this package, from where it came.
+- `reason_of` describes an error in one line; for an error of Spark it adds the cause;
+- `printable` escapes characters in foreign text that would control a terminal;
+- `how_to_install` returns the command that installs extras of this package.
 
 This module imports pyspark only for a queue that needs Spark (`Defaults.needs_spark`).
 """

@@ -135,11 +135,10 @@ class Queue:
         """Open a queue; its system tables are created if they do not exist.
 
         Args:
-            spark: Your Spark session. The queue does not change, stop or reconfigure it. DataFrames
-                that you pass or get belong to this session. The queue's own statements run in
-                sessions derived from it, with other settings, if the platform allows that. With
-                `None` the queue uses no Spark, and verbs with DataFrames or streams raise
-                `StoreError`.
+            spark: Your Spark session. The queue does not stop or reconfigure it. DataFrames that
+                you pass or get belong to this session. The queue's own statements run in sessions
+                derived from it, with other settings, if the platform allows that. With `None` the
+                queue uses no Spark, and verbs with DataFrames or streams raise `StoreError`.
             location: A path or URI, or `catalog.schema` (which must exist). A `Path`, an existing
                 directory and a name that ends like a file (`.json`, `.parquet`) are paths. The
                 native engine refuses directories with `#`, `?`, a backslash or `%20` in their
@@ -153,15 +152,14 @@ class Queue:
                 `storage_options` are given, or `spark` is `None`), else "spark". The environment
                 variable `TUBEQ_ENGINE` replaces "auto".
             storage_options: Options of deltalake with which the native engine reaches an object
-                store; by default what the settings of `spark` tell (`fs.s3a.*`,
-                `fs.azure.account.key.*`), and the environment. Or a function that returns the
-                options, for credentials that expire: it is called when the queue is opened, every
-                ten minutes, and when the store refuses the credentials, then at most once a minute.
-                Its time limits are `timeout` and
-                `connect_timeout` (5s) of a request and `retry_timeout` (30s) of a read with its
-                repetitions. If nothing answers, a verb raises `StoreError` within 40 s, or within
-                80 s `CommitUnknownError`, if its commit was sent. A verb loses at most 80 s by
-                requests that get no answer.
+                store; by default from the settings of `spark` (`fs.s3a.*`,
+                `fs.azure.account.key.*`) and the environment. For credentials that expire, pass a
+                function that returns the options. The queue calls it when it is opened, every ten
+                minutes, and when the store refuses the credentials (then at most once a minute).
+                The options for time limits are `timeout` and `connect_timeout` (5s) of a request,
+                and `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
+                raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
+                was sent. A verb loses at most 80 s by requests that get no answer.
             storage: For a new queue in `catalog.schema`: the path or URI at which its tables are
                 made, as external tables of the catalog. Workers without Spark open the queue by
                 that path or URI. Later openings need not name it. By default the catalog chooses
@@ -173,8 +171,8 @@ class Queue:
                 created.
             InvalidOptionError: `location`, `storage`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or not by this engine; or the clock shows a time after September 2093, for which task ids do not
-                exist.
+            StoreError: The location cannot be used, or not by this engine; or the clock is past September 2093, the
+                end of the task ids.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
         a session, and 1 to the registry when `storage` is given and not noted there yet.
@@ -268,7 +266,7 @@ class Queue:
 
     @property
     def engine(self) -> str:
-        """What runs the row verbs: "spark" or "native"; "memory" of an `InMemoryQueue`."""
+        """The engine of the row verbs: "spark" or "native"; "memory" for an `InMemoryQueue`."""
         return self._engines.name
 
     @property
@@ -316,7 +314,7 @@ class Queue:
             ttl: Default time to live in seconds, >= 0.
             ttr: Default time to run in seconds, > 0; the task's ttl by default.
             delay: Default delay in seconds, >= 0.
-            capacity: Most tasks that it may hold (limfifottl).
+            capacity: The largest number of tasks in the tube (limfifottl).
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
             schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
                 `VARIANT` need a Spark session. Its columns must not have the names of a batch's
@@ -326,20 +324,20 @@ class Queue:
             change_feed: Enable Delta's change data feed. It needs a Spark session. Spark then runs
                 the row verbs of this tube, also with the native engine.
             backoff: The delays of tasks that are released with an error, or whose lease ends (types with ttl).
-            parallel: With 1 a sub-queue is held by one take at a time; with more so many of its tasks may be
-                taken at a time, >= 1, and they begin in order (utube types).
-            rate: How many leases of one sub-queue may begin in some seconds, across all programs; a take that
-                fails may have counted, too (utube types).
+            parallel: With 1, one take at a time holds a sub-queue. With n > 1, up to n of its tasks may be
+                taken at a time, and they begin in order (utube types).
+            rate: The largest number of leases of one sub-queue that may begin in a period, across all
+                programs; a failed take may count, too (utube types).
             order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
                 `"fair"`: the one that was served longest ago (utube types).
-            most_taken: How many tasks of the tube may be taken at a time, >= 1. Takes of such a tube conflict
-                with each other.
+            most_taken: The largest number of tasks of the tube that may be taken at a time, >= 1. Takes of
+                such a tube conflict with each other.
             aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
                 order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
                 with `"fair"`).
-            unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0: by an
-                ack, a delete or the end of its ttl; `truncate` and `drop` free all keys at once. Not with
-                `change_feed`. An ack is a MERGE then, and no deletion of a partition.
+            unique_for: Seconds for which the key of a task stays in use after an ack, a delete or the end of
+                the ttl removes the task, >= 0; `truncate` and `drop` free all keys at once. Not with
+                `change_feed`. With it an ack is a MERGE instead of the deletion of a partition.
 
         Returns:
             The tube.
@@ -413,8 +411,7 @@ class Queue:
             StoreError: A newer version of this package has written it, and this one does not know its
                 format.
 
-        Commits: none, but if the creation of the tube was interrupted, the commits that were
-        missing.
+        Commits: none; if the creation of the tube was interrupted, its missing commits.
         """
         self._context.require_running()
         if not validation.is_tube_name(name):
@@ -442,24 +439,25 @@ class Queue:
 
         It leaves out tubes of unknown types and tubes that cannot be read, and logs their names.
 
-        At a location on S3 to which Spark commits, it then also lets the native engine make all commits from
-        then on, unless Spark was asked for (`engine="spark"`, `TUBEQ_ENGINE`). Stop all other programs of
-        the queue before. Spark finishes what may be unfinished first. If the call is interrupted, nobody is
-        refused who was not before, and the next call goes on. This queue object gives its tasks back, ends
-        its session, and refuses to commit afterwards: open the queue again.
+        At a location on S3 to which Spark commits, it then gives the location to the native engine, which
+        makes all later commits, unless you chose Spark (`engine="spark"`, `TUBEQ_ENGINE`). Stop all other
+        programs of the queue before. Spark first finishes commits that may be unfinished. If the call is
+        interrupted, the location is Spark's as before, and the next call continues. After the call this
+        queue object has released its tasks and ended its session, and refuses to commit: open the queue
+        again.
 
         Returns:
             The names of the tubes that had an earlier format.
 
         Raises:
-            TubeBusyError: Sessions are alive at that location, which the message names, or another
+            TubeBusyError: Sessions are alive at that location (the message names them), or another
                 program commits there. The tubes are upgraded, and the location is Spark's as before.
-            StoreError: A tube has a feed of changes, and there is no Spark session: the tubes before it
-                are upgraded. Or the location has a tube to which the native engine cannot commit, or a
-                commit of Spark cannot be finished, or the native engine does not reach the location: the
-                tubes are upgraded, and the location is Spark's as before. Or the storage fails.
-            InvalidOptionError: The queue object has temporary tubes, and would hand over that location. The
-                tubes are upgraded, and the location is Spark's as before.
+            StoreError: A tube has a change feed, and there is no Spark session: the tubes before it are
+                upgraded. Or the native engine cannot commit to a tube or reach the location, or a commit
+                of Spark cannot be finished: the tubes are upgraded, and the location is Spark's as
+                before. Or the storage fails.
+            InvalidOptionError: The queue object has temporary tubes at such a location. The tubes are
+                upgraded, and the location is Spark's as before.
 
         Commits: for each tube as `Tube.upgrade`. At a location of Spark's also those of `close`, 1 to each
         table, with which all running writes conflict, and 1 to the registry.
@@ -763,14 +761,14 @@ class Queue:
 
     @_uninterrupted
     def sessions(self) -> list[SessionInfo]:
-        """Tell who is there: the queue objects of all processes, and what they hold.
+        """List the open queue objects of all processes, and the number of tasks that each holds.
 
-        A queue object is listed while its lease lasts, from its first take, join or `identify` on, and
-        after that as long as its session holds tasks. Reads the sessions once, and each tube once;
-        tubes of a type that this queue object does not know, or that cannot be read, are left out.
+        A queue object is listed from its first take, join or `identify` on, while its session's lease
+        lasts, and after that while its session holds tasks. The call reads the sessions once, and each
+        tube once. It leaves out tubes of unknown types and tubes that cannot be read.
 
         Returns:
-            One item a queue object, the longest open one first.
+            One item for each queue object; the one that was opened first comes first.
 
         Commits: none.
         """
@@ -782,13 +780,13 @@ class Queue:
         """Read all tables and report damage; `Damage.kind` lists the kinds.
 
         It reads the logs, their checkpoints, and the length and the end of each data file of the
-        newest versions. On an object store it reads the logs and lists the data files, without
-        their ends, and repairs nothing. Without `repair` it takes no locks. If a queue no longer opens, check it by
-        `tubeq check`.
+        newest versions. On an object store it reads the logs and lists the data files, does not read their ends,
+        and repairs nothing. Without `repair` it takes no locks. If a queue no longer opens, use `tubeq check`.
 
         Args:
             repair: Whether to make the repairs that lose no task, under the lock of the table; not in
-                tubes that a newer version of this package has written. Damaged files of a log are moved to `_delta_log/_lost-<time>` of the table.
+                tubes that a newer version of this package has written. Damaged files of a log are moved to
+                `_delta_log/_lost-<time>` of the table.
             accept_loss: With `repair`: whether to make the other repairs, too. They set a table
                 back to its last readable version, and remove damaged data files from it by a
                 commit. The report names the lost tasks. Other processes should not have the queue
@@ -796,8 +794,9 @@ class Queue:
 
         Raises:
             InvalidOptionError: `accept_loss` without `repair`.
-            StoreError: The location is in a catalog, or on an object store that only the library or
-                Spark reaches, or is to be repaired there; or a table cannot be locked or written.
+            StoreError: The location is in a catalog, or on an object store that only deltalake or
+                Spark reaches; or `repair` was passed for an object store; or a table cannot be
+                locked or written.
 
         Commits: none; with `accept_loss` 1 to each table from which data files are removed. It
         holds the table's lock, so nothing conflicts with it.
@@ -810,31 +809,31 @@ class Queue:
     def copy_to(
         self, target: str | Path, *, storage_options: StorageOptions | None = None
     ) -> CopyReport:
-        """Copy the queue to a new place, on any storage that the native engine reaches.
+        """Copy the queue to a new location, on any storage that the native engine reaches.
 
-        Tasks keep their ids, moments, attempts and errors, and tubes their types, options, keys of
+        Tasks keep their ids, times, attempts and errors; tubes keep their types, options, keys of
         puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
-        its tubes and stop those that put. Use only one of the two places after that.
+        its tubes and stop the producers. After that use only one of the two locations.
 
         If the call is interrupted, nobody can open the target, and the same call goes on. If it was
         interrupted after its last commit, and the queue has changed since, the same call is refused.
 
         Args:
-            target: A path or URI where nothing is.
+            target: A path or URI at which nothing exists.
             storage_options: Options of deltalake with which the native engine reaches it, or a
                 function that returns them.
 
         Returns:
-            The number of tasks in each tube.
+            The number of tasks in each tube, and the temporary tubes, which are left out.
 
         Raises:
-            InvalidOptionError: `target` is no location, or not apart from this one.
-            TubeBusyError: Tasks are taken; or another queue object may take some of a tube that is
-                not paused; or a tube, or the list of tubes, was changed meanwhile; or another call
-                has copied to `target` since this one began.
-            StoreError: There is something at the target, also a copy of an earlier state; the queue
-                is not run by the native engine; a tube is of an unknown type, or its table cannot
-                be copied.
+            InvalidOptionError: `target` is no location, or overlaps with this one.
+            TubeBusyError: Tasks are taken; or another queue object may take tasks of a tube that is
+                not paused; or a tube or the list of tubes was changed during the copy; or another
+                call has copied to `target` since this one began.
+            StoreError: Something exists at the target, such as a copy of an earlier state; or this
+                queue does not use the native engine; or a tube has an unknown type, or its table
+                cannot be copied.
 
         Commits: here those of a sweep. At the target the creation of the tables, up to 1 to each
         tube, and 2 to the sessions.
@@ -905,16 +904,16 @@ class Queue:
             InvalidOptionError: `now` is not an aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        1 for leftover rows, 2 if utube locks were left behind, and 1 without rows that adds up how
-        many tasks commits of Spark have ended; none if nothing is to do. These conflict with takes
+        1 for leftover rows, 2 if utube locks were left behind, and 1 without rows that adds up the
+        tasks that commits of Spark have ended; none if nothing is to do. These conflict with takes
         of the same segments, and are retried. To the sessions at most 4 commits: they remove
         replaced heartbeats, replaced id ranges, requests of long writes that have ended, and notes
         of earlier removals of dead files. These give up if others write there. Every `vacuum_hours`
         a sweep makes the commits of Delta's VACUUM, also of the system tables and of the tables of
-        dropped tubes, which conflict with nothing. Before that, on storage
-        without lock files, it makes one commit to each table, with which every running write
-        conflicts; these writes start again. A write of more than five minutes asks for a delay, and
-        sweeps put VACUUM off, four times at most.
+        dropped tubes, which conflict with nothing. Before that, on storage without lock files, it
+        makes one commit to each table, with which every running write conflicts; these writes start
+        again. A write of more than five minutes asks for a delay, and sweeps put VACUUM off, four
+        times at most.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))

@@ -43,12 +43,12 @@ class Task:
         next_event: When its state changes by time: the end of its delay, lease or ttl; `None` is
             never.
         attempts: How often it was taken since it was put or kicked.
-        owner: Of a taken task the session that holds it, as text (`SessionInfo.uuid`); else `None`.
-        taken_at: Of a taken task when it was taken (UTC); else `None`.
-        error: Why it failed last; `None`: it did not, or nobody said why.
-        unique: Its key, which no other stored task of the tube has; `None`: it has none.
-        trace: The span that it was put in, with `QueueConfig(traces=True)`: its `traceparent` as in W3C Trace
-            Context, and on a second line its `tracestate` if there is one; else `None`.
+        owner: The session that holds a taken task, as text (`SessionInfo.uuid`); else `None`.
+        taken_at: When a taken task was taken (UTC); else `None`.
+        error: The last error with which it was released or buried; `None` if there was none.
+        unique: Its key, which no other stored task of the tube has; `None` if it has none.
+        trace: With `QueueConfig(traces=True)` the span in which it was put: the `traceparent` of W3C Trace
+            Context, and on a second line the `tracestate` if there is one; else `None`.
     """
 
     task_id: int
@@ -108,8 +108,8 @@ class PutResult:
     """The result of `put_df` or `put_arrow`.
 
     Attributes:
-        count: Tasks added, without those whose `unique` was there; 0 if the `key` was used before, if
-            there were no rows, or if the capacity was too small for all of them.
+        count: Number of added tasks, without rows whose `unique` key existed; 0 if the `key` was used
+            before, if there were no rows, or if the capacity was too small for all rows.
         first_task_id: Id of the first task; `None` when `count` is 0.
         last_task_id: Id of the last one.
     """

@@ -39,7 +39,7 @@ def _needs_spark(what: str) -> StoreError:
 
 
 class InMemoryTube(Tube):
-    """A tube of an `InMemoryQueue`; what takes or gives DataFrames or streams raises `StoreError`."""
+    """A tube of an `InMemoryQueue`; verbs with DataFrames or streams raise `StoreError`."""
 
     @property
     def table(self) -> str:
@@ -62,15 +62,15 @@ class InMemoryTube(Tube):
 class InMemoryQueue(Queue):
     """A queue without Spark and without files, for tests of programs that use a `Queue`.
 
-    Tubes and all verbs on rows and on Arrow tables do, return and raise what those of `Queue` and `Tube`
-    do, by the same code: types, options, payloads, times, sessions, counters, callbacks. Its tables are Arrow
-    tables in this process. What takes or gives DataFrames, streams or a table's files raises `StoreError`.
-    Thread-safe; a context manager. Everything is gone with the last queue object that shares it.
+    All verbs on rows and Arrow tables run the code of `Queue` and `Tube`, over Arrow tables in this process.
+    So types, options, payloads, times, sessions, counters, callbacks and errors are the same. Verbs with
+    DataFrames, streams or the files of a table raise `StoreError`. Thread-safe; a context manager. The tubes
+    exist until the last queue object that shares them is gone.
 
-    Time is the clock's: with a `ManualClock` it stands still until the test advances it, and a
-    `take(timeout=60)` that finds nothing returns at once, a minute later by that clock. By the
-    system's clock an open queue object shows signs of life by itself; by any other one its session
-    dies `cfg()["ttr"]` seconds after its last take, as that of a process that hangs.
+    With a `ManualClock` time stands still until the test advances it: a `take(timeout=60)` that
+    finds nothing returns at once and advances the clock by a minute. With the system's clock an
+    open queue object sends heartbeats. With any other clock its session dies `cfg()["ttr"]` seconds
+    after its last take, like the session of a process that hangs.
 
     Example:
         ```python
@@ -111,16 +111,17 @@ class InMemoryQueue(Queue):
         """Open a queue that is empty, or that shares the tubes of another one.
 
         Args:
-            clock: Where the time comes from; that of `beside`, or else the system's, by default.
-            config: Settings; those of polling, `number_horizon` and `clock_skew` matter here.
+            clock: The source of time; by default the clock of `beside`, or else the system's.
+            config: Settings, such as those of polling, `number_horizon` and `clock_skew`.
             beside: A queue in memory, open or closed: this one shares its tubes and sessions, as
                 two queues of one location do.
-            session_uuid: A living session to join, as for `Queue`; a session of its own by default.
+            session_uuid: A live session to join, as for `Queue`; by default the queue starts its
+                own session.
 
         Raises:
             InvalidOptionError: `clock`, `config` or `beside` is not one.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The clock shows a time after September 2093, for which there are no task ids.
+            StoreError: The clock is past September 2093, the end of the task ids.
         """
         if beside is not None and not isinstance(beside, InMemoryQueue):
             validation.refuse("beside", beside, "an InMemoryQueue")
@@ -139,11 +140,11 @@ class InMemoryQueue(Queue):
             self._context.session.stop()
 
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
-        """Raises `StoreError`: there is neither storage nor a Spark that could want attention."""
+        """Raises `StoreError`: a queue in memory has no storage and no Spark to check."""
         raise _needs_spark("health")
 
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
-        """As `Queue.check`: there are no files that could be damaged."""
+        """As `Queue.check`; a queue in memory has no files, so there is no damage."""
         self._context.require_running()
         if accept_loss and not repair:
             raise refusals.loss_without_repair()

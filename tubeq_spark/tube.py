@@ -10,14 +10,15 @@ They conflict with commits that lock or free sub-queues in the same bucket (one 
 retried. If a take finds the utube lock of an interrupted take, it makes one more commit to the
 tube; if the other take commits first, it starts again.
 
-With `parallel` above 1 a take frees its locks itself, by one more commit, and what gives tasks back makes
-none. A sub-queue that another take has locked at this moment gives nothing.
+With `parallel` above 1 a take frees its locks itself, by one more commit, and the verbs that give tasks
+back make no commit for them. A take gets no task of a sub-queue that another take has locked at this
+moment.
 
-With `rate` the commit that locks also writes the moments at which the leases begin, and fails if another take
-has changed them. So an exchange makes this commit, too, where it keeps a sub-queue. A take that fails after it
-may have used up a part of the rate. Off local files rates hold within `config.clock_skew`.
+With `rate` the commit that locks also writes when the leases begin, and fails if another take has changed
+these times. So an exchange that keeps a sub-queue makes this commit, too. A take that fails after it may have
+used up a part of the rate. On storage other than local files rates hold within `config.clock_skew`.
 
-With `most_taken` takes conflict with each other, and are retried. The first one of all makes one more commit.
+With `most_taken` takes conflict with each other, and are retried. The very first take makes one more commit.
 """
 
 from __future__ import annotations
@@ -150,13 +151,13 @@ class Tube:
     def options(self) -> TubeOptions:
         """Its options, including defaults, as `create_tube` and `alter` have set them; a mapping with attributes.
 
-        What another program alters is seen within five seconds.
+        Changes by other programs are visible within five seconds.
         """
         return self._record.options
 
     @property
     def paused(self) -> bool:
-        """Whether the tube is paused; what another program does is seen within five seconds."""
+        """Whether the tube is paused; changes by other programs are visible within five seconds."""
         return self._record.paused
 
     @property
@@ -175,28 +176,28 @@ class Tube:
         Args:
             **options: Those of `pri ttl ttr delay capacity max_attempts backoff parallel rate order most_taken
                 aging` that the tube's type has, as for `Queue.create_tube`; `None` is the default of a new
-                tube. `pri`, `ttl`, `ttr` and `delay` count for later puts only. `capacity` can be
-                changed, but neither set on a tube that has none nor removed from one that has it (a very
-                large number does that); `aging` changes only while the tube has no tasks. For five seconds the
-                looser of old and new holds.
+                tube. `pri`, `ttl`, `ttr` and `delay` apply to later puts only. `capacity` can be changed, but
+                neither added nor removed; a very large number removes the limit. `aging` can be changed only
+                while the tube has no tasks. For five seconds the less strict of the old and the new limit
+                applies.
 
         Raises:
             InvalidOptionError: An option is bad, or the type or `alter` lacks it; nothing was written.
             TypeError: An unknown option.
             TubeNotFoundError: The tube was dropped.
 
-        Commits: 1 to the registry, none if nothing changes. The first use of `pause`, `error=`, `unique=` or of
-        an option from `backoff` on adds columns to the tube's table, by 2 commits before. These conflict
-        with all commits to the table, which are repeated. The version before refuses a
-        location with such a tube.
+        Commits: 1 to the registry, none if nothing changes. The first use of `pause`, `error=`, `unique=`,
+        or of an option from `backoff` to `aging` in the list above first adds columns to the
+        tube's table, by 2 commits. All other commits to the table conflict with these and are repeated. The
+        previous version refuses a location with such a tube.
         """
         self._verb(lambda: self._current.alter(options))
 
     def pause(self) -> None:
-        """Let takes of all programs find nothing, from at most five seconds later on; all else goes on.
+        """Let takes of all programs find nothing, within five seconds; all other verbs work as before.
 
-        What is taken may be acked, released and touched; puts, sweeps and `tubeq` work as before. A take that
-        waits goes on waiting, and takes after `resume`. Pausing a paused tube does nothing.
+        Taken tasks may be acked, released and touched. A waiting take goes on waiting until `resume`. Pausing
+        a paused tube does nothing.
 
         Raises:
             TubeNotFoundError: The tube was dropped.
@@ -206,20 +207,21 @@ class Tube:
         self._verb(lambda: self._current.pause(paused=True))
 
     def resume(self) -> None:
-        """End a pause; takes of other programs find tasks from at most five seconds later on. As `pause`."""
+        """End a pause; takes of other programs find tasks again within five seconds. As `pause`."""
         self._verb(lambda: self._current.pause(paused=False))
 
     def upgrade(self) -> bool:
         """Give the tube the newest format now, before one of its features is first used.
 
-        Afterwards programs of the version before cannot open the location. A repetition does nothing.
+        Afterwards programs of the previous version cannot open the location. A second call does
+        nothing.
 
         Returns:
             Whether it had an earlier format.
 
         Raises:
             TubeNotFoundError: The tube was dropped.
-            StoreError: It has a feed of changes, and there is no Spark session.
+            StoreError: It has a change feed, and there is no Spark session.
 
         Commits: 2 to the tube's table, which conflict with all commits to it, and 1 to the registry; none
         if it has the newest format.
@@ -259,29 +261,29 @@ class Tube:
             utube: Its sub-queue.
             unique: Its key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
                 most one stored task of the tube has a key, in whatever state. The key is free when the
-                task is gone; in a tube with `unique_for` so many seconds later.
+                task is removed; in a tube with `unique_for` that many seconds later.
             timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
             The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds. If a
-            stored task has the key, that task in its state, which this call has not changed: it
-            needs no free capacity, and counts no `put`. If a task had the key that has gone less than
-            `unique_for` seconds ago, that task with the state DONE, and `None` for its data.
+            stored task has the key, that task, unchanged; then the call needs no free capacity and
+            does not count as a `put`. If a task with the key was removed less than `unique_for`
+            seconds ago, that task in state DONE, with `None` as its data.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
             CommitUnknownError: The answer was lost; the task may have been added.
 
-        Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with
-        a capacity with other puts, but never with takes and acks. If that has no room, ended ttls are
-        written first, by one commit more. On the native engine one put in
-        some dozens also compacts small segments, in a commit of its own. That commit conflicts with
-        takes of these segments, and takes win.
+        Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with a
+        capacity with other puts, but never with takes and acks. If the tube is full, one more commit
+        first removes tasks whose ttl has ended. On the native engine about one put in several dozen also
+        compacts small segments, in a commit of its own. That commit conflicts with takes of these
+        segments, and the takes win.
 
-        With a key the commit is a MERGE that makes a sequence greater, none if the key is there. It
-        conflicts with other puts of keys, and never with puts without a key, takes and acks. A task that has the key and whose ttl has ended is written
-        down first, by one more commit. The put reads the column of keys, but not of the files
-        whose statistics exclude the key. The first key of a tube adds columns, as `alter` says.
+        With a key the commit is a MERGE that also increments a sequence number; if the key exists, there is no
+        commit. It conflicts with other puts of keys, and never with puts without a key, takes and acks. If a task
+        with the key has an ended ttl, one more commit removes it first. The put reads the column of keys, except in
+        files whose statistics exclude the key. The first key of a tube adds columns, as `alter` says.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
         options["unique"] = unique
@@ -293,21 +295,21 @@ class Tube:
 
         Args:
             items: Data, or `PutItem`s with their own options.
-            **options: As for `put`; defaults for the items. A `unique` for all items makes one task:
-                give each `PutItem` its own.
+            **options: As for `put`; defaults for the items. With one `unique` for all items only one
+                task is added: give each `PutItem` its own.
 
         Returns:
-            The tasks in the order of the items. Added ones have rising ids. For an item whose key a
-            stored task or an earlier item has, it is that task. An empty list if the tube lacked
-            the capacity for all that were to be added for `timeout` seconds.
+            The tasks in the order of the items; added tasks have ascending ids. For an item whose
+            key a stored task or an earlier item has, that task. An empty list if for `timeout`
+            seconds the tube had no capacity for all new tasks.
 
         Raises:
             InvalidOptionError: Any item or option is bad; nothing was written.
             TypeError: An unknown option, or `items` is a string or a mapping.
 
-        Commits: 1 (none for no items, and if all keys are there), an insert-only MERGE; with keys
-        one that makes the sequence of these greater. Conflicts as `put`. On the native engine it
-        also compacts sometimes, as `put` does.
+        Commits: 1 (none without items, and if all keys exist), an insert-only MERGE; with keys as
+        of `put`. Conflicts as `put`. On the native engine it sometimes also compacts, as `put`
+        does.
         """
         call = replace(
             arguments.put_call(items, options, self._ctx.driver), trace=self._current_span()
@@ -344,9 +346,8 @@ class Tube:
                 of `pri ttl ttr delay utube unique` that the tube's type has; NULL means the tube's
                 default, or no key.
             key: Identity of this put: a second put with the same key adds nothing, for at least
-                `config.key_days`. A put whose rows add nothing, because all their `unique` keys are there,
-                is not remembered by its key. Use one key for a batch, because each key is an entry in the
-                table's log.
+                `config.key_days`. If a put adds nothing because all its `unique` keys exist, its `key` is
+                not stored. Use one key for a batch, because each key is an entry in the table's log.
 
         Returns:
             The number of added tasks, with the first and last id; ids follow the order of
@@ -358,16 +359,16 @@ class Tube:
                 than 200 nested lists and objects, unpaired surrogates, timestamps outside the years
                 1 to 9999 (in UTC), text that is not UTF-8, and maps with a repeated key. With a
                 `schema` a column may have another type if `put` would store its values.
-            StoreError: The DataFrame had more rows when it was written than when they were counted; nothing was
-                written. If it had fewer, these are put, as the count says; on S3 this is refused, too.
+            StoreError: The DataFrame had more rows in the second read than in the first; nothing was written.
+                If it had fewer, these are put and counted; on S3 that also raises this error.
 
         Commits: 1, an append. Conflicts only with a put of the same key. In a tube with a capacity
         it is a MERGE, which conflicts with other puts; if the capacity is too small for all rows,
         it makes no commit, and the count is 0. With a column `unique` the new rows are found by a
         join with the stored keys, into one more local checkpoint; the commit is a MERGE, which
         conflicts with all puts of keys. On S3, at a location of the native engine, Spark writes the
-        files first, and that engine makes the commit. A `key` of rows with a column `unique`, whatever its values,
-        is remembered apart from that of rows without.
+        files first, and that engine makes the commit. Keys of puts with a column `unique`, even one of NULLs only,
+        and keys of puts without it are separate.
         """
         if not hasattr(df, "sparkSession"):
             validation.refuse("df", type(df), "a DataFrame of Spark; for this use put_arrow")
@@ -412,8 +413,8 @@ class Tube:
         Commits: 1 (none for no rows), an insert as in `put_many`, which conflicts with nothing;
         with a `key` an append, which conflicts with a put of the same key. In a tube with a
         capacity it is a MERGE, which conflicts with other puts; if the capacity is too small for
-        all rows, it makes no commit, and the count is 0. With a column `unique`, whatever its values, it is
-        the MERGE of `put_many`, also with a `key`, which then is remembered apart from keys of puts without.
+        all rows, it makes no commit, and the count is 0. With a column `unique`, even one of NULLs
+        only, it is the MERGE of `put_many`, also with a `key`; keys of such puts and of puts without this column are separate.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
         span = self._current_span()
@@ -494,7 +495,7 @@ class Tube:
 
         Args:
             timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait. The call
-                also waits while an object store fails for a moment.
+                also goes on waiting through short failures of an object store.
             utube: Take only from this sub-queue, or from these (a list, tuple or set of names, in
                 which `None` stands for the tasks that were put without `utube`). `None` takes from
                 all. In types with sub-queues only.
@@ -516,8 +517,8 @@ class Tube:
         Commits: 1, none if no task is ready. One more if it finds leases that have ended, or tasks
         to bury. One more to `_tubeq_sessions` in the first take of a session and in the second half
         of the session's lease. One more, which renews the leases, if the commit took more than a
-        quarter of a ttr. If takes stay so slow, leases are made longer by the time that takes need,
-        five minutes at most. Conflicts only with takes (and compactions) of tasks in the same
+        quarter of a ttr. If takes stay that slow, their leases are longer by the duration of a
+        take, at most five minutes. Conflicts only with takes (and compactions) of tasks in the same
         segment; never with a put. With `utube` it locks only sub-queues that it names; takes that
         name sub-queues share commits with each other, not with takes from all.
         """
@@ -597,9 +598,9 @@ class Tube:
         """Take up to `n` tasks as one batch for the executors.
 
         On local files with `engine="auto"` this process takes and settles the batch itself, without a job of
-        Spark, and Spark reads `Batch.df`. It holds the tasks for a moment. So a take that would need more
-        memory than `QueueConfig.native_memory`, some 500,000 tasks with payloads of 100 bytes, is a MERGE of
-        Spark; the same is true for each verb of the batch. With `engine="spark"` payloads never come to the driver.
+        Spark, and Spark reads `Batch.df`. It holds the tasks in memory for a moment. If a take needs more memory
+        than `QueueConfig.native_memory` (about 500,000 tasks with payloads of 100 bytes), Spark runs it as a MERGE.
+        The same holds for each verb of the batch. With `engine="spark"` payloads never come to the driver.
 
         Args:
             n: Tasks at most, >= 0.
@@ -608,8 +609,9 @@ class Tube:
             utube: As for `take`.
 
         Returns:
-            A context manager: leaving the block acks the remaining tasks, an exception releases
-            them, and `FailedTasks` those that it names. `Batch.process` calls a function with it.
+            A context manager: leaving the block acks the remaining tasks. An exception releases
+            them; `FailedTasks` releases the tasks that it names and acks the others.
+            `Batch.process` calls a function with it.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -676,17 +678,17 @@ class Tube:
             utube: As for `take`, of the tasks to take.
 
         Returns:
-            The taken tasks. An empty list also if taking failed once the ack was committed, which a warning
-            in the log says.
+            The taken tasks. If the take failed after the ack was committed, the list is empty, and the log
+            has a warning.
 
         Raises:
             NotTakenError: This session does not hold a task of `ack`; nothing was acked or taken.
             InvalidOptionError: A bad argument.
 
         Commits: 1 MERGE if there are tasks to ack and ready tasks. One more before it if it finds
-        leases that have ended, as in `take`. Otherwise, and in types with sub-queues for tasks of a
-        batch and for a part of what a call has taken, the commits of `ack_many` and `take_many`.
-        Conflicts as these.
+        leases that have ended, as in `take`. Otherwise the commits of `ack_many` and `take_many`;
+        so also in types with sub-queues, if `ack` names tasks of a batch or only some of the tasks
+        of a take. Conflicts as these.
         """
         request = arguments.take_request("take", take, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
@@ -731,10 +733,10 @@ class Tube:
         batch when the handler returns. The handler may name single tasks that failed: it returns or raises
         `FailedTasks`, or returns a DataFrame with the columns `task_id` and `error` alone. These are released,
         or buried if they have reached `max_attempts`, and the others are acked. If it raises anything else, it
-        is called again with halves of the batch, until the tasks that it fails at are found, as by
-        `Batch.process`; `halves=False` switches that off, and all tasks of the batch have failed. After a batch
-        of which nothing is done the query logs the error and goes on with the next tick. It does the same if a
-        lease ends before the handler returns: then no task of the batch is acked, because others may have taken
+        is called again with halves of the batch, until the failing tasks are found, as by `Batch.process`.
+        `halves=False` switches that off: all tasks of the batch then count as failed. If no task of a batch
+        succeeded, the query logs the error and continues at the next tick. It does the same if a lease ends
+        before the handler returns: then no task of the batch is acked, because other consumers may have taken
         some of them. Several queries on a tube take different batches.
 
         Args:
@@ -743,8 +745,8 @@ class Tube:
                 must be idempotent for each task.
             batch_size: Tasks in a batch at most, >= 1.
             trigger: Time from one tick to the next, such as "10 seconds". With `None` the query
-                processes the ready tasks and ends; it also ends at the first batch of which nothing is
-                done. This is Spark's `availableNow`, the only trigger on serverless platforms.
+                processes the ready tasks and ends; it also ends after the first batch in which no task
+                succeeded. This is Spark's `availableNow`, the only trigger on serverless platforms.
             per_utube: As for `take_many`.
             utube: As for `take`: tasks of other sub-queues are left to others.
             checkpoint: Directory of the query's checkpoint, which contains only the number of
@@ -753,10 +755,11 @@ class Tube:
             halves: Whether a batch that fails is halved to find the bad tasks.
 
         Returns:
-            The query. Its `stop()` waits for the current call, and gives back what it has not tried. Ctrl-C, the stop
-            button of a notebook and SIGTERM do the same to a program that waits in `awaitTermination()` on classic Spark,
-            and then have their usual effect: `KeyboardInterrupt` there, or the end of the program. A second signal does
-            not wait for the call. The query ends with an error when the queue is closed or the tube is dropped.
+            The query. Its `stop()` waits for the current call, and releases the tasks that it has not handled.
+            Ctrl-C, the stop button of a notebook and SIGTERM do the same to a program that waits in
+            `awaitTermination()` on classic Spark, and then have their usual effect: `KeyboardInterrupt` there, or the
+            end of the program. A second signal does not wait for the call. The query ends with an error when the
+            queue is closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -796,44 +799,44 @@ class Tube:
         on_error: str = "release",
         time_limit: float | None = None,
     ) -> WorkReport:
-        """Work the tube off: take tasks, call a handler for each, ack those that it returns from.
+        """Run a worker loop: take tasks, call a handler for each, and ack those whose call returns.
 
-        A task is acked when its call returns, whatever that is; only where it is a coroutine or a generator, of which
-        nothing has run, the task has failed. When the call raises, the task is released with its error and a delay
-        that grows with its attempts (the tube's `backoff`, else `Backoff()`); at `max_attempts` it is buried.
-        `raise Bury("why")` buries it at once. In types without delay the loop holds the task for that time before it
-        releases it, if the type has sub-queues: so only its sub-queue waits. Without sub-queues the loop takes
-        nothing for that time.
+        A task is acked when its call returns, whatever the value. Only if the value is a coroutine or a generator,
+        whose code has not run, the task has failed. When the call raises, the task is released with its error and a
+        delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at `max_attempts` it is buried.
+        `raise Bury("why")` buries it at once. Types without delays are different: with sub-queues the loop holds the
+        task for that time before it releases it, so only that sub-queue waits; without sub-queues the loop takes no
+        tasks for that time.
 
-        Tasks are taken ahead, as many as the calls need not to wait, and settled together. In tubes with `rate`,
-        `parallel` above 1, `most_taken` or `order="fair"` none are taken ahead. While a handler
-        runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
-        `ttl`. A task that is lost all the same (the process was stopped for longer than its lease, or
-        somebody settled the task, be it its handler) is told in the log, and counts as nothing.
+        The loop prefetches tasks, so that calls do not wait, and settles them together. In tubes with `rate`,
+        `parallel` above 1, `most_taken` or `order="fair"` it prefetches none. While a handler runs, the loop
+        renews the leases of all its tasks at half of their ttr; that changes neither `ttr` nor `ttl`. It can
+        still lose a task: the process was stopped for longer than the lease, or the handler or another program
+        settled the task. Such a task is logged, and not counted in the report.
 
-        If the loop ends by an error, such as a tube that was dropped, it begins no more calls, acks or releases
-        what has ended, and gives back the rest. Tasks of calls that still run are released, too.
+        If an error ends the loop, such as a dropped tube, it begins no more calls, settles the finished tasks,
+        and releases the others, including those of running calls.
 
         Args:
             handler: `handler(task)`; with `batch > 1` it is `handler(tasks)`, a list of 1 to `batch` tasks.
-                It may raise or return `FailedTasks` to name those that failed. A call with several tasks
-                that raises anything else is repeated with each half of them, until those that fail are
-                found. These get payloads as stored, whatever the call before has made of its own. A coroutine
-                function runs in an event loop.
+                It may raise or return `FailedTasks` to name failed tasks. A call with several tasks that
+                raises anything else is repeated with each half of them, until the failing tasks are found.
+                Each repetition gets the payloads as stored, even if the handler has changed them before. A
+                coroutine function runs in an event loop.
             threads: Calls at a time, >= 1: threads, or coroutines.
             batch: Tasks of a call at most, >= 1.
             per_utube: As for `take_many`.
             utube: As for `take`: tasks of other sub-queues are left to others.
-            idle: Seconds without a task after which it ends, >= 0; `None` waits for ever.
-            stop: Ends it when it is set, after the calls in hand.
-            on_error: "release", or "bury": every task that a handler fails at is buried.
+            idle: Seconds without a task after which the loop ends, >= 0; `None` waits for ever.
+            stop: An event that ends the loop after the running calls.
+            on_error: "release"; or "bury", which buries every failed task.
             time_limit: Seconds after which a call of a coroutine function is cancelled, > 0; its task has
                 failed.
 
         Returns:
-            What was done. In the main thread SIGTERM and Ctrl-C end it, too: what is in hand is finished,
-            what was taken ahead goes back as if it had never been taken. A second signal gives back what is
-            in hand, too, and does not wait for it.
+            The counts of the loop. In the main thread SIGTERM and Ctrl-C end the loop, too: it finishes the
+            running calls, and releases prefetched tasks without a used attempt. After a second signal it
+            also releases the tasks of running calls, and does not wait for them.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -841,8 +844,8 @@ class Tube:
             TubeNotFoundError: The tube was dropped.
             StoreError: The storage failed in a way that does not pass.
 
-        Commits: those of `exchange` for as many tasks as have ended meanwhile; 1 for failed tasks; 1
-        for a renewal. Conflicts as theirs.
+        Commits: those of `exchange` for each group of finished tasks; 1 for failed tasks; 1 for a
+        renewal. Conflicts as theirs.
         """
         from tubeq_spark.workers.start import work  # noqa: PLC0415  few programs need it
 
@@ -921,9 +924,9 @@ class Tube:
             task_id: A task held by this session.
             delay: Seconds before it is ready again, >= 0; added to its ttl. Needs a type with ttl.
                 `None`: the backoff of the tube if there is an error and the tube has one, else 0.
-            error: Why it has failed: a text, or an exception, which becomes `Type: message` and the end
-                of its traceback. It is kept (`Task.error`), at most 4,000 characters of it, until there is
-                another one: without an error the last one stays.
+            error: Why it has failed: a text, or an exception, which becomes `Type: message` and the end of
+                its traceback, at most 4,000 characters. `Task.error` keeps it until the next error;
+                without `error` the last one stays.
 
         Returns:
             The task: ready, delayed, or buried if it has reached `max_attempts`.
@@ -933,7 +936,8 @@ class Tube:
             InvalidOptionError: `delay` or `error` is bad, or the type has no delays; nothing was written.
 
         Commits: 1. Conflicts only with commits that end this lease. On the native engine it
-        sometimes compacts, as `put`. The first `error` in a tube adds columns, as `alter` does.
+        sometimes compacts, as `put` does. The first `error` in a tube adds columns, as `alter`
+        does.
         """
         return self.release_many([task_id], delay=delay, error=error)[0]
 
@@ -1066,9 +1070,9 @@ class Tube:
             count: How many at most, >= 0; `None`: all.
             where: Which ones: a condition in SQL over the columns of `df`, such as `"attempts >= 3 AND error
                 LIKE '%timeout%'"`. It has `AND OR NOT`, comparisons, `IN`, `BETWEEN`, `LIKE`, `IS NULL`, and
-                the functions `coalesce contains endswith length startswith`; texts, numbers, and moments such
-                as `TIMESTAMP '2026-11-21 08:30:00'`, in UTC unless they have a zone. It compares values of one
-                kind only, and the payload as JSON text.
+                the functions `coalesce contains endswith length startswith`; texts, numbers, and timestamps
+                such as `TIMESTAMP '2026-11-21 08:30:00'`, in UTC unless they have a zone. It compares only
+                values of the same kind; the payload is JSON text.
 
         Returns:
             The number of kicked tasks.
@@ -1076,10 +1080,10 @@ class Tube:
         Raises:
             InvalidOptionError: A bad count; or `where` is no such condition, or names another column.
 
-        Commits: 1, none if no task is buried. With `where`, 1 for each 10,000 tasks: it reads the ids of all
-        tasks first, and leaves those that others kick, remove or change until their commit. Stopped between two
-        commits it has kicked the first ones. Conflicts with other commits that change tasks of the same
-        segments.
+        Commits: 1, none if no task is buried. With `where`, 1 for each 10,000 tasks: it first reads the ids of
+        all matching tasks, and skips tasks that others kick, remove or change before its commit. If it is
+        interrupted between two commits, the tasks of the first ones are kicked. Conflicts with other commits
+        that change tasks of the same segments.
         """
         number = None if count is None else validation.count("count", count)
         if where is not None:
@@ -1088,7 +1092,7 @@ class Tube:
         return self._verb(lambda: settle.kick(self._ctx, most) if most else 0, name="kick")
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
-        """Make buried tasks ready again, named by their ids; their attempts start anew.
+        """Make buried tasks, named by their ids, ready again; their attempts begin at 0 again.
 
         Args:
             task_ids: Any buried tasks of the tube.
@@ -1164,7 +1168,7 @@ class Tube:
         return self._verb(lambda: [] if most == 0 else read.utubes(self._ctx, most))
 
     def why(self, task_id: int) -> str:
-        """Tell in one sentence why a task is not being handed out.
+        """Explain in one sentence why a task is not handed out.
 
         It is delayed, taken or buried; its tube is paused; its sub-queue is busy with another task,
         or locked; other tasks come before it; it is done, or its life has ended; or it is next. The
@@ -1179,7 +1183,7 @@ class Tube:
         Raises:
             TaskNotFoundError: No task has this id.
 
-        Commits: none; some small queries, of which one counts the tasks before it.
+        Commits: none; a few small queries, one of which counts the tasks before it.
         """
         number = validation.task_id(task_id)
         return self._verb(lambda: reasons.sentence(explain.facts(self._ctx, number)))
@@ -1286,11 +1290,11 @@ class Tube:
 
         Args:
             starting: Where a stream without a checkpoint begins. `None`: with the first commit
-                after this call. 0: with the oldest commit of the log, whose files a sweep may have
-                removed: then the stream fails, and must begin later. A version of the tube's table, or
-                an aware datetime: with the first commit from there on. A program that restarts its
-                stream passes a fixed value: `None` is another version each time, and Delta refuses
-                a version after that of the checkpoint if the stream has done only one batch.
+                after this call. 0: with the oldest commit of the log; if a sweep has removed its
+                files, the stream fails and must begin later. A version of the tube's table, or an
+                aware datetime: with the first commit from there on. A program that restarts its stream
+                passes a fixed value: `None` is another version each time, and Delta refuses a version
+                after that of the checkpoint if the stream has done only one batch.
 
         Returns:
             A streaming DataFrame with one row for each change: `task_id, state, change, at,

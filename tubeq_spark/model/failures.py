@@ -41,9 +41,9 @@ GivenErrors: TypeAlias = GivenError | Mapping[int, str | BaseException]
 class Backoff:
     """Delays of failed tasks, which grow with each attempt.
 
-    After attempt `n` the delay is `first * factor ** (n - 1)`, `most` at most, and up to `jitter` of it
-    longer or shorter, so that tasks that failed together are not tried together. From the hundredth
-    attempt on it grows no more. A task's id decides about its jitter.
+    After attempt `n` the delay is `first * factor ** (n - 1)`, at most `most`. The jitter makes it
+    longer or shorter by a part of up to `jitter`, so that tasks that failed together are not retried
+    together; it is computed from the task's id. After the hundredth attempt the delay stays the same.
 
     Attributes:
         first: Seconds after the first attempt, >= 0.
@@ -181,18 +181,19 @@ class Bury(Exception):  # noqa: N818  (it is raised to say what becomes of a tas
 class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
     """Raised or returned by a handler of several tasks: these failed, all others are done.
 
-    Raised in the block of a `Batch`, it says the same of that batch. If all that it names is of that batch,
-    it goes no further.
+    Raised in the block of a `Batch`, it names the failed tasks of that batch. If all named tasks are in the
+    batch, the block swallows it.
 
     Attributes:
-        reasons: By task id an exception or a text. `Bury` as the reason buries the task at once.
+        reasons: An exception or a text by task id. `Bury` as the reason buries the task at once.
     """
 
     def __init__(self, reasons: Mapping[int, Reason]) -> None:
         """Name the tasks that failed, each with its reason.
 
         Raises:
-            InvalidOptionError: An id is no whole number, or a reason neither a text nor an exception.
+            InvalidOptionError: An id is not an integer, or a reason is neither a text nor an
+                exception.
         """
         if not isinstance(reasons, Mapping):
             validation.refuse("reasons", type(reasons), "a mapping from task ids to reasons")

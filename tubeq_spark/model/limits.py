@@ -24,8 +24,9 @@ class Rate:
     """How many leases of one sub-queue may begin in some seconds.
 
     Attributes:
-        tasks: So many at most, 1 to 1,000.
-        seconds: In any period of this length, > 0.
+        tasks: The largest number of leases, 1 to 1,000.
+        seconds: The length of the period in seconds, > 0: the limit holds for any period of this
+            length.
 
     Raises:
         InvalidOptionError: A value is out of range.

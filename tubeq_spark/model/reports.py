@@ -17,11 +17,11 @@ class BatchReport:
 
     Attributes:
         done: Tasks that were acked.
-        failed: Tasks that the handler failed at: they were released or buried.
-        buried: Those of them that are buried by now.
-        given_back: Tasks of which nobody knows: they are ready again, as if they had not been taken.
-        error: What the handler raised, if it failed at the batch and at all parts of it, or was given up; `None` if
-            it has done some of them, or has named those that failed.
+        failed: Tasks that failed, and were released or buried.
+        buried: Failed tasks that were buried.
+        given_back: Tasks that were not tried alone, and were released without a used attempt.
+        error: The error of the handler if no task succeeded, or if `process` gave up; `None` if some tasks
+            succeeded, or if the handler named the failed ones.
     """
 
     done: int = 0
@@ -173,17 +173,17 @@ class QueueMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A queue object that keeps a session alive, or was to.
+    """A queue object that keeps a session alive, or kept it alive until its lease ended.
 
     Attributes:
-        uuid: The session, as `Queue.session_uuid` of it.
+        uuid: The session, as in `Queue.session_uuid`.
         member: The queue object; several may share a session.
-        host: The name of its host, as that host calls itself; `None`: an earlier version wrote it.
-        pid: Its process there; `None` as `host`.
+        host: The name of its host; `None` if an earlier version of this package wrote the item.
+        pid: The id of its process; `None` as `host`.
         since: When it was opened, by its own clock (UTC); `None` as `host`.
-        until: When its lease ends, unless a heartbeat renews it before (UTC); `None` is never.
-        holds: How many taken tasks the session has, in leases that last.
-        tubes: The same by the name of the tube.
+        until: When its lease ends if no heartbeat renews it (UTC); `None` is never.
+        holds: Number of taken tasks of the session, without ended leases.
+        tubes: The same number for each tube, by name.
     """
 
     uuid: uuid.UUID

@@ -39,16 +39,15 @@ class Problem:
     """A problem that needs attention.
 
     Attributes:
-        kind: `sweeper` (due tasks that nobody writes down, and rows of
-            sessions that nobody removes), `clock` (it differs from the
-            storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
-            `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
-            `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done),
-            `creating` (a creation that is not done), `damage` (a power cut took commits, a log
-            cannot be read to its end, or a data file of a tube is missing or cut), `paused` (a tube
-            with ready tasks) or `unreadable` (what it is cannot be read).
+        kind: `sweeper` (due tasks or old rows of sessions that no sweep has processed), `clock` (it
+            differs from the storage's), `settings` (of the Spark session), `storage` (unsafe for
+            several drivers), `claims` (utube locks without taken tasks), `sessions` (dead ones that
+            hold tasks), `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not
+            done), `creating` (a creation that is not done), `damage` (a power cut took commits, a
+            log cannot be read to its end, or a data file of a tube is missing or cut), `paused` (a
+            tube with ready tasks) or `unreadable` (a table that cannot be read).
         tube: The tube, if it is about one.
-        message: What was found, and what helps.
+        message: The problem and its remedy.
     """
 
     kind: str

@@ -18,8 +18,9 @@ class WorkReport:
 
     Attributes:
         done: Tasks that were acked.
-        failed: Times that a handler failed at a task.
-        buried: Tasks that are buried since: by `Bury`, by `on_error="bury"`, or at `max_attempts`.
+        failed: Number of failures: a task that failed twice counts twice.
+        buried: Failed tasks that were buried: by `Bury`, by `on_error="bury"`, or at
+            `max_attempts`.
         seconds: How long it worked, by the queue's clock.
     """
 

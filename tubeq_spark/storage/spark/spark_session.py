@@ -103,7 +103,7 @@ def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
     and addresses, so the same program runs on a cluster.
 
     The first start on a machine downloads Delta's jars from Maven Central, about 13 MB. It logs a
-    warning that also says what to set behind a mirror or without a network.
+    warning with the settings for a mirror and for hosts without a network.
 
     Args:
         app_name: Name of the application.
