@@ -317,7 +317,7 @@ class Batch:
         If it raises anything else, nobody knows which task is bad. It is called again with each half of the
         tasks, and so on, until the bad ones are found: only these have failed. So a handler may get a task
         several times and must be idempotent for each task; `halves=False` switches this off. If less than half
-        of the lease is left before a call, the leases are renewed. If the handler fails 32 times in a row, it
+        of the lease is left before a further call, the leases are renewed. If the handler fails 32 times in a row, it
         or something that it needs is broken: the tasks that were not tried alone are released without a used
         attempt.
 
