@@ -399,7 +399,7 @@ def test_exchange_when_its_lock_was_taken_for_an_orphan_before_its_take_landed_g
         looking[0].result(WAIT)
 
     assert names(held) == "a"
-    # Fences stay for ever: none is made for what is seen in time to be no orphan.
+    # Nobody removes a fence. So a sweep that sees in time that a lock is no orphan must not write one.
     assert hosts.has_fences() == (step == "decided")
     assert names(hosts.tube.exchange(ack=ids_of(held), take=1)) == "b"
     assert stored(hosts.rival) == "bt cr"

@@ -197,6 +197,7 @@ def test_process_that_was_forked_from_one_with_a_queue_says_so(tmp_path: Path) -
 FORK_IN_A_PUT = """
 import os, sys, threading
 from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark.testing import InMemoryQueue
 
 is_in, may_go_on = threading.Event(), threading.Event()
 
@@ -205,13 +206,14 @@ def stop(step, operation):
         is_in.set()
         may_go_on.wait()
 
-opened = Queue(None, sys.argv[1], engine="native", config=QueueConfig(observer=stop))
+config = QueueConfig(observer=stop)
+opened = {opening}
 tube = opened.create_tube("work")
 putting = threading.Thread(target=tube.put, args=["a"], name="putting")
 putting.start()
 is_in.wait()
 if not os.fork():
-    for verb in (lambda: tube.put("b"), lambda: tube.take(0)):
+    for verb in ({verbs}):
         try:
             verb()
         except StoreError as error:
@@ -231,48 +233,24 @@ def test_process_that_was_forked_while_a_thread_puts_says_so_and_does_not_wait(
     tmp_path: Path,
 ) -> None:
     """That thread, which has the locks of the tube, is not there."""
-    command = [sys.executable, "-c", FORK_IN_A_PUT, str(tmp_path / "queue")]
+    program = FORK_IN_A_PUT.format(
+        opening='Queue(None, sys.argv[1], engine="native", config=config)',
+        verbs='lambda: tube.put("b"), lambda: tube.take(0)',
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "queue")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["True", "True", "a"], done.stderr
-
-
-FORK_WITHOUT_LOCKS = """
-import os, threading
-from tubeq_spark import QueueConfig, StoreError
-from tubeq_spark.testing import InMemoryQueue
-
-is_in, may_go_on = threading.Event(), threading.Event()
-
-def stop(step, operation):
-    if step == "decided" and threading.current_thread().name == "putting":
-        is_in.set()
-        may_go_on.wait()
-
-opened = InMemoryQueue(config=QueueConfig(observer=stop))
-tube = opened.create_tube("work")
-putting = threading.Thread(target=tube.put, args=["a"], name="putting")
-putting.start()
-is_in.wait()
-if not os.fork():
-    for verb in (lambda: tube.put("b"), lambda: tube.take(0), lambda: opened.create_tube("more")):
-        try:
-            verb()
-        except StoreError as error:
-            print("start workers by multiprocessing's spawn" in str(error), flush=True)
-    os._exit(0)
-os.wait()
-may_go_on.set()
-putting.join()
-print(tube.take(0).data)
-opened.close()
-"""
 
 
 @pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_process_that_was_forked_where_storage_needs_no_lock_says_so_and_does_not_wait() -> None:
     """It would write with the session and the numbers of the other process."""
-    command = [sys.executable, "-c", FORK_WITHOUT_LOCKS]
+    program = FORK_IN_A_PUT.format(
+        opening="InMemoryQueue(config=config)",
+        verbs='lambda: tube.put("b"), lambda: tube.take(0), lambda: opened.create_tube("more")',
+    )
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["True", "True", "True", "a"], done.stderr
 

@@ -89,11 +89,11 @@ class Session:
         self._slot: SlotLease | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
-        name_of = f"tubeq-{{}}-{self.member[:8]}".format
+        member = self.member[:8]
         #: It holds this session, and nothing that the queue object is forgotten with.
-        self.heart = Heart(name_of("heartbeat"), self._beat_if_needed, self._rhythm)
+        self.heart = Heart(f"tubeq-heartbeat-{member}", self._beat_if_needed, self._rhythm)
         #: Works beside it: what takes long on a slow storage must not delay a beat until the lease has ended.
-        self.helper = Heart(name_of("beside-heartbeat"), self._look_after, self._rhythm)
+        self.helper = Heart(f"tubeq-beside-heartbeat-{member}", self._look_after, self._rhythm)
 
     def _new_member(self) -> str:
         return str(MemberName(str(uuid4()), self._now(), os.getpid(), socket.gethostname()))
