@@ -19,7 +19,7 @@ from tests.unit.golden.system_texts import PATH
 from tubeq_spark.model.changes import Move, Named, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
-from tubeq_spark.storage.arrow.statement import changed
+from tubeq_spark.storage.arrow.statement import changed, inserted_alone
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -230,6 +230,23 @@ def test_statement_when_arrow_decides_it_changes_the_same_rows(title: str) -> No
     for rows, found in decided(title).values():
         theirs = by_library(statement, rows, is_new=not rows.num_rows)
         assert found == outcome(statement, theirs, rows.schema)
+
+
+def test_statement_when_nothing_is_in_its_partitions_inserts_the_same_rows_at_once() -> None:
+    at_once = 0
+    for title, statement in STATEMENTS.items():
+        rows, found = decided(title).get("none", (None, None))
+        new = None if rows is None else inserted_alone(statement, rows.schema)
+        if rows is None or new is None:
+            continue
+        at_once += 1
+        assert isinstance(found, Changed)
+        assert new.schema == rows.schema
+        assert (new.num_rows, 0, 0) == (
+            found.affected.inserted, found.affected.updated, found.affected.deleted,
+        ), title  # fmt: skip
+        assert Counter(map(str, grid.plain_values(new))) == found.rows, title
+    assert at_once > 5
 
 
 def test_statements_of_the_cases_when_decided_have_every_outcome() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -150,6 +151,7 @@ def inserted(optional: Sequence[str]) -> dict[str, pa.DataType]:
 _MOMENTS = ("created", "next_event", "expires_at")
 
 
+@cache
 def stored_column(name: str, of: str = "") -> Expression:
     """Convert a source column to its stored type; times come as microseconds."""
     column = Column(name, of)

@@ -35,18 +35,33 @@ else:
 _MOMENT = pa.timestamp("us", "UTC")
 #: How the numbers of a type are packed.
 _PACKED = {pa.int32(): "i", pa.int64(): "q", _MOMENT: "q", pa.float64(): "d"}
+_TEXT = pa.string()
+#: `arro3` is faster for more texts than these.
+_FEW = 16
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Values as an array; times are in microseconds."""
+    # For a few values each of these takes a tenth to a half of the time of `arro3`.
+    if len(values) and values[0] is None and values.count(None) == len(values):
+        return pa.nulls(len(values), kind)
     code = _PACKED.get(kind)
     if code is not None and None not in values:
-        # A third of the time that `arro3` takes for a few.
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(packed(code, values))])
+    if kind == _TEXT and len(values) <= _FEW and None not in values:
+        return _texts(values)
     if kind == _MOMENT:
         return array(values, pa.int64()).cast(kind)
     known = _KINDS.get(kind)
     return pa.array(values, kind) if known is None else pa.array(Array(values, known))
+
+
+def _texts(values: Sequence[str]) -> pa.Array:
+    parts = [str.encode(value) for value in values]
+    ends = packed("i", accumulate(map(len, parts), initial=0))
+    return pa.StringArray.from_buffers(
+        len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(parts))
+    )
 
 
 def empty(schema: pa.Schema) -> pa.Table:

@@ -101,9 +101,8 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
 
 def grouped(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
     """The rows of each partition, in their order."""
-    found = distinct(rows, columns)
-    if len(found) == 1:
-        yield from ((partition, rows) for partition in found)
+    if rows.num_rows == 1 or len(distinct(rows, columns)) == 1:
+        yield tuple(rows.column(name)[0].as_py() for name in columns), rows
         return
     keys = rows.column(columns[0]) if len(columns) == 1 else _keys(rows, columns)
     encoded = keys.combine_chunks().dictionary_encode()

@@ -63,6 +63,33 @@ def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table
     return _Matching(statement, rows, by).found()
 
 
+def inserted_alone(statement: Statement, schema: pa.Schema) -> pa.Table | None:
+    """The rows that a statement inserts where its table has none.
+
+    Args:
+        statement: The statement.
+        schema: The columns of the table.
+
+    Returns:
+        `None`: not each row of the source is inserted in the same way, so `changed` has to look at each.
+
+    Raises:
+        NotByArrowError: It is left to DataFusion.
+        pa.ArrowException: A value cannot be computed.
+    """
+    inserting = [clause for clause in statement.clauses if clause.inserts]
+    sets = (inserting[0].sets or {}) if len(inserting) == 1 and inserting[0].when is None else None
+    if sets is None or any(isinstance(value, Fail) for value in sets.values()):
+        return None
+    source = source_table(statement.using or ONE_ROW)
+    lookup, count = of_table(source), source.num_rows
+    columns = [
+        column(sets[f.name], lookup, f.type, count) if f.name in sets else pa.nulls(count, f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 class _Rows:
     """Rows of a table, each beside a row of the source where there is one."""
 

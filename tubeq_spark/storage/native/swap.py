@@ -14,7 +14,8 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.statement import changed
+from tubeq_spark.storage.arrow.statement import changed, inserted_alone
+from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def plan_rewrite(statement: Statement, target: Target) -> Decision:
     is_new = bool(statement.inserts and by and statement.partitions and target.is_empty())
     rows = empty(schema) if is_new else target.rows()
     try:
+        new = inserted_alone(statement, schema) if is_new else None
+        if new is not None:
+            return Decision(Affected(inserted=new.num_rows), new if new.num_rows else None)
         found = changed(statement, rows, by)
     except (NotByArrowError, pa.ArrowException):
         found = target.changed(is_new=is_new)

@@ -93,7 +93,7 @@ def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
     Returns:
         `None`: it is not in the years 1 to 9999, and neither Python nor Arrow reads such a bound.
     """
-    at_us = moment.cast(pa.int64()).as_py()
+    at_us = moment.value
     bound = min((at_us // 1_000 + more) * 1_000, LAST_US)
     at = from_us(bound) if FIRST_US <= at_us <= LAST_US else None
     told = "microseconds" if bound == LAST_US else "milliseconds"
@@ -135,7 +135,7 @@ def write(
             place.parent.mkdir(exist_ok=True, parents=True)
             with pa.OSFile(str(place), "wb") as sink:
                 _encode(part, partition, sink)
-            size = place.stat().st_size
+                size = sink.tell()
             written.append((_file(path, size, shape, partition, part, at_ms), part))
     except BaseException:
         # On a full disk these may be what fills it.
