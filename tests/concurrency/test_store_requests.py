@@ -32,6 +32,7 @@ from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.object_store import Bucket, NoClientError, _new
 from tubeq_spark.storage.native.renewed_options import RenewedOptions
+from tubeq_spark.storage.native.rival_commit import RivalCommit
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -206,6 +207,26 @@ def test_put_when_rivals_commit_first_keeps_its_file_and_takes_the_next_version(
     # One file each, and of the four commits that fail the one that was asked for each.
     assert len([line for line in asked if re.search(DATA, line.rsplit(" ", 1)[0])]) == 4
     assert stored(store, place) == ["ar", "zr", "zr", "zr"]
+
+
+def test_put_when_it_has_lost_once_asks_for_the_next_rival_together_with_its_commit(
+    tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask_ahead = RivalCommit.ask_ahead
+
+    def told(commit: RivalCommit) -> None:
+        asked.append(commit.version)
+        ask_ahead(commit)
+
+    monkeypatch.setattr(RivalCommit, "ask_ahead", told)
+    before_commit(monkeypatch, lambda: rival.put("b"), times=3)
+    tube.put("a")
+
+    # The first PUT is alone: nothing has told of rivals before.
+    first = asked[0]
+    assert asked == [first, first + 1, first + 2]
+    assert len(tube.take_many(9)) == 4
 
 
 def test_take_when_a_rival_puts_first_keeps_its_file(

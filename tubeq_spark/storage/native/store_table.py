@@ -288,7 +288,7 @@ class StoreTable:
             for met in range(_RIVALS):
                 # One that came while data files were sent need not be met by a PUT.
                 if met or rival is None or not rival.is_there():
-                    rival = self._rival_of(snapshot)
+                    rival = self._rival_of(snapshot, met)
                     if self._committed(snapshot, change, [*added, *change.written], now_ms, rival):
                         return written
                 later = self._lost_to(snapshot, rival)
@@ -336,10 +336,14 @@ class StoreTable:
         """How many commits of others the last commits had to give way to."""
         return sum(self._met)
 
-    def _rival_of(self, snapshot: Snapshot) -> RivalCommit:
-        """The commit after a version that others may make; where others commit it is asked for at once."""
+    def _rival_of(self, snapshot: Snapshot, met: int = 0) -> RivalCommit:
+        """The commit after a version that others may make; where others commit it is asked for at once.
+
+        Who asked only after a failed PUT would need two round trips for each version, and never catch up with
+        others who need one.
+        """
         rival = RivalCommit(self._files, self._uri, snapshot.version + 1)
-        if self.rivals:
+        if met or self.rivals:
             rival.ask_ahead()
         return rival
 
