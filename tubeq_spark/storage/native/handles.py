@@ -139,10 +139,13 @@ class Table:
         self._local = None
 
     @contextmanager
-    def deciding(self) -> Iterator[tuple[PlainTable, Snapshot]]:
+    def deciding(self, *, as_known: bool = False) -> Iterator[tuple[PlainTable, Snapshot]]:
         """The newest version from our log reader, for a commit in a block.
 
         A log that the library misreads is mended first: a query of the block may be run by the library.
+
+        Args:
+            as_known: As of `PlainTable.writing`.
 
         Raises:
             EngineError: The library has to, from now on.
@@ -151,7 +154,7 @@ class Table:
         try:
             local = self._local
             if local is not None:
-                with local.writing() as snapshot:
+                with local.writing(as_known=as_known) as snapshot:
                     self._same(snapshot)
                     yield local, self._mended(local, snapshot) if snapshot.is_misread else snapshot
                 return

@@ -57,16 +57,20 @@ class LocalWriter:
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
+        as_known = _removes_known(table, statement)
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
-                return self._execute(table, statement, note)
+                return self._execute(table, statement, note, as_known=as_known)
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT or table.local is None:
                     raise
+            as_known = False
         return self._execute(table, statement, note)
 
-    def _execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        with table.deciding() as (local, snapshot):
+    def _execute(
+        self, table: Table, statement: Statement, note: Note, *, as_known: bool = False
+    ) -> Affected:
+        with table.deciding(as_known=as_known) as (local, snapshot):
             bad = local.bad_files
             for file in bad.among(
                 snapshot.within(statement.partitions) if bad.of(snapshot) else ()
@@ -214,6 +218,16 @@ class _Target:
             for file in self._listed.files
             if tuple(file.partition[name] for name in self.by) in partitions
         ]
+
+
+def _removes_known(table: Table, statement: Statement) -> bool:
+    """Whether a statement removes partitions that were there in the known version, as an ack does after its take."""
+    known = None if table.local is None else table.local.known
+    return (
+        known is not None
+        and is_of_whole_partitions(statement, known.shape.by)
+        and bool(known.within(statement.partitions))
+    )
 
 
 def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:

@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 
 #: After so many seconds a look also makes sure that the known version is still there: the table may be another one.
 _SURE = 60.0
+#: For so many seconds a version is taken for the newest by what needs no other one. A rival that came first then
+#: costs a PUT, which a look would have spared.
+_LATELY, _LATELY_BESIDE_OTHERS = 10.0, 0.25
 #: How often a change is committed after the commit of a rival without being decided anew.
 _RIVALS = 50
 #: How often a log is read anew that was shortened meanwhile.
@@ -121,10 +124,21 @@ class StoreTable:
         is_new = known is None or not is_fresh(known.snapshot, known.at)
         return self._look() if known is None or is_new else known
 
+    def _lately(self) -> _Known | None:
+        """What is known if it was the newest a moment ago."""
+        known = self._known
+        if known is None or late_commits.seconds_now() - known.sure > _SURE:
+            return None
+        seconds = _LATELY_BESIDE_OTHERS if self.rivals else _LATELY
+        return known if _CLOCK.monotonic() - known.at <= seconds else None
+
     def _look(self) -> _Known:
-        files = StoreLog(self._files, self._uri, ahead=max(self._met, default=0) + 1)
         at, now = _CLOCK.monotonic(), late_commits.seconds_now()
         known = self._known
+        # As many as rivals commit during a commit of this process; fewer have since one that is just over.
+        met = max(self._met, default=0)
+        ahead = min(met, 1) if self._lately() is not None else met
+        files = StoreLog(self._files, self._uri, ahead=ahead + 1)
         is_sure = known is not None and now - known.sure <= _SURE
         if known is None or not (is_sure or self._is_there(known, files)):
             return self._look_anew(at, now)
@@ -249,13 +263,13 @@ class StoreTable:
     # -- writing -------------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self) -> Iterator[Snapshot]:
+    def writing(self, *, as_known: bool = False) -> Iterator[Snapshot]:
         """A version that was the newest in this operation, while no other thread of this process commits.
 
-        If it is not any more, the commit fails. Raises as `newest`.
+        If it is not any more, the commit fails. With `as_known` it was the newest a moment ago. Raises as `newest`.
         """
         with self._writing:
-            self._base = self._fresh()
+            self._base = (self._lately() if as_known else None) or self._fresh()
             yield self._base.snapshot
 
     def mended(self, snapshot: Snapshot) -> Snapshot:

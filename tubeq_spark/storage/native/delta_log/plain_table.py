@@ -124,8 +124,14 @@ class PlainTable(Protocol):
         """Read the whole log again the next time."""
         ...
 
-    def writing(self) -> AbstractContextManager[Snapshot]:
-        """The newest version, while no other thread of this process commits. Raises as `newest`."""
+    def writing(self, *, as_known: bool = False) -> AbstractContextManager[Snapshot]:
+        """The newest version, while no other thread of this process commits.
+
+        Args:
+            as_known: Whether one will do that was the newest a moment ago, where each look costs a request.
+
+        Raises as `newest`.
+        """
         ...
 
     def mended(self, snapshot: Snapshot) -> Snapshot:

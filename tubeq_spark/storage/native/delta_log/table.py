@@ -130,7 +130,7 @@ class LocalTable:
         return os.stat(commit_file(self._log, snapshot.version)).st_mtime_ns // 1000  # noqa: PTH116
 
     @contextmanager
-    def writing(self) -> Iterator[Snapshot]:
+    def writing(self, *, as_known: bool = False) -> Iterator[Snapshot]:
         """The newest version, while no other thread of this process commits.
 
         Raises as `newest`.
