@@ -2,7 +2,7 @@
 
 Native processes call verbs at random, for tasks (`worker.py`) and for Arrow tables (`batches.py`), some
 work tubes off by `Tube.work` (`looper.py`), and, if asked for, a Spark job moves batches (`spark_job.py`), all on one location with tubes of several
-types (`plan.py`). They are killed by SIGKILL at random moments and started anew, or stopped by SIGSTOP,
+types (`plan.py`), on local files or on an emulated S3. They are killed by SIGKILL at random moments and started anew, or stopped by SIGSTOP,
 at times until their leases are over. Each writes into a journal of its own what it is about to do, and
 what came of it. At the end all are gone and their leases over; the tubes are drained, and the journals
 prove what `checker.py` says.
@@ -11,12 +11,16 @@ prove what `checker.py` says.
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.chaos.plan import STORE_URL
 from tests.chaos.run import Chaos
+from tests.concurrency.s3_store import served
 
 if TYPE_CHECKING:
     from tests.chaos.outcome import Outcome
@@ -30,8 +34,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=8, help="native processes")
     parser.add_argument("--every", type=float, default=1.2, help="seconds between kills and pauses")
     parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument("--store", action="store_true", help="on an emulated S3, not local files")
     parser.add_argument("--keep", type=Path, help="a new directory for the queue and the journals")
     given = parser.parse_args()
+    if given.store and STORE_URL not in os.environ:
+        with served() as store:
+            # All its processes find the store by their environment.
+            found = os.environ | {STORE_URL: store.url}
+            return subprocess.call([sys.executable, "-m", "tests.chaos", *sys.argv[1:]], env=found)
     with tempfile.TemporaryDirectory(prefix="tubeq-chaos-") as directory:
         place = given.keep or Path(directory)
         chaos = Chaos(place, given.seed, given.workers, spark=given.spark)

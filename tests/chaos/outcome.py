@@ -60,12 +60,12 @@ class Outcome:
 
 def measure(
     outcome: Outcome,
-    location: Path,
+    location: Path | None,
     lives: Sequence[Life],
     history: History,
     drained: dict[str, set[int]],
 ) -> None:
-    """Fill in the numbers."""
+    """Fill in the numbers; those of files only where they are local."""
     for op in history.ops:
         came = "killed" if op.end is None else op.error or "done"
         outcome.ops[f"{op.name} {came}"] += 1
@@ -80,8 +80,9 @@ def measure(
         texts = [entry["warning"] for entry in life.told if "warning" in entry]
         outcome.warnings.update(_VARIES.sub("#", text)[:100] for text in texts)
     _count_pauses(outcome, lives)
-    _count_compactions(outcome, location, lives)
-    outcome.left = _left_in(location)
+    if location is not None:
+        _count_compactions(outcome, location, lives)
+        outcome.left = _left_in(location)
 
 
 def _count_pauses(outcome: Outcome, lives: Sequence[Life]) -> None:

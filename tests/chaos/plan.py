@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.concurrency.s3_store import Store
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -15,13 +17,16 @@ __all__ = [
     "FOLDS_SOME",
     "PAUSES",
     "SESSION_TTR",
+    "STORE_URL",
     "TUBES",
     "TubePlan",
     "open_queue",
 ]
 
-#: Seconds after its last sign of life that a dead process keeps its tasks.
-SESSION_TTR = 4.0
+#: The environment variable with the address of the S3 that the queue is on; without, it is on local files.
+STORE_URL = "TUBEQ_CHAOS_S3"
+#: Seconds after its last sign of life that a dead process keeps its tasks. An emulated S3 is slow.
+SESSION_TTR = 15.0 if STORE_URL in os.environ else 4.0
 #: From how long to how long processes are stopped, in seconds: at times longer than any lease that
 #: is not renewed. Whoever is stopped with the lock of a table holds up all others.
 PAUSES = (*[(0.05, SESSION_TTR / 2)] * 3, (SESSION_TTR, 2 * SESSION_TTR))
@@ -99,7 +104,10 @@ def open_queue(
         retry_seconds=60.0,
         **({} if durability is None else {"durability": durability}),
     )
-    engine = "native" if spark is None else "spark"
-    queue = Queue(spark, location, config=config, engine=engine)
+    store = Store(os.environ[STORE_URL]) if STORE_URL in os.environ else None
+    # With `auto`, on a store Spark leaves all commits to the native engine.
+    engine = "native" if spark is None else "spark" if store is None else "auto"
+    options = None if store is None else store.options
+    queue = Queue(spark, location, config=config, engine=engine, storage_options=options)
     queue.cfg(ttr=SESSION_TTR)
     return queue

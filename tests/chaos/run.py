@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.chaos.history import History
 from tests.chaos.journal import Journal, lives_of
 from tests.chaos.outcome import Outcome, measure
 from tests.chaos.places import Native, SparkJob
-from tests.chaos.plan import PAUSES, TUBES, open_queue
+from tests.chaos.plan import PAUSES, STORE_URL, TUBES, open_queue
 
 __all__ = ["Chaos"]
 
@@ -42,7 +43,9 @@ class Chaos:
         journals.mkdir(parents=True)
         self._journals = journals
         self._journal = Journal(journals / "chaos.journal")
-        self._location = str(directory / "queue")
+        self._location = (
+            "s3a://bucket/queue" if STORE_URL in os.environ else str(directory / "queue")
+        )
         self._random = random.Random(seed)
         nice = _NICE if spark else 0
         self._natives = [
@@ -84,7 +87,8 @@ class Chaos:
         lives = lives_of(self._journals)
         history = History(lives)
         outcome = Outcome([*self._wrong, *counted, *findings(history, drained)], kills)
-        measure(outcome, Path(self._location), lives, history, drained)
+        files = None if STORE_URL in os.environ else Path(self._location)
+        measure(outcome, files, lives, history, drained)
         return outcome
 
     def _go_on(self, seconds: float, every: float) -> int:

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.chaos.journal import Journal
-from tests.chaos.plan import open_queue
+from tests.chaos.plan import STORE_URL, open_queue
 from tests.chaos.worker import Told
+from tests.integration import spark_on_s3
 from tests.jvm_options import SHORT_LIVED
 from tubeq_spark import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN
@@ -89,12 +91,8 @@ class Job:
                 batch.release()
 
 
-def main() -> None:
-    """Run the job."""
-    location, file, name = sys.argv[1:]
-    journal = Journal(Path(file))
-    logging.getLogger("tubeq_spark").addHandler(Told(journal))
-    spark = local_session(
+def _session() -> SparkSession:
+    return local_session(
         "chaos",
         **{
             "spark.master": "local[1]",
@@ -104,6 +102,15 @@ def main() -> None:
             **{name: interpreted for name, (interpreted, _) in CODEGEN.items()},
         },
     )
+
+
+def main() -> None:
+    """Run the job."""
+    location, file, name = sys.argv[1:]
+    journal = Journal(Path(file))
+    logging.getLogger("tubeq_spark").addHandler(Told(journal))
+    url = os.environ.get(STORE_URL)
+    spark = _session() if url is None else spark_on_s3.session(url)
     job = Job(spark, location, journal, name)
     journal.write(ready=True, session=str(job.session_uuid))
     job.run()
