@@ -15,6 +15,7 @@ from tubeq_spark import (
     NotTakenError,
     PutItem,
     QueueStateError,
+    StoreError,
     TubeNotFoundError,
 )
 
@@ -482,6 +483,21 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
     assert (batch.ack(), batch.release(), batch.bury(), batch.touch(1)) == (0, 0, 0, 0)
     assert counts(queue, tube) == {"ready": 1, "delayed": 1, "buried": 1, "done": 5, "total": 3}
     assert take(tube).task_id == all_ids[5]
+
+
+@pytest.mark.without_spark
+def test_take_df_without_a_spark_session_is_refused_and_takes_nothing(
+    fifo: Tube, versions: Callable[[], dict[str, int]]
+) -> None:
+    fifo.put("task")
+    before = versions()
+
+    for count in (0, 1):
+        with pytest.raises(StoreError, match="need a Spark session"):
+            fifo.take_df(count)
+
+    assert versions() == before
+    assert data_of(all_tasks(fifo)) == ["task"]
 
 
 @pytest.mark.without_spark
