@@ -18,6 +18,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import Bury, FailedTasks, error_text
 from tubeq_spark.model.functions import require_run
 from tubeq_spark.model.halving import Trial, by_halves
+from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.reports import BatchReport
 from tubeq_spark.model.times import FOREVER_S, from_us
 from tubeq_spark.payloads.shown_table import (
@@ -296,6 +297,9 @@ class Batch:
         Commits: 1 for the released tasks, 1 for the buried ones; as `release`.
         """
         found = named_reasons(self._evaluated(reasons) if has_reasons(reasons) else reasons)
+        strange = [number for number in found if not is_id(number)]
+        if strange:
+            raise not_in_batch(strange)
         buried = {task_id for task_id, reason in found.items() if isinstance(reason, Bury)}
         return self._fail(found, buried, delay)
 

@@ -548,7 +548,9 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     foreign = max(ids_of(all_tasks(fifottl)))
     before = versions()
 
-    for named in ([*ids(batch.table), foreign], pa.table({"task_id": [foreign]}), [-1]):
+    unsigned = pa.table({"task_id": pa.array([2**63], pa.uint64())})
+    strange = ([-1], [2**63], [10**30], unsigned)
+    for named in ([*ids(batch.table), foreign], pa.table({"task_id": [foreign]}), *strange):
         with pytest.raises(NotTakenError, match="not in the batch"):
             settle(named)
     for bad in ("1", 1, {}, ["1"], [1.0], [True], pa.table({"id": [1]}), pa.array(["1"])):
