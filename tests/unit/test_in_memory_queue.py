@@ -20,6 +20,7 @@ from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
     Queue,
+    QueueConfig,
     QueueStateError,
     SessionError,
     StoreError,
@@ -277,6 +278,23 @@ def test_session_that_is_silent_loses_its_tasks_and_begins_anew(
             silent["t"].ack(lost.task_id)
         (again,) = silent["t"].take_many(1)
         assert silent["t"].ack(again.task_id).attempts == 2
+
+
+@pytest.mark.parametrize("skew", [3_600.0, 1e12])
+def test_session_within_the_clock_skew_of_others_is_not_dead_to_them(
+    queue: InMemoryQueue, clock: ManualClock, skew: float
+) -> None:
+    queue.create_tube("t").put("task")
+    silent = InMemoryQueue(beside=queue)
+    held = silent["t"].take(timeout=0)
+    assert held is not None
+    clock.advance(61)
+
+    with InMemoryQueue(beside=queue, config=QueueConfig(clock_skew=skew)) as other:
+        assert other["t"].take(timeout=0) is None
+        assert other.sweep().changed == 0
+        assert other.identify(silent.session_uuid) == silent.session_uuid
+        assert other["t"].ack(held.task_id).data == "task"
 
 
 class Fast(SystemClock):
