@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -139,8 +140,8 @@ def task_ids(given: Sequence[Any]) -> list[int]:
     if isinstance(given, str | bytes | dict):
         validation.refuse("task_ids", given, "a sequence of whole numbers")
     ids = [validation.task_id(task_id) for task_id in given]
-    if len(set(ids)) != len(ids):
-        twice = next(i for i in ids if ids.count(i) > 1)
+    twice, count = Counter(ids).most_common(1)[0] if ids else (0, 0)
+    if count > 1:
         validation.refuse("task_ids", twice, "named once")
     return ids
 
