@@ -245,18 +245,20 @@ class Batch:
 
         return self._settle("bury", df, make_change, error_text(error))
 
-    def touch(self, increment: float | None) -> int:
-        """Give all remaining tasks more time, as `Tube.touch` does.
+    def touch(self, increment: float | None, df: DataFrame | Ids | None = None) -> int:
+        """Give tasks of the batch more time, as `Tube.touch` does.
 
         Args:
             increment: Seconds to add, >= 0; `None`, 0 and 500 years or more change nothing.
+            df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
+                ids; all that is left by default.
 
         Returns:
             The number of tasks; 0 if nothing was changed.
 
         Raises:
-            NotTakenError: A lease has ended.
-            InvalidOptionError: `increment` is bad, or the type has no ttr.
+            NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+            InvalidOptionError: `increment` is bad, or the type has no ttr; or `df` has no ids.
 
         Commits: 1, none if nothing is changed. Conflicts only with commits that end one of these
         leases.
@@ -269,9 +271,12 @@ class Batch:
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
         touched = self._settle(
-            "touch", None, lambda _: lambda _, moves: Touch(moves, amount_us), keeps=True
+            "touch", df, lambda _: lambda _, moves: Touch(moves, amount_us), keeps=True
         )
-        self._held.longer(amount_us)
+        if df is None:
+            self._held.longer(amount_us)
+        elif touched:
+            self._held.some_longer()
         return touched
 
     def fail(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -538,13 +539,13 @@ def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize("verb", ["ack", "release", "bury"])
+@pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
 ) -> None:
     fifottl.put_arrow(texts("1", "2", "3"))
     batch = fifottl.take_arrow(2)
-    settle = getattr(batch, verb)
+    settle = partial(batch.touch, 5) if verb == "touch" else getattr(batch, verb)
     foreign = max(ids_of(all_tasks(fifottl)))
     before = versions()
 
@@ -577,6 +578,70 @@ def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fi
         untimed.touch(1)
     assert (untimed.touch(None), batch.touch(0), batch.touch(1e12)) == (0, 0, 0)
     assert (batch.ack(), untimed.ack()) == (1, 1)
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
+def test_batch_touch_of_some_tasks_gives_only_these_more_time(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
+) -> None:
+    tube = new_tube(type_name, ttr=10)
+    tube.put_arrow(texts("1", "2", "3"))
+    batch = tube.take_arrow(3, per_utube=1 if type_name == "fifottl" else 3)
+    first, second, third = ids(batch.table)
+
+    assert batch.touch(20, batch.table.slice(0, 1)) == 1
+    assert batch.touch(30, df=[second]) == 1
+    assert batch.touch(30, []) == 0
+    assert batch.table["ttr"].to_pylist() == [30, 40, 10]
+    clock.advance(9)
+    assert batch.ack([third]) == 1
+    clock.advance(20)
+    assert batch.ack([first]) == 1
+    assert tube.take(0) is None
+    clock.advance(10)
+    assert batch.ack() == 1
+
+    assert batch.touch(5) == 0
+    assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 3}
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_batch_when_the_lease_of_an_untouched_task_has_ended_settles_none(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, is_swept: bool
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts("1", "2"))
+    batch = tube.take_arrow(2)
+    batch.touch(20, ids(batch.table)[:1])
+    clock.advance(10)
+    if is_swept:
+        queue.sweep()
+
+    with pytest.raises(NotTakenError, match="lease has ended"):
+        batch.ack()
+
+    assert counts(queue, tube) == {"ready": 2, "total": 2}
+    assert batch.ack() == 0
+
+
+@pytest.mark.without_spark
+def test_batch_touch_of_some_of_many_tasks_then_of_all_adds_up(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts(*map(str, range(500))))
+    batch = tube.take_arrow(500)
+
+    assert batch.touch(5, batch.table.slice(0, 300)) == 300
+    assert batch.touch(5) == 500
+    clock.advance(14)
+
+    assert batch.table["ttr"].to_pylist() == [20] * 300 + [15] * 200
+    assert batch.ack(batch.table.slice(300)) == 200
+    clock.advance(5)
+    assert batch.release() == 300
 
 
 @pytest.mark.without_spark
