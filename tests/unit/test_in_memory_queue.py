@@ -32,6 +32,7 @@ from tubeq_spark import (
     TubeNotFoundError,
 )
 from tubeq_spark.admin import new_table
+from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.testing import InMemoryQueue, InMemoryTube, ManualClock
 
 if TYPE_CHECKING:
@@ -66,6 +67,16 @@ def test_tubes_and_batches_in_memory_are_those_of_any_queue(queue: InMemoryQueue
     assert queue.engine == "memory"
     assert repr(queue) == f"InMemoryQueue({queue.location!r})"
     assert repr(tube) == "InMemoryTube('t', 'fifo')"
+
+
+def test_option_that_is_none_counts_as_not_given(queue: InMemoryQueue) -> None:
+    nothing: dict[str, Any] = dict.fromkeys(TubeOptions(), None)
+
+    for type_name in ("fifo", "limfifottl", "utubettl"):
+        tube = queue.create_tube(type_name, type_name, if_not_exists=None, **nothing)  # type: ignore[arg-type]
+        assert dict(tube.options) == dict(TubeOptions())
+        tube.put("task", **dict.fromkeys(("pri", "ttl", "ttr", "delay", "utube", "unique"), None))
+        assert taken(tube, per_utube=None) == ["task"]
 
 
 FRAMES: dict[str, Callable[[InMemoryQueue, Tube], object]] = {
