@@ -23,6 +23,8 @@ from tubeq_spark import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
+
     from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
@@ -149,6 +151,20 @@ def test_put_arrow_of_any_type_that_holds_options_puts_them(
 
     assert data_of(all_tasks(tube)) == [1, 2]
     assert [task.utube for task in all_tasks(tube)] in ([None, None], ["a", None], ["1", None])
+
+
+@pytest.mark.frames
+@pytest.mark.thorough
+def test_put_df_rounds_durations_as_put_many_does(new_tube: NewTube, spark: SparkSession) -> None:
+    tube = new_tube("fifottl")
+    delays = [5e-7, 1.5e-6, 2.5e-6]
+    wanted = [looks(task) for task in tube.put_many([PutItem(1, delay=delay) for delay in delays])]
+
+    tube.put_df(
+        spark.createDataFrame([("1", delay) for delay in delays], "data STRING, delay DOUBLE")
+    )
+
+    assert [looks(task) for task in all_tasks(tube)[-3:]] == wanted
 
 
 class Stream:
