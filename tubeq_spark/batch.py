@@ -18,6 +18,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import Bury, FailedTasks, error_text
 from tubeq_spark.model.functions import require_run
 from tubeq_spark.model.halving import Trial, by_halves
+from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.reports import BatchReport
 from tubeq_spark.model.times import FOREVER_S, from_us
 from tubeq_spark.payloads.shown_table import (
@@ -244,18 +245,20 @@ class Batch:
 
         return self._settle("bury", df, make_change, error_text(error))
 
-    def touch(self, increment: float | None) -> int:
-        """Give all remaining tasks more time, as `Tube.touch` does.
+    def touch(self, increment: float | None, df: DataFrame | Ids | None = None) -> int:
+        """Give tasks of the batch more time, as `Tube.touch` does.
 
         Args:
             increment: Seconds to add, >= 0; `None`, 0 and 500 years or more change nothing.
+            df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
+                ids; all that is left by default.
 
         Returns:
             The number of tasks; 0 if nothing was changed.
 
         Raises:
-            NotTakenError: A lease has ended.
-            InvalidOptionError: `increment` is bad, or the type has no ttr.
+            NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+            InvalidOptionError: `increment` is bad, or the type has no ttr; or `df` has no ids.
 
         Commits: 1, none if nothing is changed. Conflicts only with commits that end one of these
         leases.
@@ -268,9 +271,12 @@ class Batch:
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
         touched = self._settle(
-            "touch", None, lambda _: lambda _, moves: Touch(moves, amount_us), keeps=True
+            "touch", df, lambda _: lambda _, moves: Touch(moves, amount_us), keeps=True
         )
-        self._held.longer(amount_us)
+        if df is None:
+            self._held.longer(amount_us)
+        elif touched:
+            self._held.some_longer()
         return touched
 
     def fail(
@@ -296,6 +302,9 @@ class Batch:
         Commits: 1 for the released tasks, 1 for the buried ones; as `release`.
         """
         found = named_reasons(self._evaluated(reasons) if has_reasons(reasons) else reasons)
+        strange = [number for number in found if not is_id(number)]
+        if strange:
+            raise not_in_batch(strange)
         buried = {task_id for task_id, reason in found.items() if isinstance(reason, Bury)}
         return self._fail(found, buried, delay)
 

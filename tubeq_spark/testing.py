@@ -22,8 +22,6 @@ from tubeq_spark.tube import Tube
 if TYPE_CHECKING:
     import uuid
 
-    from tubeq_spark.batch import Batch
-    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.observe.health import Health
 
 __all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
@@ -45,17 +43,6 @@ class InMemoryTube(Tube):
     def table(self) -> str:
         """There is none: this raises `StoreError`."""
         raise _needs_spark("a tube's table")
-
-    def take_df(
-        self,
-        n: int,
-        *,
-        timeout: float | None = 0,
-        per_utube: int = 1,
-        utube: Utubes | None = None,
-    ) -> Batch:
-        """Raises `StoreError`."""
-        raise _needs_spark("take_df")
 
 
 @short_tracebacks

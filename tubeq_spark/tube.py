@@ -616,6 +616,7 @@ class Tube:
         Raises:
             InvalidOptionError: A bad argument.
             QueueStateError: The queue was closed while the call waited.
+            StoreError: The queue has no Spark session; nothing was taken.
 
         Commits: as `take`, for any number of tasks.
         """
@@ -650,6 +651,8 @@ class Tube:
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
+            if not as_arrow:
+                self._ctx.queue.require_spark()
             if not request.count:
                 return Batch(self._current, None, self._batch_acks, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,11 +16,14 @@ from tubeq_spark import (
     NotTakenError,
     PutItem,
     QueueStateError,
+    StoreError,
     TubeNotFoundError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
     from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
@@ -147,6 +151,20 @@ def test_put_arrow_of_any_type_that_holds_options_puts_them(
 
     assert data_of(all_tasks(tube)) == [1, 2]
     assert [task.utube for task in all_tasks(tube)] in ([None, None], ["a", None], ["1", None])
+
+
+@pytest.mark.frames
+@pytest.mark.thorough
+def test_put_df_rounds_durations_as_put_many_does(new_tube: NewTube, spark: SparkSession) -> None:
+    tube = new_tube("fifottl")
+    delays = [5e-7, 1.5e-6, 2.5e-6]
+    wanted = [looks(task) for task in tube.put_many([PutItem(1, delay=delay) for delay in delays])]
+
+    tube.put_df(
+        spark.createDataFrame([("1", delay) for delay in delays], "data STRING, delay DOUBLE")
+    )
+
+    assert [looks(task) for task in all_tasks(tube)[-3:]] == wanted
 
 
 class Stream:
@@ -485,6 +503,21 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
 
 
 @pytest.mark.without_spark
+def test_take_df_without_a_spark_session_is_refused_and_takes_nothing(
+    fifo: Tube, versions: Callable[[], dict[str, int]]
+) -> None:
+    fifo.put("task")
+    before = versions()
+
+    for count in (0, 1):
+        with pytest.raises(StoreError, match="need a Spark session"):
+            fifo.take_df(count)
+
+    assert versions() == before
+    assert data_of(all_tasks(fifo)) == ["task"]
+
+
+@pytest.mark.without_spark
 def test_batch_of_nothing_is_empty_and_does_nothing(
     fifottl: Tube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -522,17 +555,19 @@ def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize("verb", ["ack", "release", "bury"])
+@pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
 ) -> None:
     fifottl.put_arrow(texts("1", "2", "3"))
     batch = fifottl.take_arrow(2)
-    settle = getattr(batch, verb)
+    settle = partial(batch.touch, 5) if verb == "touch" else getattr(batch, verb)
     foreign = max(ids_of(all_tasks(fifottl)))
     before = versions()
 
-    for named in ([*ids(batch.table), foreign], pa.table({"task_id": [foreign]}), [-1]):
+    unsigned = pa.table({"task_id": pa.array([2**63], pa.uint64())})
+    strange = ([-1], [2**63], [10**30], unsigned)
+    for named in ([*ids(batch.table), foreign], pa.table({"task_id": [foreign]}), *strange):
         with pytest.raises(NotTakenError, match="not in the batch"):
             settle(named)
     for bad in ("1", 1, {}, ["1"], [1.0], [True], pa.table({"id": [1]}), pa.array(["1"])):
@@ -559,6 +594,70 @@ def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fi
         untimed.touch(1)
     assert (untimed.touch(None), batch.touch(0), batch.touch(1e12)) == (0, 0, 0)
     assert (batch.ack(), untimed.ack()) == (1, 1)
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
+def test_batch_touch_of_some_tasks_gives_only_these_more_time(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
+) -> None:
+    tube = new_tube(type_name, ttr=10)
+    tube.put_arrow(texts("1", "2", "3"))
+    batch = tube.take_arrow(3, per_utube=1 if type_name == "fifottl" else 3)
+    first, second, third = ids(batch.table)
+
+    assert batch.touch(20, batch.table.slice(0, 1)) == 1
+    assert batch.touch(30, df=[second]) == 1
+    assert batch.touch(30, []) == 0
+    assert batch.table["ttr"].to_pylist() == [30, 40, 10]
+    clock.advance(9)
+    assert batch.ack([third]) == 1
+    clock.advance(20)
+    assert batch.ack([first]) == 1
+    assert tube.take(0) is None
+    clock.advance(10)
+    assert batch.ack() == 1
+
+    assert batch.touch(5) == 0
+    assert calls(queue, tube) == {"put": 3, "take": 3, "touch": 2, "ack": 3}
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_batch_when_the_lease_of_an_untouched_task_has_ended_settles_none(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, is_swept: bool
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts("1", "2"))
+    batch = tube.take_arrow(2)
+    batch.touch(20, ids(batch.table)[:1])
+    clock.advance(10)
+    if is_swept:
+        queue.sweep()
+
+    with pytest.raises(NotTakenError, match="lease has ended"):
+        batch.ack()
+
+    assert counts(queue, tube) == {"ready": 2, "total": 2}
+    assert batch.ack() == 0
+
+
+@pytest.mark.without_spark
+def test_batch_touch_of_some_of_many_tasks_then_of_all_adds_up(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts(*map(str, range(500))))
+    batch = tube.take_arrow(500)
+
+    assert batch.touch(5, batch.table.slice(0, 300)) == 300
+    assert batch.touch(5) == 500
+    clock.advance(14)
+
+    assert batch.table["ttr"].to_pylist() == [20] * 300 + [15] * 200
+    assert batch.ack(batch.table.slice(300)) == 200
+    clock.advance(5)
+    assert batch.release() == 300
 
 
 @pytest.mark.without_spark

@@ -20,11 +20,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
+from rich.console import Console
 
 from tests.programs import ROOT, environment
-from tubeq_spark import PutItem, Queue
+from tubeq_spark import PutItem, Queue, QueueNotFoundError
 from tubeq_spark.jobs.crawler.crew import Crawler
 from tubeq_spark.jobs.crawler.parts import TUBE
+from tubeq_spark.jobs.crawler.run import Job, run
 from tubeq_spark.jobs.crawler.settings import Ending, Settings
 from tubeq_spark.testing import ManualClock
 
@@ -439,6 +441,15 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     # Whoever is asked to stop finishes the batch; nothing is asked for again.
     assert handler.hits == pages
     assert tasks(location)["total"] == 0
+
+
+def test_run_without_urls_when_there_is_no_queue_creates_none(tmp_path: Path) -> None:
+    place = tmp_path / "misspelt"
+
+    with pytest.raises(QueueNotFoundError, match="no queue at"):
+        run(None, Job(location=str(place), seeds=[], settings=Settings()), Console(quiet=True))
+
+    assert not place.exists()
 
 
 @pytest.mark.processes

@@ -260,8 +260,9 @@ def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
     for delay in (-1, "1"):
         with pytest.raises(InvalidOptionError, match="delay"):
             batch.fail({ids[0]: "why"}, delay=delay)  # type: ignore[arg-type]
-    with pytest.raises(NotTakenError, match="not in the batch"):
-        batch.fail({ids[0]: "why", 5: "why"})
+    for strange in (5, -1, 2**63):
+        with pytest.raises(NotTakenError, match="not in the batch"):
+            batch.fail({ids[0]: "why", strange: "why"})
     for reasons in ({1: 5}, {"x": "why"}, [1]):
         with pytest.raises(InvalidOptionError):
             FailedTasks(reasons)  # type: ignore[arg-type]

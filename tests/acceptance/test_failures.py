@@ -581,6 +581,20 @@ def test_lease_when_a_backoff_was_altered_ends_by_the_new_one(
     assert tube.peek(task.task_id).state == "r"
 
 
+def test_release_with_an_error_when_the_backoff_is_no_delay_is_ready_at_once(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifottl", ttl=60, backoff=Backoff(first=0))
+    task = put_and_take(tube)
+
+    released = tube.release(task.task_id, error="why")
+
+    assert (released.state, released.ttl, released.error) == ("r", 60, "why")
+    assert tube.take_arrow(1).release(error="why") == 1
+    take(tube)
+    assert calls(queue, tube) == {"put": 1, "take": 3, "release": 2}
+
+
 @pytest.mark.thorough
 def test_lease_when_it_ended_lets_the_tasks_behind_it_pass(
     new_tube: NewTube, clock: ManualClock

@@ -58,6 +58,24 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
     assert batch.ack() == 1
 
 
+@pytest.mark.without_spark
+def test_session_lives_as_long_as_a_part_of_its_batch_was_touched_for(
+    other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    tube.put_many(["quick", "long work"])
+    mine = session(ttr=TTR)
+    batch = mine[tube.name].take_arrow(2)
+    quick, long = batch.table["task_id"].to_pylist()
+
+    batch.touch(3600, [long])
+    batch.ack([quick])
+    pass_time(clock, mine)
+
+    assert other[tube.name].take(0) is None
+    assert batch.ack() == 1
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.without_spark
 def test_session_lives_for_a_task_whose_neighbour_was_lost(

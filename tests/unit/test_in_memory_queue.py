@@ -20,6 +20,7 @@ from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
     Queue,
+    QueueConfig,
     QueueStateError,
     SessionError,
     StoreError,
@@ -31,6 +32,7 @@ from tubeq_spark import (
     TubeNotFoundError,
 )
 from tubeq_spark.admin import new_table
+from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.testing import InMemoryQueue, InMemoryTube, ManualClock
 
 if TYPE_CHECKING:
@@ -65,6 +67,16 @@ def test_tubes_and_batches_in_memory_are_those_of_any_queue(queue: InMemoryQueue
     assert queue.engine == "memory"
     assert repr(queue) == f"InMemoryQueue({queue.location!r})"
     assert repr(tube) == "InMemoryTube('t', 'fifo')"
+
+
+def test_option_that_is_none_counts_as_not_given(queue: InMemoryQueue) -> None:
+    nothing: dict[str, Any] = dict.fromkeys(TubeOptions(), None)
+
+    for type_name in ("fifo", "limfifottl", "utubettl"):
+        tube = queue.create_tube(type_name, type_name, if_not_exists=None, **nothing)  # type: ignore[arg-type]
+        assert dict(tube.options) == dict(TubeOptions())
+        tube.put("task", **dict.fromkeys(("pri", "ttl", "ttr", "delay", "utube", "unique"), None))
+        assert taken(tube, per_utube=None) == ["task"]
 
 
 FRAMES: dict[str, Callable[[InMemoryQueue, Tube], object]] = {
@@ -277,6 +289,23 @@ def test_session_that_is_silent_loses_its_tasks_and_begins_anew(
             silent["t"].ack(lost.task_id)
         (again,) = silent["t"].take_many(1)
         assert silent["t"].ack(again.task_id).attempts == 2
+
+
+@pytest.mark.parametrize("skew", [3_600.0, 1e12])
+def test_session_within_the_clock_skew_of_others_is_not_dead_to_them(
+    queue: InMemoryQueue, clock: ManualClock, skew: float
+) -> None:
+    queue.create_tube("t").put("task")
+    silent = InMemoryQueue(beside=queue)
+    held = silent["t"].take(timeout=0)
+    assert held is not None
+    clock.advance(61)
+
+    with InMemoryQueue(beside=queue, config=QueueConfig(clock_skew=skew)) as other:
+        assert other["t"].take(timeout=0) is None
+        assert other.sweep().changed == 0
+        assert other.identify(silent.session_uuid) == silent.session_uuid
+        assert other["t"].ack(held.task_id).data == "task"
 
 
 class Fast(SystemClock):

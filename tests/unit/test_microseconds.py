@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tubeq_spark.model.times import (
     FOREVER_S,
+    FOREVER_US,
     LAST_US,
     from_us,
+    limited_us,
     plus,
     seconds_from_us,
     to_us,
@@ -46,6 +48,12 @@ def test_us_from_seconds_of_a_hundred_years_is_never() -> None:
     assert us_from_seconds(1e300) is None
     assert us_from_seconds(None) is None
     assert us_from_seconds(FOREVER_S - 1) is not None
+
+
+def test_limited_us_of_a_hundred_years_or_more_is_a_hundred_years() -> None:
+    assert limited_us(1.5) == 1_500_000
+    assert limited_us(0) == 0
+    assert limited_us(FOREVER_S) == limited_us(1e300) == FOREVER_US
 
 
 def test_plus_of_never_or_beyond_the_last_moment_is_never() -> None:

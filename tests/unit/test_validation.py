@@ -23,7 +23,7 @@ from tests.bad_values import (
     NO_UTUBES,
 )
 from tubeq_spark.errors import InvalidOptionError, SessionError
-from tubeq_spark.model import validation
+from tubeq_spark.model import arguments, validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +95,11 @@ def test_check_of_a_value_of_another_kind_is_refused(
 def test_whole_numbers_are_whatever_has_an_index() -> None:
     assert validation.count("n", Index()) == validation.task_id(Index()) == 5
     assert validation.task_id(-(10**30)) == -(10**30)
+
+
+def test_task_ids_of_very_many_when_one_is_named_twice_names_it() -> None:
+    with pytest.raises(InvalidOptionError, match=r"^task_ids=199999: must be named once$"):
+        arguments.task_ids([*range(200_000), 199_999])
 
 
 def test_utube_of_an_int_is_its_decimal_text_and_empty_is_one() -> None:

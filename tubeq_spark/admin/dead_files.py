@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.model.times import limited_us
 from tubeq_spark.storage.disk import without_empty_directories
 from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
@@ -144,11 +144,11 @@ def is_time(
 
 
 def _interval(queue: QueueContext) -> int:
-    return us_from_seconds(queue.config.vacuum_hours * 3600) or 0
+    return limited_us(queue.config.vacuum_hours * 3600)
 
 
 def _kept(queue: QueueContext) -> int:
-    return us_from_seconds(queue.config.retention_hours * 3600) or 0
+    return limited_us(queue.config.retention_hours * 3600)
 
 
 def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:

@@ -22,7 +22,7 @@ from tubeq_spark.admin.dead_files import (
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
-from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.storage.tables.registry import TubeStatus
@@ -233,7 +233,7 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
     """Remove replaced rows of sessions and id slots, and dead files."""
     queue, survey = one_pass.queue, one_pass.survey
     compact_rows(queue, survey)
-    past_us = one_pass.past_us - (us_from_seconds(queue.config.skew) or 0)
+    past_us = one_pass.past_us - limited_us(queue.config.skew)
     if survey.ended_asks(past_us):
         with contextlib.suppress(ConflictError):
             queue.vacuum_notes.forget_asks(past_us, queue.loop_without_retry)

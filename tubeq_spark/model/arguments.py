@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ def take_request(
         validation.refuse("utube", utube, f"None: a {driver.name} has no sub-queues")
     asked = TakeRequest(
         validation.count(name, count),
-        validation.count("per_utube", per_utube, least=1),
+        1 if per_utube is None else validation.count("per_utube", per_utube, least=1),
         None if utube is None else validation.utubes(utube),
     )
     if asked.per_utube != 1 and not driver.subqueues:
@@ -139,8 +140,8 @@ def task_ids(given: Sequence[Any]) -> list[int]:
     if isinstance(given, str | bytes | dict):
         validation.refuse("task_ids", given, "a sequence of whole numbers")
     ids = [validation.task_id(task_id) for task_id in given]
-    if len(set(ids)) != len(ids):
-        twice = next(i for i in ids if ids.count(i) > 1)
+    twice, count = Counter(ids).most_common(1)[0] if ids else (0, 0)
+    if count > 1:
         validation.refuse("task_ids", twice, "named once")
     return ids
 
@@ -247,9 +248,10 @@ def check_new(
     Raises:
         InvalidOptionError: Any of it is bad.
     """
-    temporary = validation.boolean("temporary", options["temporary"])
-    change_feed = validation.boolean("change_feed", options["change_feed"])
-    validation.boolean("if_not_exists", options["if_not_exists"])
+    temporary, change_feed, _ = (
+        options[flag] is not None and validation.boolean(flag, options[flag])
+        for flag in ("temporary", "change_feed", "if_not_exists")
+    )
     validation.callback("on_task_change", options["on_task_change"])
     checked_name = validation.tube_name(name)
     driver = driver_of(drivers, type_name)

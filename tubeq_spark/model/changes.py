@@ -278,8 +278,9 @@ class Release:
 
     def delay(self, backoff: Backoff | None) -> int | Backoff | None:
         """The delay in a tube with this backoff."""
-        decides = self.by_backoff and self.error is not None and backoff is not None
-        return backoff if decides else self.delay_us
+        if not self.by_backoff or self.error is None or backoff is None:
+            return self.delay_us
+        return backoff if backoff.delays else 0
 
 
 def released(

@@ -75,6 +75,11 @@ class Backoff:
         """The delay after each attempt and its jitter, in microseconds; the last one is that of all later ones."""
         return _steps(self)
 
+    @property
+    def delays(self) -> bool:
+        """Whether any of its delays is longer than none."""
+        return self.steps()[-1] != (0, 0)
+
     def delay_us(self, attempts: int, task_id: int) -> int:
         """The microseconds before a task is tried again. `storage.tables.predicates` renders the same.
 

@@ -65,6 +65,11 @@ def task_id_of(tick: int, slot: int) -> int:
     )
 
 
+def is_id(number: int) -> bool:
+    """Whether a task can have this id: they have 63 bits."""
+    return 0 <= number < 1 << 63
+
+
 def tick_of(task_id: int) -> int:
     """The tick that a task id was made from."""
     return (task_id >> (SLOT_BITS + POSITION_BITS)) << POSITION_BITS | (task_id & (_POSITIONS - 1))

@@ -44,6 +44,12 @@ def us_from_seconds(seconds: float | None) -> int | None:
     return round(seconds * US)
 
 
+def limited_us(seconds: float) -> int:
+    """Whole microseconds of a duration that is added to moments: of one without end a hundred years."""
+    found = us_from_seconds(seconds)
+    return FOREVER_US if found is None else found
+
+
 def seconds_from_us(duration_us: int | None) -> float | None:
     """Seconds of a duration in microseconds; `None` stays `None`."""
     return None if duration_us is None else duration_us / US

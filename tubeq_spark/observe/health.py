@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import QueueNotFoundError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.times import US, to_us, told_drift, us_from_seconds
+from tubeq_spark.model.times import US, limited_us, to_us, told_drift
 from tubeq_spark.observe.statistics import measure_tube
 from tubeq_spark.storage.durability.recovery import damage
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
@@ -237,7 +237,7 @@ def _sessions(
     if not owners:
         return
     views = queue.sessions.views()
-    skew = us_from_seconds(queue.config.skew) or 0
+    skew = limited_us(queue.config.skew)
     then_us = queue.now_us() - round(limits.overdue * US)
     for owner, tubes in sorted(owners.items()):
         name, _, epoch = owner.partition("/")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tubeq_spark.model.membership import MemberName
 from tubeq_spark.model.reports import SessionInfo
-from tubeq_spark.model.times import from_us, us_from_seconds
+from tubeq_spark.model.times import from_us, limited_us
 from tubeq_spark.runtime.context import left_out
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[Sessi
 
     Reads the sessions once, and each tube once; one that cannot be read is left out.
     """
-    now_us, skew_us = queue.now_us(), us_from_seconds(queue.config.skew) or 0
+    now_us, skew_us = queue.now_us(), limited_us(queue.config.skew)
     held: dict[str, dict[str, int]] = defaultdict(dict)
     for ctx in tubes:
         with left_out(queue, ctx.record.name):

@@ -13,7 +13,7 @@ from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.model.membership import Member, MemberName, SlotLease
 from tubeq_spark.model.states import due
-from tubeq_spark.model.times import plus, to_us, us_from_seconds
+from tubeq_spark.model.times import limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Session:
 
     @property
     def _skew(self) -> int:
-        return us_from_seconds(self._config.skew) or 0
+        return limited_us(self._config.skew)
 
     def _renew(self, now_us: int) -> bool:
         row = self._row(now_us, live=True)

@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
-from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.model.times import limited_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class DeadSessionJudge:
             self._views = queue.sessions.views()
         name, _, epoch_text = owner.partition("/")
         epoch, view = int(epoch_text), self._views.get(name)
-        skew = us_from_seconds(queue.config.skew) or 0
+        skew = limited_us(queue.config.skew)
         if view is not None:
             if epoch <= view.dead_epoch:
                 return True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask, Unreadable
 from tubeq_spark.payloads.arrow_values import with_dicts
@@ -53,7 +54,7 @@ def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
         places: The columns `segment` and `task_id`.
         named: Ids; `chosen` counts those that are there.
     """
-    ids = array(list(named), pa.int64())
+    ids = array([number for number in named if is_id(number)], pa.int64())
     chosen = pc.is_in(places.column("task_id"), value_set=ids)
     segments = places.column("segment").unique().to_pylist()
     return SettleTable(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove, released
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.states import TIMERS
-from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
@@ -250,7 +250,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     """
     queue = ctx.queue
     now_us = queue.now_us() if at_us is None else at_us
-    interval = us_from_seconds(queue.config.session_check) or 0
+    interval = limited_us(queue.config.session_check)
     last = queue.checked.get(ctx.record.id)
     if at_us is None and last is not None and last <= now_us < last + interval:
         return 0

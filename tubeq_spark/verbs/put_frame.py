@@ -213,7 +213,7 @@ def _task_id(tick: str, slot: str) -> str:
 def _microseconds(seconds: str) -> str:
     """`us_from_seconds` as an expression: NULL for never, and from a hundred years on."""
     forever = f"{FOREVER_S:.0f}D"
-    return f"CASE WHEN {seconds} < {forever} THEN CAST(round({seconds} * {US}D) AS BIGINT) END"
+    return f"CASE WHEN {seconds} < {forever} THEN CAST(bround({seconds} * {US}D) AS BIGINT) END"
 
 
 @dataclass(frozen=True, slots=True)

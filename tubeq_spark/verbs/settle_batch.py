@@ -75,6 +75,9 @@ class HeldBatch:
         self._lease_segments = leased.segments
         self._until = leased.until
         self._ttr = leased.ttr
+        self._left = leased.count
+        #: Whether some leases may end later than all that is known of the first one, `_until`.
+        self._are_uneven = False
         self.is_left = leased.count > 0
 
     @property
@@ -128,6 +131,7 @@ class HeldBatch:
             self._ctx.count(event, settled)
         self._ctx.count("bury", worn)
         if not keeps:
+            self._left -= settled
             self._ctx.table_lock.wake_takes()
         if event in ("release", "bury"):
             compact_at_times(self._ctx)
@@ -137,6 +141,11 @@ class HeldBatch:
         """Record that a touch of all remaining tasks made the leases longer."""
         self._ttr = plus(self._ttr, amount_us)
         self._lasts(plus(self._until, amount_us))
+
+    def some_longer(self) -> None:
+        """Record that a touch of some remaining tasks made their leases longer."""
+        self._are_uneven = True
+        self._lasts(self._until)
 
     def renew(self) -> None:
         """Begin the leases of all remaining tasks anew, if half of the first one is over. One commit."""
@@ -165,7 +174,9 @@ class HeldBatch:
     def _lasts(self, until: int | None) -> None:
         self._until = until
         if self.is_left:
-            self._ctx.queue.held_tasks.add_batch(self.take_id, until)
+            # The session must live as long as the longest lease, and how long that is was not read.
+            last = None if self._are_uneven else until
+            self._ctx.queue.held_tasks.add_batch(self.take_id, last)
 
     def _plan(
         self,
@@ -218,7 +229,8 @@ class HeldBatch:
         return len(worn if named is None else named.intersection(worn))
 
     def _require_lease(self) -> None:
-        if due(self._until, self._ctx.queue.now_us()):
+        now_us = self._ctx.queue.now_us()
+        if due(self._until, now_us) and not self._last_longer(now_us):
             self._forget()
             try:
                 self._give_up()
@@ -226,6 +238,16 @@ class HeldBatch:
                 log.warning("what is left of a batch is held until the session ends", exc_info=True)
             msg = f"the batch's lease has ended: the first of its {self.count} tasks ran out of ttr"
             raise NotTakenError(msg)
+
+    def _last_longer(self, now_us: int) -> bool:
+        """Whether all remaining tasks are held still: those whose leases would have ended were touched."""
+        if not self._are_uneven:
+            return False
+        count, until = self._ctx.reader.lease_of(self.take_id, self.owner)
+        if count < self._left or due(until, now_us):
+            return False
+        self._lasts(until)
+        return True
 
     def _give_up(self) -> None:
         """Release tasks with longer leases, because this batch can settle none any more."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.limits import NewMoments, UtubeMoments, begun
-from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.model.times import limited_us
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 
@@ -82,7 +82,7 @@ class SubqueueLimits:
     @property
     def hold_locks(self) -> bool:
         """Whether the take keeps its locks until its tasks are given back."""
-        skew_us = us_from_seconds(self._ctx.queue.config.skew) or 0
+        skew_us = limited_us(self._ctx.queue.config.skew)
         return self._ctx.record.holds_locks(self._now_us, skew_us)
 
     @property
@@ -230,7 +230,7 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
     stored = ctx.utube_history.all()
     # After the read: what was written before it does not lie ahead.
     clock_us = ctx.queue.now_us()
-    ahead_us = clock_us + (us_from_seconds(ctx.queue.config.skew) or 0)
+    ahead_us = clock_us + limited_us(ctx.queue.config.skew)
     ended, changed = [], []
     for each in stored:
         if each.utube not in kept and (

@@ -67,13 +67,15 @@ def run(spark: SparkSession | None, job: Job, console: Console) -> int:
 
     Raises:
         BadUseError: There is nothing to go on with, or another crawler works there.
+        QueueNotFoundError: There are no URLs, and the location has no queue.
         KeyboardInterrupt: A second signal came; the batches in hand were given back.
     """
     limit = job.settings.max_pages
     engine = "native" if spark is None else "spark"
 
     def opened() -> Queue:
-        return Queue(spark, job.location, engine=engine)
+        # Without URLs it goes on with what is queued: a misspelt location must not become a queue.
+        return Queue(spark, job.location, engine=engine, create=bool(job.seeds))
 
     with opened() as queue, _alone_at(queue.location):
         with ExitStack() as stack:

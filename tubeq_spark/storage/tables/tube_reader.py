@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.tube_types import UNRANKED
 from tubeq_spark.payloads.shown_table import shown_table
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
@@ -61,8 +62,6 @@ _TAKEN = TaskState.TAKEN.value
 
 #: Where too few tasks were found, so many times as many are looked for among those that follow.
 _WIDER = 8
-#: Task ids have 63 bits; any other number is no task's.
-_IDS = 1 << 63
 
 
 class TubeReader:
@@ -92,7 +91,7 @@ class TubeReader:
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
         """The rows of these tasks, as stored."""
-        ids = [number for number in ids if 0 <= number < _IDS]
+        ids = [number for number in ids if is_id(number)]
         if not ids:
             return []
         those = _of_ids(ids)
@@ -351,6 +350,12 @@ class TubeReader:
         """How many tasks of a take its owner holds, wherever they moved."""
         found = self.engine.rows(self._table.select({"n": count()}, _held(take_id, owner)))
         return int(found[0]["n"])
+
+    def lease_of(self, take_id: int, owner: str) -> tuple[int, int | None]:
+        """How many tasks of a take its owner holds, and when the first of their leases ends; `None` is never."""
+        columns = {"n": count(), "first": Micros(least(_ROW.next_event))}
+        found = self.engine.rows(self._table.select(columns, _held(take_id, owner)))
+        return int(found[0]["n"]), found[0]["first"]
 
     def depth(
         self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
