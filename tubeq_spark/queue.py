@@ -85,7 +85,14 @@ def _reopened(
         from pyspark.sql import SparkSession  # noqa: PLC0415  it is optional
 
         spark = SparkSession.active() if engine == "spark" else SparkSession.getActiveSession()
-    queue = Queue(spark, location, config=config, engine=engine, storage_options=storage_options)
+    queue = Queue(
+        spark,
+        location,
+        config=config,
+        engine=engine,
+        storage_options=storage_options,
+        create=False,
+    )
     return queue.tube(name)
 
 
