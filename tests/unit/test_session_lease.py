@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tubeq_spark import StoreError, TaskState
+from tubeq_spark import QueueState, StoreError, TaskState
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 
@@ -67,6 +67,24 @@ def test_lease_when_the_work_beside_heartbeats_hangs_is_renewed_all_the_same() -
                 assert renewed.wait(WAIT)
             finally:
                 may_end.set()
+
+
+def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease() -> None:
+    with InMemoryQueue() as queue:
+        queue.create_tube("work").put("a")
+        task_of(queue, "work")
+        session = queue._context.session
+        beats: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session._sessions, "beat", fails)
+            with pytest.raises(StoreError, match="the storage fails"):
+                queue.hand_over(7_200)
+            patch.setattr(session._sessions, "beat", lambda member, _now: beats.append(member))
+            # As its heart does from time to time.
+            session.beat_if_needed()
+
+        assert (queue.state(), queue.cfg()["ttr"]) == (QueueState.RUNNING, 60)
+        assert len(beats) == 1
 
 
 def test_take_when_a_dead_session_has_begun_anew_finds_what_it_held_in_other_tubes() -> None:
