@@ -85,7 +85,14 @@ def _reopened(
         from pyspark.sql import SparkSession  # noqa: PLC0415  it is optional
 
         spark = SparkSession.active() if engine == "spark" else SparkSession.getActiveSession()
-    queue = Queue(spark, location, config=config, engine=engine, storage_options=storage_options)
+    queue = Queue(
+        spark,
+        location,
+        config=config,
+        engine=engine,
+        storage_options=storage_options,
+        create=False,
+    )
     return queue.tube(name)
 
 
@@ -656,10 +663,11 @@ class Queue:
                 msg = "a queue with temporary tubes cannot be handed over: they end with it"
                 raise InvalidOptionError(msg)
             session = self._context.session
-            session.stop()
             # Whoever joins goes on with what is held, but of these tasks nobody knows.
             self._context.unknown_takes.look()
             session.hand_over(seconds)
+            # Not before: if that fails, the queue object is still open, and holds its tasks.
+            session.stop()
             self._end()
             return session.uuid
 

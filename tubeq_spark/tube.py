@@ -1264,7 +1264,8 @@ class Tube:
 
         Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, and 1 more each where utube locks
         are left, and moments of leases (`rate`, `order="fair"`). If the drop is interrupted after the first, the next
-        sweep or creation of the tube finishes it.
+        sweep or creation of the tube finishes it. If a task is taken between the first two, 1 more to each undoes
+        the drop.
         """
         self._verb(self._drop, name="drop")
 

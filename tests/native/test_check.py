@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -220,6 +221,21 @@ def test_check_where_there_is_no_queue_says_so_and_makes_none(tmp_path: Path) ->
     assert found.exit_code != 0
     assert "no queue at" in found.stderr
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("command", ["check", "health"])
+def test_command_when_its_answer_cannot_be_printed_does_not_end_as_if_it_had_found_something(
+    place: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def fail(_text: str) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("tubeq_spark.cli.call.print_line", fail)
+
+    found = CliRunner().invoke(app, ["--location", str(place), command])
+
+    assert found.exit_code == 3
+    assert found.stderr == "tubeq: failed: Broken pipe\n"
 
 
 def test_check_that_accepts_a_loss_without_repair_is_refused(place: Path) -> None:

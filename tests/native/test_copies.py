@@ -133,6 +133,22 @@ def test_copy_when_a_rate_is_used_up_begins_no_task_before_its_time(tmp_path: Pa
         assert copy.check().sound
 
 
+def test_copy_when_a_tube_was_dropped_before_counts_none_of_its_calls_for_the_next_one(
+    tmp_path: Path,
+) -> None:
+    with Queue(None, tmp_path / "place", engine="native") as queue:
+        queue.create_tube("kept").put("a")
+        dropped = queue.create_tube("dropped")
+        dropped.put_many(["b", "c"])
+        dropped.drop()
+        queue.copy_to(tmp_path / "copy")
+
+    with opened(tmp_path / "copy") as copy:
+        copy.create_tube("new")
+        calls = {name: found["calls"]["put"] for name, found in copy.statistics().items()}
+    assert calls == {"kept": 1, "new": 0}
+
+
 def test_copy_when_its_clock_is_behind_gives_ids_above_all_copied_ones(
     source: Queue, tmp_path: Path
 ) -> None:

@@ -285,3 +285,14 @@ def test_tube_when_it_is_sent_to_another_process_opens_itself_there(tmp_path: Pa
         task = tube.take(0)
         assert task is not None
         assert task.data == "from there"
+
+
+def test_tube_when_it_is_sent_to_where_its_location_is_not_makes_none_there(tmp_path: Path) -> None:
+    with opened(tmp_path / "place") as queue:
+        sent = pickle.dumps(queue.create_tube("work"))
+    shutil.rmtree(tmp_path / "place")
+
+    with pytest.raises(QueueNotFoundError):
+        pickle.loads(sent)
+
+    assert not (tmp_path / "place").exists()

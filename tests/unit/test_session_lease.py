@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tubeq_spark import StoreError
+from tubeq_spark import QueueState, StoreError, TaskState
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.testing import InMemoryQueue
+from tubeq_spark.testing import InMemoryQueue, ManualClock
+
+if TYPE_CHECKING:
+    from tubeq_spark import Queue, Task
 
 #: Seconds that no test waits in full.
 WAIT = 20.0
@@ -63,3 +67,45 @@ def test_lease_when_the_work_beside_heartbeats_hangs_is_renewed_all_the_same() -
                 assert renewed.wait(WAIT)
             finally:
                 may_end.set()
+
+
+def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease() -> None:
+    with InMemoryQueue() as queue:
+        queue.create_tube("work").put("a")
+        task_of(queue, "work")
+        session = queue._context.session
+        beats: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session._sessions, "beat", fails)
+            with pytest.raises(StoreError, match="the storage fails"):
+                queue.hand_over(7_200)
+            patch.setattr(session._sessions, "beat", lambda member, _now: beats.append(member))
+            # As its heart does from time to time.
+            session.beat_if_needed()
+
+        assert (queue.state(), queue.cfg()["ttr"]) == (QueueState.RUNNING, 60)
+        assert len(beats) == 1
+
+
+def test_take_when_a_dead_session_has_begun_anew_finds_what_it_held_in_other_tubes() -> None:
+    clock, names = ManualClock(), ("seen", "unseen")
+    with InMemoryQueue(clock) as queue, InMemoryQueue(beside=queue) as silent:
+        queue.cfg(ttr=3600)
+        for name in names:
+            queue.create_tube(name).put_many([1, 2, 3])
+        held = [task_of(silent, name).task_id for name in names]
+        assert [task_of(queue, name).data for name in names] == [2, 2]
+        clock.advance(61)
+        # It is found dead in one tube, and goes on before anybody looks at the other one.
+        assert task_of(queue, "seen").task_id == held[0]
+        assert task_of(silent, "seen").data == 3
+
+        assert queue["unseen"].peek(held[1]).state is TaskState.READY
+        assert task_of(queue, "unseen").task_id == held[1]
+
+
+def task_of(queue: Queue, name: str) -> Task:
+    """The next task of a tube, taken."""
+    task = queue[name].take(0)
+    assert task is not None
+    return task

@@ -66,6 +66,7 @@ WITHOUT_SQL = {
     "Registry.as_live",
     # By `find`.
     "Registry.current",
+    "Registry.require_dropping",
     "Registry.version",
     "Sessions.extent",
     "Sessions.files",

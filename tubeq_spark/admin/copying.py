@@ -306,7 +306,12 @@ class _Copy:
         floor = ids.tick_of(highest | ((1 << (ids.SLOT_BITS + ids.POSITION_BITS)) - 1)) + 1
         bounds = self._queue.slots.bounds()
         self._made.slots.raise_to({s: max(bounds.get(s, 0), floor) for s in range(ids.SLOTS)})
-        self._made.sessions.begin_with(written_calls(self._queue))
+        # Its next tube may have the id of one that is not copied.
+        ids_of_copied = {str(ctx.record.id) for ctx in tubes}
+        self._made.sessions.begin_with(
+            {name: n for name, n in calls.items() if name.partition("/")[0] in ids_of_copied}
+            for calls in written_calls(self._queue)
+        )
 
     def _highest(self, ctx: TubeContext) -> int:
         """The highest number that the rows of a tube have: as an id, or as a segment."""

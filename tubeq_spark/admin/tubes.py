@@ -7,7 +7,7 @@ see rows of an earlier tube.
 
 drop: set the registry to dropping; delete all rows and leave a tombstone, unless a task is taken;
 set the registry to dropped. If it is interrupted, the next sweep or creation under that name goes
-on.
+on, unless another program has undone the drop.
 """
 
 from __future__ import annotations
@@ -374,32 +374,46 @@ def end_temporaries(
 
 
 def _drain(
-    ctx: TubeContext, opened: OpenedLocation, registry: Registry, *, with_taken: bool = False
+    ctx: TubeContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    require: Callable[[], object] | None = None,
+    *,
+    with_taken: bool = False,
 ) -> None:
     """Remove all rows of a tube that is being dropped, and then the tube from the registry.
+
+    Args:
+        ctx: The tube.
+        opened: Its location.
+        registry: Of that.
+        require: As of `maintain.drain`.
+        with_taken: Whether taken tasks go, too.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube is live again.
     """
     try:
-        maintain.drain(ctx, with_taken=with_taken)
+        maintain.drain(ctx, require, with_taken=with_taken)
     except TubeBusyError:
-        if _undo_drop(registry, ctx.record):
+        if _undo_drop(ctx, registry):
             raise
     _forget(opened, registry, ctx.record)
 
 
-def _undo_drop(registry: Registry, record: TubeRecord) -> bool:
-    """Make a tube with taken tasks live again; False if a sweep has emptied it meanwhile.
+def _undo_drop(ctx: TubeContext, registry: Registry) -> bool:
+    """Make a tube with taken tasks live again; False if another program has emptied it meanwhile.
 
     Whoever else found it busy may have done so first: then it lives, too.
     """
+    record = ctx.record
     try:
         registry.move(record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
     except TubeNotFoundError:
         found = registry.find(record.name)
-        return found is not None and found.id == record.id
-    return True
+        if found is None or found.id != record.id:
+            return False
+    return maintain.undo_drop(ctx)
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
@@ -429,10 +443,13 @@ def finish_stopped(
 def finish_drop(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> None:
-    """Finish a drop; if tasks are taken, make the tube live again, as `drop` does."""
+    """Finish a drop; if tasks are taken, make the tube live again, as `drop` does.
+
+    If another program has done either meanwhile, the tube is left alone: it may have new tasks.
+    """
     ctx = make_context(queue, opened, registry, record)
     now_us = queue.now_us()
     expire.end_due(ctx, now_us)
     expire.end_dead_sessions(ctx, now_us, there=False)
-    with contextlib.suppress(TubeBusyError):
-        _drain(ctx, opened, registry)
+    with contextlib.suppress(TubeBusyError, TubeNotFoundError):
+        _drain(ctx, opened, registry, lambda: registry.require_dropping(record))

@@ -34,6 +34,12 @@ def check(
     if location is not None:
         call = replace(call, settings=replace(call.settings, location=location))
     report = _report(call, repair=repair, accept_loss=accept_loss)
+    with call.answering():
+        _show(call, report)
+
+
+def _show(call: Call, report: CheckReport) -> None:
+    """Print what was found, and end with a code that tells whether any of it is left."""
     for problem in report.problems:
         shown = asdict(problem) | {"tasks": [str(id) for id in problem.tasks]}
         call.show(shown, _sentence(problem))

@@ -57,10 +57,10 @@ def health(
         for problem in found.problems:
             about = problem.kind if problem.tube is None else f"{problem.kind}: {problem.tube}"
             call.show(asdict(problem), f"{about}: {problem.message}")
-    if not found.ok:
-        raise typer.Exit(ExitCode.PROBLEMS)
-    if not call.json:
-        call.show({}, "nothing wants attention")
+        if not found.ok:
+            raise typer.Exit(ExitCode.PROBLEMS)
+        if not call.json:
+            call.show({}, "nothing wants attention")
 
 
 def metrics(

@@ -99,8 +99,11 @@ class SessionView:
         )
 
     def over(self, now_us: int, skew_us: int = 0) -> dict[str, int]:
-        """Owners (session and epoch) that are not alive, and the ends of their leases."""
-        leases: dict[int, int] = {}
+        """Owners (session and epoch) that are not alive, and the ends of their leases.
+
+        Of a session that was found dead and has begun anew, also the epoch before: tubes may have tasks of it.
+        """
+        leases: dict[int, int] = {self.dead_epoch: 0} if self.dead_epoch else {}
         for member in self.members:
             leases[member.epoch] = max(leases.get(member.epoch, 0), member.lease_until or 0)
         return {

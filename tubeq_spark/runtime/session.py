@@ -340,9 +340,13 @@ class Session:
     def hand_over(self, ttr: float) -> None:
         """Write a last lease of `ttr` seconds, and the counters. At most 2 commits."""
         with self._lock:
-            self.ttr = ttr
-            self.hold()
-            self._beat(self._now())
+            former, self.ttr = self.ttr, ttr
+            try:
+                self.hold()
+                self._beat(self._now())
+            except BaseException:
+                self.ttr = former
+                raise
 
     def stop(self) -> None:
         """End the heartbeat."""

@@ -247,6 +247,19 @@ class SegmentSelection:
 
 
 @dataclass(frozen=True, slots=True)
+class Drops:
+    """What became of the drops of a tube.
+
+    Attributes:
+        is_done: Whether one has emptied it: it has a tombstone.
+        undone: How many were undone, because tasks were taken.
+    """
+
+    is_done: bool
+    undone: int
+
+
+@dataclass(frozen=True, slots=True)
 class KeptKeys:
     """Rows in a segment that are kept for the keys of ended tasks: how many, and of how many the time is over."""
 

@@ -104,25 +104,59 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int,
     return replace(ctx.writer.settle(rows, changes, moves), ended=None)
 
 
-def drain(ctx: TubeContext, *, with_taken: bool = False) -> None:
+def drain(
+    ctx: TubeContext, require: Callable[[], object] | None = None, *, with_taken: bool = False
+) -> None:
     """Delete everything unless a task is taken; with `with_taken` also what is taken.
 
     Stopped before the utube locks and moments of leases are removed, each in a commit of its own: whoever finishes
     the drop does so.
+
+    Args:
+        ctx: The tube.
+        require: For a program that finishes the drop of another one: raises if that was undone. What is undone after
+            this was asked makes the statement fail.
+        with_taken: Whether taken tasks go, too.
 
     Raises:
         TubeBusyError: One is, in a lease that lasts.
     """
 
     def attempt() -> Plan[None]:
-        now_us = ctx.queue.now_us()
+        now_us, undone = ctx.queue.now_us(), None
+        if require is not None:
+            # In this order: the registry is changed first, and the number in the table after it.
+            undone = ctx.segment_reader.drops().undone
+            require()
         if not with_taken:
             require_none_taken(ctx, now_us)
-        return Plan(ctx.writer.drain(now_us, with_taken=with_taken), lambda _: None)
+        statement = ctx.writer.drain(now_us, with_taken=with_taken, undone=undone)
+        return Plan(statement, lambda _: None)
 
     ctx.queue.loop.run("drop", ctx.table_lock, attempt)
     free_dropped(ctx)
     forget_dropped(ctx)
+
+
+def undo_drop(ctx: TubeContext) -> bool:
+    """Make all fail who finish a drop that is undone in the registry; False if one of them has come first.
+
+    One commit, none if one has.
+    """
+
+    def attempt() -> Plan[bool]:
+        drops = ctx.segment_reader.drops()
+        if drops.is_done:
+            return Plan(None, lambda _: False)
+
+        def finish(affected: Affected) -> bool:
+            if not affected.inserted:
+                raise Stale
+            return True
+
+        return Plan(ctx.writer.undo_drop(drops.undone), finish)
+
+    return ctx.queue.loop.run("undo_drop", ctx.table_lock, attempt)
 
 
 def require_none_taken(ctx: TubeContext, now_us: int) -> None:

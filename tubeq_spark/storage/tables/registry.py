@@ -285,6 +285,17 @@ class Registry(SystemTable):
         found.require_known_format()
         return found
 
+    def require_dropping(self, record: TubeRecord) -> None:
+        """Refuse a tube whose drop is done, or was undone.
+
+        Raises:
+            TubeNotFoundError: It was.
+        """
+        found = self.find(record.name)
+        if found is None or (found.id, found.status) != (record.id, TubeStatus.DROPPING):
+            msg = f"tube {record.name!r} is no longer dropping"
+            raise TubeNotFoundError(msg)
+
     def alter(
         self,
         record: TubeRecord,

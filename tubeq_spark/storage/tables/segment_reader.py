@@ -17,11 +17,11 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import KeptKeys, SegmentSpan, Waiting
+from tubeq_spark.storage.rows import Drops, KeptKeys, SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, TubeTable
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ class SegmentReader:
         found = self._engine.rows(self._table.select(columns, by=["slot"]))
         # A tombstone has no id.
         return {each["slot"]: each["last"] for each in found if each["last"] is not None}
+
+    def drops(self) -> Drops:
+        """What became of the drops of this tube."""
+        columns = {
+            "done": count_if(self._table.mine()),
+            "undone": greatest(case((self._table.is_undone_drop(), _ROW.task_id))),
+        }
+        found = self._engine.rows(Select(self._table.name, columns, _ROW.segment == SEGMENT_0))[0]
+        return Drops(found["done"] > 0, found["undone"] or 0)
 
     def segments_up_to(self, newest: Mapping[int, int], limit: int) -> list[SegmentSpan]:
         """Segments with tasks up to some ids, by the slots of these."""

@@ -43,6 +43,8 @@ FENCE_OFFSET = 1 << 62
 OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT, TAKEN_SEGMENT)
 #: State of a row that is kept for the key of a task that has ended: no task's.
 KEPT_KEY = "u"
+#: State of a row that tells of a drop that was undone: no task's.
+UNDONE_DROP = "x"
 _ROW = row()
 
 _SHOWN = {
@@ -120,6 +122,10 @@ class TubeTable:
     def is_kept_key(self, of: Row = _ROW) -> Expression:
         """Rows of tasks of this tube that have ended, kept for their keys."""
         return (of.tube == -self.id) & (of.state == KEPT_KEY)
+
+    def is_undone_drop(self, of: Row = _ROW) -> Expression:
+        """Rows of segment 0 that tell of drops of this tube that were undone; the number is in the place of a task's."""
+        return (of.tube == -self.id) & (of.state == UNDONE_DROP)
 
     def select(
         self,

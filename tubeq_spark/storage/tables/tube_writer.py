@@ -55,7 +55,7 @@ from tubeq_spark.storage.statement import (
 )
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of, clauses_of, condition_of, taking
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UNDONE_DROP, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -197,10 +197,17 @@ class TubeWriter:
             partitions_of([*segments, dest]),
         )
 
-    def drain(self, now_us: int, *, with_taken: bool = False) -> Statement:
+    def drain(
+        self, now_us: int, *, with_taken: bool = False, undone: int | None = None
+    ) -> Statement:
         """Remove all rows and leave a tombstone; fail if a task is taken, unless taken ones go, too.
 
         The tombstone refuses every later put: it reads segment 0, too.
+
+        Args:
+            now_us: The moment.
+            with_taken: Whether taken ones go.
+            undone: Fail if more drops were undone than this; `None`: that does not matter.
         """
         held = predicates.effective_state(now_us, None, _T) == _TAKEN
         operation_id, gone = self._fresh(), self._fresh()
@@ -210,6 +217,13 @@ class TubeWriter:
         rows = self._table.mine(_T)
         if self._table.unique_for_us is not None:
             rows |= self._table.is_kept_key(_T)
+        clauses: list[Clause] = []
+        if undone is not None:
+            is_later = all_of(
+                _T.segment == SEGMENT_0, self._table.is_undone_drop(_T), _T.task_id > undone
+            )
+            rows |= is_later
+            clauses.append(Clause({"task_id": FAIL}, is_later))
         return Statement(
             self._table.name,
             all_of(
@@ -218,6 +232,7 @@ class TubeWriter:
                 _S.is_tombstone == (_T.segment == SEGMENT_0),
             ),
             [
+                *clauses,
                 *([] if with_taken else [Clause({"task_id": FAIL}, ~_S.is_tombstone & held)]),
                 Clause(ended, ~_S.is_tombstone & (_T.state == _TAKEN)),
                 Clause(None, ~_S.is_tombstone),
@@ -226,6 +241,32 @@ class TubeWriter:
             operation_id,
             _T.segment,
             Rows({"is_tombstone": Type.BOOLEAN}, [(True,), (False,)]),
+        )
+
+    def undo_drop(self, undone: int) -> Statement:
+        """Raise the number of undone drops by one; insert nothing if it has changed, or there is a tombstone."""
+        operation_id = self._fresh()
+        row = {
+            "segment": literal(SEGMENT_0),
+            "tube": literal(-self._table.id),
+            "task_id": literal(undone + 1),
+            "state": literal(UNDONE_DROP),
+            # Rows of this segment are told apart by it.
+            "owner": literal(f"undone drop {undone + 1}"),
+        }
+        is_later = self._table.is_undone_drop(_T) & (_T.task_id > undone)
+        return Statement(
+            self._table.name,
+            all_of(
+                _T.segment.is_in([SEGMENT_0, operation_id]),
+                any_of(self._table.mine(_T), is_later),
+            ),
+            [Clause(row, inserts=True)],
+            operation_id,
+            _T.segment,
+            ONE_ROW,
+            partitions_of([SEGMENT_0]),
+            1,
         )
 
     def settle_segments(self, segments: Iterable[int], *changes: tuple[Which, Change]) -> Statement:
