@@ -6,7 +6,10 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tubeq_spark import Queue
+from tubeq_spark.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,3 +57,36 @@ def test_jobs_when_verbs_run_are_named_after_verb_and_tube_and_a_programs_as_bef
             assert "of the program" in found
         assert context.getLocalProperty("spark.job.description") == "of the program"
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def pools(spark: SparkSession, after: int) -> set[str]:
+    """The pools of the stages of the jobs after one."""
+    context: Any = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = context.statusStore().jobsList(None)
+    found = [job for place in range(jobs.size()) if (job := jobs.apply(place)).jobId() > after]
+    stages = [job.stageIds().apply(n) for job in found for n in range(job.stageIds().size())]
+    return {context.statusStore().lastStageAttempt(stage).schedulingPool() for stage in stages}
+
+
+@pytest.mark.thorough
+def test_heartbeats_when_spark_shares_its_slots_fairly_wait_for_no_job_of_the_program(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location, engine="spark") as queue:
+        queue.create_tube("letters").put("a")
+        heart = queue._context.session.heart
+        last = max(names(spark))
+
+        def beat() -> None:
+            heart.begin()
+            # What the put has counted is not written yet.
+            heart._beat()
+
+        in_thread(beat).result()
+
+        assert pools(spark, last) == {"tubeq-heartbeats"}
+        last = max(names(spark))
+        queue["letters"].take(0)
+        assert pools(spark, last) == {"default"}
+    assert spark.sparkContext.getConf().get("spark.scheduler.mode") == "FAIR"

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Tube
 
-#: Delta's extension and catalog.
-_DELTA_ITSELF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+#: Delta's extension and catalog, and what no session can change.
+_OF_PROGRAM = (
+    "spark.sql.extensions",
+    "spark.sql.catalog.spark_catalog",
+    "spark.scheduler.mode",
+)
 _LARGE = 30_000
 _STALENESS = "spark.databricks.delta.stalenessLimit"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
@@ -40,7 +44,7 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 def plain(spark: SparkSession) -> SparkSession:
     """A session with Spark's own settings, as another program's would be."""
     session = spark.newSession()
-    for name in {*spark_conf(), *CODEGEN}.difference(_DELTA_ITSELF):
+    for name in {*spark_conf(), *CODEGEN}.difference(_OF_PROGRAM):
         session.conf.unset(name)
     session.conf.set(_STALENESS, "1h")
     session.conf.set(_USER_METADATA, "the program's")

@@ -24,7 +24,14 @@ from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.history import changed_rows, commits_since
-from tubeq_spark.storage.spark.jvm import carried, described, frame_of, is_classic, with_settings
+from tubeq_spark.storage.spark.jvm import (
+    carried,
+    described,
+    enter_pool,
+    frame_of,
+    is_classic,
+    with_settings,
+)
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
@@ -53,6 +60,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The pool of the jobs that heartbeats are: what else runs may have all slots for longer than a lease lasts.
+HEARTBEATS = "tubeq-heartbeats"
 #: Seconds that Spark has to answer when it is asked whether it is there again, or what it has written.
 _PATIENCE = 5.0
 
@@ -172,6 +181,10 @@ class SparkEngine:
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
         return carried(self.spark, run)
+
+    def begin_heart(self) -> None:
+        """Have the jobs of this thread, which renews a session's lease, not wait behind those of others."""
+        enter_pool(self.spark, HEARTBEATS)
 
     def committer(self) -> Committer:
         """The JVM in which statements run."""

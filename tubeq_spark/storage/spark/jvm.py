@@ -33,6 +33,8 @@ _STDERR: Final = 2
 _QUERY_ID: Final = "sql.streaming.queryId"
 #: What its UI shows of a job.
 _DESCRIPTION: Final = "spark.job.description"
+#: Among which jobs it shares out its slots, where it does so fairly.
+_POOL: Final = "spark.scheduler.pool"
 
 
 def is_classic(spark: SparkSession) -> bool:
@@ -271,6 +273,17 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
                 context.setLocalProperty(_DESCRIPTION, before)
             elif tagged:
                 spark.removeTag(text)
+
+
+def enter_pool(spark: SparkSession, name: str) -> None:
+    """Have Spark give the next free slots to this thread's jobs, if it shares them out fairly.
+
+    A client of Spark Connect cannot choose that.
+    """
+    # Where Spark cannot be reached, the first job says so.
+    with contextlib.suppress(Exception):
+        if is_classic(spark):
+            _scala_context(spark).setLocalProperty(_POOL, name)
 
 
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:

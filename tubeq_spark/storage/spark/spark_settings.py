@@ -17,6 +17,7 @@ _OLDEST_SPARK: Final = 4
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 STALENESS: Final = "spark.databricks.delta.stalenessLimit"
 SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+SCHEDULER: Final = "spark.scheduler.mode"
 
 
 class Setting(NamedTuple):
@@ -85,10 +86,17 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
             "VACUUM, by which a sweep removes dead files, lists directories in this many tasks: "
             "10,000 if unset, which is minutes on a small machine.",
         ),
+        SCHEDULER: Setting(
+            "FAIR",
+            "Heartbeats are jobs of a pool of their own, which gets the next free slot. By default they "
+            "wait for the last task of each job before them, and the session may end meanwhile.",
+        ),
     }
 )
 
 _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+#: What all sessions of a program share, as it was when the first one began.
+_OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
 
 #: How files are written, whatever a session has set for files of its own: the queue's are read by other engines, too,
 #: which know no calendar but today's, and moments are kept in microseconds.
@@ -102,7 +110,7 @@ FILE_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 
 #: What the queue's own sessions have, whatever the caller's has.
 OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
-    {name: setting.value for name, setting in SETTINGS.items() if name not in _DELTA_ITSELF}
+    {name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM}
     | {
         **FILE_SETTINGS,
         # Of files of the other engine, which say nothing of it.
