@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -13,8 +16,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.concurrency.round_trips import VERBS, filled, taken
-from tests.concurrency.s3_store import COMMIT, Store
-from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.concurrency.s3_store import COMMIT, ROOT, Store
+from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
 from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.model import rivals
@@ -760,3 +763,52 @@ def test_put_with_a_key_when_the_columns_for_it_get_no_answer_puts_nothing_and_s
         assert told.value.passes
         tube.put("a", unique="k")
         assert queue.statistics("work")["tasks"]["total"] == 1
+
+
+# -- looks and threads ------------------------------------------------------------------------------
+
+
+#: Takes what is there when its main thread has ended, in another one or at its exit.
+LATE = """
+import atexit, json, sys, threading
+from tubeq_spark import Queue
+
+queue = Queue(None, sys.argv[1], engine="native", storage_options=json.loads(sys.argv[2]))
+tube = queue["work"]
+tube.take(0)
+
+def work():
+    print("ended", flush=True)
+    sys.stdin.readline()
+    print(len(tube.take_many(9)), flush=True)
+
+def work_after():
+    threading.main_thread().join()
+    work()
+
+if sys.argv[3] == "thread":
+    threading.Thread(target=work_after).start()
+else:
+    atexit.register(work)
+"""
+
+
+@pytest.mark.parametrize("where", ["thread", "exit"])
+def test_take_when_the_main_thread_has_ended_reads_what_others_have_committed(
+    store: Store, place: str, tube: Tube, where: str
+) -> None:
+    arguments = [place, json.dumps(store.options), where]
+    with subprocess.Popen(
+        [sys.executable, "-c", LATE, *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ended\n"
+        for letter in "abcdef":
+            tube.put(letter)
+        said, _ = program.communicate("\n", timeout=WAIT)
+    assert said == "6\n"

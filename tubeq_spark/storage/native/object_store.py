@@ -114,7 +114,6 @@ class Bucket:
         self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
-        self._is_closed = False
 
     @staticmethod
     def place(path: str, options: Mapping[str, str]) -> tuple[str, str]:
@@ -247,10 +246,15 @@ class Bucket:
     def together(self, call: Callable[[Any], T], each: Iterable[Any]) -> list[T]:
         """Call a function for each of some things at the same time."""
         some = list(each)
-        if len(some) < 2 or self._is_closed:
+        if len(some) < 2:
             return [call(thing) for thing in some]
         with shared_by_threads() as carried:
-            return list(self._pool.map(carried(call), some))
+            try:
+                begun = self._pool.map(carried(call), some)
+            except RuntimeError:
+                # No pool of this process begins anything once the main thread has ended, and other threads go on.
+                return [call(thing) for thing in some]
+            return list(begun)
 
     def beside(self, call: Callable[[], T]) -> Future[T] | None:
         """Call a function while this thread goes on; `None`: it is too late for that."""
@@ -278,7 +282,6 @@ class Bucket:
 
     def close(self) -> None:
         """End the threads, and forget what was kept."""
-        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._kept.clear()
