@@ -24,6 +24,7 @@ from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import (
     late_commits,
+    object_store,
     store_client,
     store_table,
     store_tidying,
@@ -766,6 +767,26 @@ def test_put_with_a_key_when_the_columns_for_it_get_no_answer_puts_nothing_and_s
 
 
 # -- looks and threads ------------------------------------------------------------------------------
+
+
+def lists_without_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Azure, whose listings have tags without the quotes that they have in headers."""
+    pages = object_store.obstore.list
+
+    def without(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for page in pages(*arguments, **options):
+            yield [{**each, "e_tag": each["e_tag"].strip('"')} for each in page]
+
+    monkeypatch.setattr(object_store.obstore, "list", without)
+
+
+@pytest.mark.parametrize("as_listed", [lambda _: None, lists_without_quotes], ids=["S3", "Azure"])
+def test_look_when_the_last_listing_was_a_minute_ago_lists_what_is_new_and_reads_nothing_again(
+    store: Store, tube: Tube, monkeypatch: pytest.MonkeyPatch, as_listed: Callable[..., None]
+) -> None:
+    as_listed(monkeypatch)
+    monkeypatch.setattr(store_table, "_SURE", -1.0)
+    assert requests(store, lambda: version_of(tube)) == ["GET /bucket 200"]
 
 
 #: Takes what is there when its main thread has ended, in another one or at its exit.

@@ -91,6 +91,11 @@ class NoClientError(Exception):
     """Another client must be used for a place."""
 
 
+def _tag(text: str | None) -> str | None:
+    """A tag without quotes: Azure has them in headers, and leaves them out in listings."""
+    return None if text is None else text.strip('"')
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """An object in a listing."""
@@ -166,7 +171,7 @@ class Bucket:
 
         def ask(client: ObjectStore) -> tuple[bytes, str | None]:
             found = obstore.get(client, key)
-            return bytes(found.bytes()), found.meta["e_tag"]
+            return bytes(found.bytes()), _tag(found.meta["e_tag"])
 
         return self._asked(key, ask, size)
 
@@ -195,7 +200,7 @@ class Bucket:
             lambda client: obstore.put(client, key, content, mode="create", use_multipart=False),
             len(content),
         )
-        return done["e_tag"]
+        return _tag(done["e_tag"])
 
     def overwrites(self, key: str) -> bool:
         """Whether a conditional put overwrites an object, as of stores that ignore conditions. Raises as `get`."""
@@ -228,7 +233,7 @@ class Bucket:
                         each["path"][start:],
                         each["size"],
                         each["last_modified"],
-                        each["e_tag"],
+                        _tag(each["e_tag"]),
                     )
                     for each in page
                 ]
