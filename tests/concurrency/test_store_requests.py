@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -787,6 +789,33 @@ def test_look_when_the_last_listing_was_a_minute_ago_lists_what_is_new_and_reads
     as_listed(monkeypatch)
     monkeypatch.setattr(store_table, "_SURE", -1.0)
     assert requests(store, lambda: version_of(tube)) == ["GET /bucket 200"]
+
+
+def test_read_when_it_began_after_commits_that_another_thread_lost_to_sees_all_of_them(
+    tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, put = tube._ctx.queue.engine, Bucket.put_if_absent
+    seen = list[Any]()
+    with ThreadPoolExecutor(1) as other, contextlib.ExitStack() as operation:
+
+        def read(bucket: Bucket, key: str, content: bytes) -> str | None:
+            monkeypatch.setattr(Bucket, "put_if_absent", put)
+            query = counted(tube._ctx.table.name)
+            seen.extend(other.submit(engine.rows, query).result())
+            return put(bucket, key, content)
+
+        def beaten(bucket: Bucket, key: str, content: bytes) -> str | None:
+            monkeypatch.setattr(Bucket, "put_if_absent", put)
+            rival.put("y")
+            rival.put("z")
+            other.submit(operation.enter_context, engine.operating("take", None)).result()
+            monkeypatch.setattr(Bucket, "put_if_absent", read)
+            return put(bucket, key, content)
+
+        monkeypatch.setattr(Bucket, "put_if_absent", beaten)
+        tube.put("a")
+        other.submit(operation.close).result()
+    assert seen == [{"n": 2}]
 
 
 #: Takes what is there when its main thread has ended, in another one or at its exit.

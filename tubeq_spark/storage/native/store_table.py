@@ -64,7 +64,7 @@ class _Known:
     Attributes:
         snapshot: The version.
         tag: Of its commit; `None`: that was not read.
-        at: When the request was sent that has shown it as the newest.
+        at: All that was committed before this moment is in it, by the monotonic clock.
         sure: When it was last known to be in the log, by `late_commits.seconds_now`.
     """
 
@@ -417,7 +417,8 @@ class StoreTable:
         later = snapshot.after(actions)
         base = self._base_of(snapshot)
         # That the rival's is there does not say that the next one was not removed, if it may be as old.
-        self._base = _Known(later, rival.tag, rival.asked, base.sure)
+        # Nor that none has come after it by now: whoever began after `base` looks for himself.
+        self._base = _Known(later, rival.tag, base.at, base.sure)
         self._remember(self._base)
         return later
 
