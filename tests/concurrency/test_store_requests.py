@@ -36,8 +36,16 @@ from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.errors import RequestError
-from tubeq_spark.storage.native.object_store import Bucket, NoClientError, _new
+from tubeq_spark.storage.native.object_store import (
+    _TOGETHER,
+    Bucket,
+    NoClientError,
+    StoreFiles,
+    _new,
+)
 from tubeq_spark.storage.native.renewed_options import RenewedOptions
+from tubeq_spark.storage.native.rival_commit import RivalCommit
+from tubeq_spark.storage.native.store_client import Patience
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -675,6 +683,22 @@ def test_checkpoint_when_it_is_due_is_written_after_the_answer(
 
 
 @pytest.mark.usefixtures("short_logs")
+def test_checkpoint_when_it_is_too_early_for_one_does_not_read_the_last_one(
+    store: Store, place: str, tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube.put("a")
+    background(tube).wait()
+    log = f"{place}/work/_delta_log/".removeprefix("s3://bucket/")
+    assert f"{log}{4:020}.checkpoint.parquet" in store.keys(log)
+    monkeypatch.setattr(log_files, "_ACTIONS", 1)
+    monkeypatch.setattr(Background, "run", lambda _, work: work())
+    for _ in range(3):
+        tube.put("a")
+    asked = requests(store, lambda: tube.put("a"), r"checkpoint\.parquet")
+    assert [line.rsplit(" ", 1)[1] for line in asked] == ["206"]
+
+
+@pytest.mark.usefixtures("short_logs")
 def test_close_when_a_checkpoint_is_due_waits_for_it(store: Store, place: str) -> None:
     with opened(store, place) as queue:
         tube = queue.create_tube("work", "fifottl")
@@ -816,6 +840,25 @@ def test_read_when_it_began_after_commits_that_another_thread_lost_to_sees_all_o
         tube.put("a")
         other.submit(operation.close).result()
     assert seen == [{"n": 2}]
+
+
+def test_commit_that_is_asked_for_ahead_when_its_request_has_not_begun_is_not_asked_for(
+    store: Store, place: str, tube: Tube
+) -> None:
+    bucket, free = Bucket("s3://bucket", RenewedOptions(store.options)), threading.Event()
+    files = StoreFiles(bucket, f"{place.removeprefix('s3://bucket/')}/work", Patience(1, 1.0))
+    ahead = RivalCommit(files, f"{place}/work", version_of(tube))
+    for _ in range(_TOGETHER):
+        bucket.beside(free.wait)
+    ahead.ask_ahead()
+    store.requests()
+    assert not ahead.is_there()
+    free.set()
+    last = bucket.beside(lambda: None)
+    assert last is not None
+    last.result()
+    bucket._pool.shutdown()
+    assert store.requests() == []
 
 
 #: Takes what is there when its main thread has ended, in another one or at its exit.

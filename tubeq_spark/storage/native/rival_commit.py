@@ -42,7 +42,8 @@ class RivalCommit:
     def is_there(self, seconds: float = 0.0) -> bool:
         """Whether it was there when it was asked for; an answer is waited for so long."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None:
+        # One that has not begun, behind others, is not asked for any more.
+        if ahead is not None and not ahead.cancel():
             # Whatever it is, it is asked for again where it matters.
             with suppress(OSError, CancelledError, TimeoutError):
                 self.text, self.tag = ahead.result(seconds)

@@ -100,7 +100,11 @@ class StoreLog:
         if name in self._listed:
             return True
         with suppress(FileNotFoundError):
-            self.read(name)
+            if name.endswith(".json"):
+                # It is read next.
+                self.read(name)
+            else:
+                self._files.get_range(f"{LOG}/{name}", 0, 1)
             return True
         return False
 
