@@ -815,6 +815,21 @@ def test_look_when_the_last_listing_was_a_minute_ago_lists_what_is_new_and_reads
     assert requests(store, lambda: version_of(tube)) == ["GET /bucket 200"]
 
 
+def test_look_asks_for_as_many_commits_as_one_of_the_last_has_found_and_one_more(
+    store: Store, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        version_of(tube)
+    before_commit(monkeypatch, lambda: rival.put("z"), times=3)
+    tube.put("a")
+    # That a commit gave way to others says nothing of looks.
+    assert len(requests(store, lambda: version_of(tube))) == 1
+    for _ in range(3):
+        rival.put("z")
+    version_of(tube)
+    assert len(requests(store, lambda: version_of(tube))) == 4
+
+
 def test_read_when_it_began_after_commits_that_another_thread_lost_to_sees_all_of_them(
     tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ _SURE = 60.0
 _RIVALS = 50
 #: How often a log is read anew that was shortened meanwhile.
 _TRIES = 20
-#: By so many commits it is judged whether others commit.
+#: By so many commits, and looks, it is judged whether others commit.
 _LAST = 4
 
 _CLOCK = SystemClock()
@@ -97,6 +97,8 @@ class StoreTable:
         self._base: _Known | None = None
         #: How many commits of others each of the last commits had to give way to.
         self._met: deque[int] = deque(maxlen=_LAST)
+        #: How many new commits each of the last looks has found.
+        self._news: deque[int] = deque(maxlen=_LAST)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class StoreTable:
         return self._look() if known is None or is_new else known
 
     def _look(self) -> _Known:
-        files = StoreLog(self._files, self._uri, ahead=max(self._met, default=0) + 1)
+        files = StoreLog(self._files, self._uri, ahead=max(self._news, default=0) + 1)
         at, now = _CLOCK.monotonic(), late_commits.seconds_now()
         known = self._known
         is_sure = known is not None and now - known.sure <= _SURE
@@ -131,6 +133,7 @@ class StoreTable:
         found = reading.moved_on(files, known.snapshot, None, self._tidying.note_removes)
         if files.goes_on_after(found.version) or not files.is_in_order():
             return self._look_anew(at, now)
+        self._news.append(found.version - known.snapshot.version)
         if found is known.snapshot:
             return self._remember(_Known(found, known.tag, at, known.sure if is_sure else now))
         return self._remember(_Known(found, self._tag(files, found), at, now))
