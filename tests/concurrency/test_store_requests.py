@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,14 +18,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.concurrency.round_trips import VERBS, filled, taken
-from tests.concurrency.s3_store import COMMIT, Store
-from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.concurrency.s3_store import COMMIT, ROOT, Store
+from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
 from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, NotTakenError, StoreError
 from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import (
     late_commits,
+    object_store,
     store_client,
     store_table,
     store_tidying,
@@ -30,9 +36,16 @@ from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.errors import RequestError
-from tubeq_spark.storage.native.object_store import Bucket, NoClientError, _new
+from tubeq_spark.storage.native.object_store import (
+    _TOGETHER,
+    Bucket,
+    NoClientError,
+    StoreFiles,
+    _new,
+)
 from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.native.rival_commit import RivalCommit
+from tubeq_spark.storage.native.store_client import Patience
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -706,6 +719,22 @@ def test_checkpoint_when_it_is_due_is_written_after_the_answer(
 
 
 @pytest.mark.usefixtures("short_logs")
+def test_checkpoint_when_it_is_too_early_for_one_does_not_read_the_last_one(
+    store: Store, place: str, tube: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube.put("a")
+    background(tube).wait()
+    log = f"{place}/work/_delta_log/".removeprefix("s3://bucket/")
+    assert f"{log}{4:020}.checkpoint.parquet" in store.keys(log)
+    monkeypatch.setattr(log_files, "_ACTIONS", 1)
+    monkeypatch.setattr(Background, "run", lambda _, work: work())
+    for _ in range(3):
+        tube.put("a")
+    asked = requests(store, lambda: tube.put("a"), r"checkpoint\.parquet")
+    assert [line.rsplit(" ", 1)[1] for line in asked] == ["206"]
+
+
+@pytest.mark.usefixtures("short_logs")
 def test_close_when_a_checkpoint_is_due_waits_for_it(store: Store, place: str) -> None:
     with opened(store, place) as queue:
         tube = queue.create_tube("work", "fifottl")
@@ -797,3 +826,133 @@ def test_put_with_a_key_when_the_columns_for_it_get_no_answer_puts_nothing_and_s
         assert told.value.passes
         tube.put("a", unique="k")
         assert queue.statistics("work")["tasks"]["total"] == 1
+
+
+# -- looks and threads ------------------------------------------------------------------------------
+
+
+def lists_without_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Azure, whose listings have tags without the quotes that they have in headers."""
+    pages = object_store.obstore.list
+
+    def without(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for page in pages(*arguments, **options):
+            yield [{**each, "e_tag": each["e_tag"].strip('"')} for each in page]
+
+    monkeypatch.setattr(object_store.obstore, "list", without)
+
+
+@pytest.mark.parametrize("as_listed", [lambda _: None, lists_without_quotes], ids=["S3", "Azure"])
+def test_look_when_the_last_listing_was_a_minute_ago_lists_what_is_new_and_reads_nothing_again(
+    store: Store, tube: Tube, monkeypatch: pytest.MonkeyPatch, as_listed: Callable[..., None]
+) -> None:
+    as_listed(monkeypatch)
+    monkeypatch.setattr(store_table, "_SURE", -1.0)
+    assert requests(store, lambda: version_of(tube)) == ["GET /bucket 200"]
+
+
+def test_look_asks_for_as_many_commits_as_one_of_the_last_has_found_and_one_more(
+    store: Store, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        version_of(tube)
+    before_commit(monkeypatch, lambda: rival.put("z"), times=3)
+    tube.put("a")
+    # That a commit gave way to others says nothing of looks.
+    assert len(requests(store, lambda: version_of(tube))) == 1
+    for _ in range(3):
+        rival.put("z")
+    version_of(tube)
+    assert len(requests(store, lambda: version_of(tube))) == 4
+
+
+def test_read_when_it_began_after_commits_that_another_thread_lost_to_sees_all_of_them(
+    tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, put = tube._ctx.queue.engine, Bucket.put_if_absent
+    seen = list[Any]()
+    with ThreadPoolExecutor(1) as other, contextlib.ExitStack() as operation:
+
+        def read(bucket: Bucket, key: str, content: bytes) -> str | None:
+            monkeypatch.setattr(Bucket, "put_if_absent", put)
+            query = counted(tube._ctx.table.name)
+            seen.extend(other.submit(engine.rows, query).result())
+            return put(bucket, key, content)
+
+        def beaten(bucket: Bucket, key: str, content: bytes) -> str | None:
+            monkeypatch.setattr(Bucket, "put_if_absent", put)
+            rival.put("y")
+            rival.put("z")
+            other.submit(operation.enter_context, engine.operating("take", None)).result()
+            monkeypatch.setattr(Bucket, "put_if_absent", read)
+            return put(bucket, key, content)
+
+        monkeypatch.setattr(Bucket, "put_if_absent", beaten)
+        tube.put("a")
+        other.submit(operation.close).result()
+    assert seen == [{"n": 2}]
+
+
+def test_commit_that_is_asked_for_ahead_when_its_request_has_not_begun_is_not_asked_for(
+    store: Store, place: str, tube: Tube
+) -> None:
+    bucket, free = Bucket("s3://bucket", RenewedOptions(store.options)), threading.Event()
+    files = StoreFiles(bucket, f"{place.removeprefix('s3://bucket/')}/work", Patience(1, 1.0))
+    ahead = RivalCommit(files, f"{place}/work", version_of(tube))
+    for _ in range(_TOGETHER):
+        bucket.beside(free.wait)
+    ahead.ask_ahead()
+    store.requests()
+    assert not ahead.is_there()
+    free.set()
+    last = bucket.beside(lambda: None)
+    assert last is not None
+    last.result()
+    bucket._pool.shutdown()
+    assert store.requests() == []
+
+
+#: Takes what is there when its main thread has ended, in another one or at its exit.
+LATE = """
+import atexit, json, sys, threading
+from tubeq_spark import Queue
+
+queue = Queue(None, sys.argv[1], engine="native", storage_options=json.loads(sys.argv[2]))
+tube = queue["work"]
+tube.take(0)
+
+def work():
+    print("ended", flush=True)
+    sys.stdin.readline()
+    print(len(tube.take_many(9)), flush=True)
+
+def work_after():
+    threading.main_thread().join()
+    work()
+
+if sys.argv[3] == "thread":
+    threading.Thread(target=work_after).start()
+else:
+    atexit.register(work)
+"""
+
+
+@pytest.mark.parametrize("where", ["thread", "exit"])
+def test_take_when_the_main_thread_has_ended_reads_what_others_have_committed(
+    store: Store, place: str, tube: Tube, where: str
+) -> None:
+    arguments = [place, json.dumps(store.options), where]
+    with subprocess.Popen(
+        [sys.executable, "-c", LATE, *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ended\n"
+        for letter in "abcdef":
+            tube.put(letter)
+        said, _ = program.communicate("\n", timeout=WAIT)
+    assert said == "6\n"

@@ -43,11 +43,12 @@ class Program:
     def __init__(self) -> None:
         self.calls = 0
         self.fails = False
+        self.error: BaseException = OSError("no answer")
 
     def __call__(self) -> dict[str, str]:
         self.calls += 1
         if self.fails:
-            raise OSError("no answer")
+            raise self.error
         return {"key": str(self.calls)}
 
 
@@ -71,10 +72,12 @@ def test_options_of_a_function_are_asked_for_again_after_ten_minutes(clock: Manu
     assert [key(options), key(options)] == ["2", "2"]
 
 
+@pytest.mark.parametrize("error", [OSError("no answer"), SystemExit("no answer")])
 def test_options_when_the_function_fails_later_stay_and_are_asked_for_in_a_minute(
-    clock: ManualClock,
+    clock: ManualClock, error: BaseException
 ) -> None:
     program = Program()
+    program.error = error
     options = RenewedOptions(program)
     program.fails = True
     clock.advance(600)

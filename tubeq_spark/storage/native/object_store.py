@@ -91,6 +91,11 @@ class NoClientError(Exception):
     """Another client must be used for a place."""
 
 
+def _tag(text: str | None) -> str | None:
+    """A tag without quotes: Azure has them in headers, and leaves them out in listings."""
+    return None if text is None else text.strip('"')
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """An object in a listing."""
@@ -114,7 +119,6 @@ class Bucket:
         self._pool = ThreadPoolExecutor(_TOGETHER, "tubeq-requests")
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
-        self._is_closed = False
 
     @staticmethod
     def place(path: str, options: Mapping[str, str]) -> tuple[str, str]:
@@ -167,7 +171,7 @@ class Bucket:
 
         def ask(client: ObjectStore) -> tuple[bytes, str | None]:
             found = obstore.get(client, key)
-            return bytes(found.bytes()), found.meta["e_tag"]
+            return bytes(found.bytes()), _tag(found.meta["e_tag"])
 
         return self._asked(key, ask, size)
 
@@ -196,7 +200,7 @@ class Bucket:
             lambda client: obstore.put(client, key, content, mode="create", use_multipart=False),
             len(content),
         )
-        return done["e_tag"]
+        return _tag(done["e_tag"])
 
     def overwrites(self, key: str) -> bool:
         """Whether a conditional put overwrites an object, as of stores that ignore conditions. Raises as `get`."""
@@ -229,7 +233,7 @@ class Bucket:
                         each["path"][start:],
                         each["size"],
                         each["last_modified"],
-                        each["e_tag"],
+                        _tag(each["e_tag"]),
                     )
                     for each in page
                 ]
@@ -247,10 +251,15 @@ class Bucket:
     def together(self, call: Callable[[Any], T], each: Iterable[Any]) -> list[T]:
         """Call a function for each of some things at the same time."""
         some = list(each)
-        if len(some) < 2 or self._is_closed:
+        if len(some) < 2:
             return [call(thing) for thing in some]
         with shared_by_threads() as carried:
-            return list(self._pool.map(carried(call), some))
+            try:
+                begun = self._pool.map(carried(call), some)
+            except RuntimeError:
+                # No pool of this process begins anything once the main thread has ended, and other threads go on.
+                return [call(thing) for thing in some]
+            return list(begun)
 
     def beside(self, call: Callable[[], T]) -> Future[T] | None:
         """Call a function while this thread goes on; `None`: it is too late for that."""
@@ -278,7 +287,6 @@ class Bucket:
 
     def close(self) -> None:
         """End the threads, and forget what was kept."""
-        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._kept.clear()

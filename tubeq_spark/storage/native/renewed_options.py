@@ -94,7 +94,8 @@ class RenewedOptions:
         """Call the function again; the lock is held."""
         try:
             found = self._asked()
-        except Exception:
+        # One that would end the program fails as well: it may be called by the heart, which must go on.
+        except (Exception, SystemExit):
             # Perhaps it works in a minute. The old options may last until then.
             self._due_at = self._called_at + _PAUSE
             log.warning("storage_options() failed; the former options stay", exc_info=True)

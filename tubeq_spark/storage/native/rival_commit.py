@@ -6,7 +6,6 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.durability.log_names import versions_of
 from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.native.sending import ShortLogError
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 #: Seconds for an answer that was asked for with a commit, after that of the commit.
 _AHEAD_SECONDS = 1.0
 
-_CLOCK = SystemClock()
-
 
 class RivalCommit:
     """The commit of a version that others may have made first."""
@@ -32,8 +29,6 @@ class RivalCommit:
         self._files, self._uri, self.version = files, uri, version
         self.text: bytes | None = None
         self.tag: str | None = None
-        #: When it was asked for, as `_Known.at`.
-        self.asked = 0.0
         self._ahead: Future[tuple[bytes, str | None]] | None = None
 
     @property
@@ -42,13 +37,13 @@ class RivalCommit:
 
     def ask_ahead(self) -> None:
         """Ask for it while something else is sent. An answer that it is not there means nothing later."""
-        self.asked = _CLOCK.monotonic()
         self._ahead = self._files.bucket.beside(lambda: self._files.get_once(self._path))
 
     def is_there(self, seconds: float = 0.0) -> bool:
         """Whether it was there when it was asked for; an answer is waited for so long."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None:
+        # One that has not begun, behind others, is not asked for any more.
+        if ahead is not None and not ahead.cancel():
             # Whatever it is, it is asked for again where it matters.
             with suppress(OSError, CancelledError, TimeoutError):
                 self.text, self.tag = ahead.result(seconds)
@@ -61,7 +56,6 @@ class RivalCommit:
             ShortLogError: It may have existed.
         """
         if not self.is_there(_AHEAD_SECONDS):
-            self.asked = _CLOCK.monotonic()
             try:
                 self.text, self.tag = self._files.get(self._path)
             except FileNotFoundError:

@@ -58,11 +58,11 @@ class StoreLog:
         names = [name]
         if name.endswith(".json"):
             first, count = int(name[:20]), max(self._asked, self._ahead, 1)
+            # One is asked for alone, and the next one: mostly that is all.
+            self._asked = min(2 * count, AHEAD) if self._asked or count > 1 else 1
             self._ahead = 0
             if self._end is not None:
                 count = min(self._end - first + 1, AHEAD)
-            # One is asked for alone, and the next one: mostly that is all.
-            self._asked = min(max(2 * self._asked, 1), AHEAD)
             # What is not in a listing was not there.
             names = [versions.commit_name(first + n) for n in range(count)]
             self._held[name] = None
@@ -100,7 +100,11 @@ class StoreLog:
         if name in self._listed:
             return True
         with suppress(FileNotFoundError):
-            self.read(name)
+            if name.endswith(".json"):
+                # It is read next.
+                self.read(name)
+            else:
+                self._files.get_range(f"{LOG}/{name}", 0, 1)
             return True
         return False
 

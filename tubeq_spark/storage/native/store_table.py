@@ -54,7 +54,7 @@ _LATELY, _LATELY_BESIDE_OTHERS = 10.0, 0.25
 _RIVALS = 50
 #: How often a log is read anew that was shortened meanwhile.
 _TRIES = 20
-#: By so many commits it is judged whether others commit.
+#: By so many commits, and looks, it is judged whether others commit.
 _LAST = 4
 
 _CLOCK = SystemClock()
@@ -67,7 +67,7 @@ class _Known:
     Attributes:
         snapshot: The version.
         tag: Of its commit; `None`: that was not read.
-        at: When the request was sent that has shown it as the newest.
+        at: All that was committed before this moment is in it, by the monotonic clock.
         sure: When it was last known to be in the log, by `late_commits.seconds_now`.
     """
 
@@ -100,6 +100,8 @@ class StoreTable:
         self._base: _Known | None = None
         #: How many commits of others each of the last commits had to give way to.
         self._met: deque[int] = deque(maxlen=_LAST)
+        #: How many new commits each of the last looks has found.
+        self._news: deque[int] = deque(maxlen=_LAST)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -133,18 +135,16 @@ class StoreTable:
         return known if _CLOCK.monotonic() - known.at <= seconds else None
 
     def _look(self) -> _Known:
+        files = StoreLog(self._files, self._uri, ahead=max(self._news, default=0) + 1)
         at, now = _CLOCK.monotonic(), late_commits.seconds_now()
         known = self._known
-        # As many as rivals commit during a commit of this process; fewer have since one that is just over.
-        met = max(self._met, default=0)
-        ahead = min(met, 1) if self._lately() is not None else met
-        files = StoreLog(self._files, self._uri, ahead=ahead + 1)
         is_sure = known is not None and now - known.sure <= _SURE
         if known is None or not (is_sure or self._is_there(known, files)):
             return self._look_anew(at, now)
         found = reading.moved_on(files, known.snapshot, None, self._tidying.note_removes)
         if files.goes_on_after(found.version) or not files.is_in_order():
             return self._look_anew(at, now)
+        self._news.append(found.version - known.snapshot.version)
         if found is known.snapshot:
             return self._remember(_Known(found, known.tag, at, known.sure if is_sure else now))
         return self._remember(_Known(found, self._tag(files, found), at, now))
@@ -435,7 +435,8 @@ class StoreTable:
         later = snapshot.after(actions)
         base = self._base_of(snapshot)
         # That the rival's is there does not say that the next one was not removed, if it may be as old.
-        self._base = _Known(later, rival.tag, rival.asked, base.sure)
+        # Nor that none has come after it by now: whoever began after `base` looks for himself.
+        self._base = _Known(later, rival.tag, base.at, base.sure)
         self._remember(self._base)
         return later
 
