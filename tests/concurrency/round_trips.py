@@ -1,7 +1,7 @@
 """Requests of verbs to an object store: all of them, and those in sequence.
 
 A program, too: `python -m tests.concurrency.round_trips 0.05 5` lets each answer take 50 ms, does each verb five times,
-and prints medians.
+and prints medians. `python -m tests.concurrency.round_trips costs` prints what tasks cost in requests, by batch size.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -105,5 +106,34 @@ def _say(name: str, found: list[tuple[int, int, float]]) -> None:
     print(f"{name:20} {requests:6.0f} requests, {rounds:4.0f} in sequence, {seconds:7.3f} s")
 
 
+#: Dollars for a million requests by their method, in Amazon's region us-east-1; a GET is a listing if it has no key.
+PRICES = {"PUT": 5.0, "LIST": 5.0, "GET": 0.4}
+SIZES, ROUNDS = (1, 10, 100, 1_000), 100
+
+
+def costs() -> None:
+    """Print the requests of a task that is put, taken and acked in batches, all of the background with them."""
+    for size in SIZES:
+        with served() as store, store.open("s3://bucket/queue") as queue:
+            tube = queue.create_tube("work", "fifottl", ttr=3600)
+            store.requests()
+            for _ in range(ROUNDS):
+                tube.put_many(range(size))
+                tube.ack_many([task.task_id for task in tube.take_many(size)])
+            queue.close()
+            found = Counter(_kind(line) for line, _ in store.requests())
+        tasks = ROUNDS * size
+        dollars = sum(PRICES.get(kind, 0.0) * count / tasks for kind, count in found.items())
+        told = ", ".join(f"{kind} {count / tasks:.3f}" for kind, count in sorted(found.items()))
+        print(f"batches of {size}: {told}; {dollars:.4f} dollars a million tasks")
+
+
+def _kind(line: str) -> str:
+    return "LIST" if line.startswith("GET") and "list-type" in line else line.split(maxsplit=1)[0]
+
+
 if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]))
+    if sys.argv[1:] == ["costs"]:
+        costs()
+    else:
+        main(float(sys.argv[1]), int(sys.argv[2]))
