@@ -245,6 +245,32 @@ def test_close_when_others_go_on_with_the_session_gives_back_a_take_that_nobody_
         assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
 
 
+def test_close_when_a_queue_joins_meanwhile_gives_back_a_take_that_nobody_knows_of(
+    place: Path, syncs: Syncs
+) -> None:
+    joined: list[Queue] = []
+
+    def join(step: str, operation: str) -> None:
+        if (step, operation) == ("read", "release") and not joined:
+            joined.append(
+                Queue(None, str(place), engine="native", session_uuid=leaving.session_uuid)
+            )
+
+    with opened(place, "commit") as queue:
+        tube = queue.create_tube("work")
+        tube.put("a")
+        config = QueueConfig(durability="commit", observer=join)
+        leaving = Queue(None, str(place), engine="native", config=config)
+        work = leaving["work"]
+        syncs.fails = lambda kind, name: name == "work/_delta_log"
+        with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
+            work.take(0)
+        syncs.fails = lambda kind, name: False
+        leaving.close()
+        with joined[0]:
+            assert [task.data for task in tube.tasks_by_state("r")] == ["a"]
+
+
 def test_hand_over_gives_back_a_take_that_nobody_knows_of(place: Path, syncs: Syncs) -> None:
     with opened(place, "commit") as queue:
         tube = queue.create_tube("work")

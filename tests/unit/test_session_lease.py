@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tubeq_spark import QueueState, StoreError, TaskState
+from tubeq_spark import Queue, QueueConfig, QueueState, StoreError, TaskState
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 
 if TYPE_CHECKING:
-    from tubeq_spark import Queue, Task
+    from collections.abc import Callable
+
+    from tubeq_spark import Task
 
 #: Seconds that no test waits in full.
 WAIT = 20.0
@@ -102,6 +105,48 @@ def test_take_when_a_dead_session_has_begun_anew_finds_what_it_held_in_other_tub
 
         assert queue["unseen"].peek(held[1]).state is TaskState.READY
         assert task_of(queue, "unseen").task_id == held[1]
+
+
+def opened(place: Path, beside: Queue | None = None, **options: Any) -> Queue:
+    """A native queue, or one in memory where the queue beside it is."""
+    if isinstance(beside, InMemoryQueue):
+        return InMemoryQueue(beside=beside, **options)
+    return Queue(None, str(place), engine="native", **options)
+
+
+def identify_with_another(queue: Queue) -> None:
+    """Leave the session for that of another queue object at its place."""
+    with opened(Path(queue.location), beside=queue) as other:
+        queue.identify(other.identify())
+
+
+@pytest.mark.parametrize("is_native", [False, True], ids=["memory", "native"])
+@pytest.mark.parametrize("leave", [Queue.close, identify_with_another])
+@pytest.mark.parametrize(("step", "given_back"), [("read", []), ("decided", ["a"])])
+def test_session_when_a_queue_joins_while_the_last_one_leaves_keeps_what_that_queue_takes(
+    tmp_path: Path,
+    is_native: bool,
+    leave: Callable[[Queue], object],
+    step: str,
+    given_back: list[str],
+) -> None:
+    joined: list[tuple[Queue, Task]] = []
+
+    def join(seen_step: str, operation: str) -> None:
+        if (seen_step, operation) == (step, "release") and not joined:
+            joiner = opened(tmp_path, beside=looker, session_uuid=leaving.session_uuid)
+            joined.append((joiner, task_of(joiner, "work")))
+
+    looker = opened(tmp_path) if is_native else InMemoryQueue()
+    with looker, opened(tmp_path, beside=looker, config=QueueConfig(observer=join)) as leaving:
+        looker.create_tube("work").put_many(["a", "b"])
+        task_of(leaving, "work")
+        leave(leaving)
+        ((joiner, task),) = joined
+
+        with joiner:
+            assert [task.data for task in looker["work"].take_many(2)] == given_back
+            assert joiner["work"].ack(task.task_id).data == "b"
 
 
 def task_of(queue: Queue, name: str) -> Task:

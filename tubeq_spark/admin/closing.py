@@ -196,7 +196,8 @@ class Closing:
         for record in self._may_hold():
             try:
                 ctx = self.context_of(record)
-                expire.release_taken(ctx, session.owner)
+                # Another queue object may join the session meanwhile, and take tasks for it.
+                expire.release_taken(ctx, session.owner, unless=session.others_alive)
                 ctx.events.notify()
             except OtherEngineError:
                 raise
@@ -207,6 +208,9 @@ class Closing:
                 if queue.engine.unreachable:
                     break
         queue.held_tasks.clear()
+        if is_all:
+            # Those who have joined meanwhile go on with the rest.
+            queue.unknown_takes.look()
         return is_all
 
     def _may_hold(self) -> Iterable[TubeRecord]:

@@ -25,7 +25,7 @@ from tubeq_spark.verbs.settlement import removed_by
 from tubeq_spark.verbs.subqueue_locks import free_ended, held_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
@@ -165,7 +165,13 @@ def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> Non
         ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff)
 
 
-def release_taken(ctx: TubeContext, owner: str | None, error: str | None = None) -> int:
+def release_taken(
+    ctx: TubeContext,
+    owner: str | None,
+    error: str | None = None,
+    *,
+    unless: Callable[[], bool] | None = None,
+) -> int:
     """Release the taken tasks of an owner, or of all (`None`).
 
     A commit for each 1,000 takes, and one that frees their sub-queues.
@@ -174,6 +180,8 @@ def release_taken(ctx: TubeContext, owner: str | None, error: str | None = None)
         ctx: The tube.
         owner: Who holds them.
         error: Why they have failed, in a tube with a backoff; `None`: they have not.
+        unless: Whether they are to stay taken. It is asked when they have been found: what is taken
+            after the answer is not released.
 
     Returns:
         The number of tasks.
@@ -186,7 +194,7 @@ def release_taken(ctx: TubeContext, owner: str | None, error: str | None = None)
     while more:
         # Tasks that others take meanwhile are not released: the loop might never end.
         passed, more = ctx.queue.loop.run(
-            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, error, held)
+            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, error, held, unless)
         )
         free_ended(ctx, held)
         released += passed
@@ -200,13 +208,14 @@ def _release_pass(
     owner: str | None,
     error: str | None,
     held: set[tuple[int, str | None]],
+    unless: Callable[[], bool] | None,
 ) -> Plan[tuple[int, bool]]:
     """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
     lease_segments, worn = ctx.reader.taken_segments(owner, ctx.max_attempts, _MOST)
     held.clear()
-    held.update(held_in(ctx, lease_segments))
-    if not lease_segments:
+    if not lease_segments or (unless is not None and unless()):
         return Plan(None, lambda _: (0, False))
+    held.update(held_in(ctx, lease_segments))
     for_callback = ctx.reader.in_lease_segments(lease_segments) if ctx.callback is not None else []
     backoff = None if error is None else ctx.backoff
     change = released(
