@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.native import (
     late_commits,
-    rival_commit,
     store_client,
     store_table,
     store_tidying,
@@ -76,7 +75,7 @@ class Hanging:
         self.failed = 0
         self._seconds, self._random, self._share = seconds, Random(), 0.0
         self._names: Collection[str] = ()
-        for module in (late_commits, rival_commit, store_client, store_table, store_tidying):
+        for module in (late_commits, store_client, store_table, store_tidying):
             monkeypatch.setattr(module, "_CLOCK", self.clock)
         for name, method in _METHODS.items():
             request = getattr(Bucket, name)

@@ -62,7 +62,8 @@ def test_verb_when_the_store_is_silent_or_busy_loses_and_doubles_nothing(
 
     assert found.wrong is None
     if way == "every request hangs":
-        assert found.outcome == "refused"
+        # An ack begins with its commit, all others with a look.
+        assert found.outcome == ("unknown" if name == "ack" else "refused")
         assert 0 < found.failed <= FEW
 
 
