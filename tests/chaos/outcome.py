@@ -65,7 +65,7 @@ def measure(
     history: History,
     drained: dict[str, set[int]],
 ) -> None:
-    """Fill in the numbers; those of files only where they are local."""
+    """Fill in the numbers. Files are counted only if the location is local: on a store it is `None`."""
     for op in history.ops:
         came = "killed" if op.end is None else op.error or "done"
         outcome.ops[f"{op.name} {came}"] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.chaos.checker import findings
 from tests.chaos.drain import drain
@@ -14,6 +14,9 @@ from tests.chaos.journal import Journal, lives_of
 from tests.chaos.outcome import Outcome, measure
 from tests.chaos.places import Native, SparkJob
 from tests.chaos.plan import PAUSES, STORE_URL, TUBES, open_queue
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Chaos"]
 
@@ -43,9 +46,9 @@ class Chaos:
         journals.mkdir(parents=True)
         self._journals = journals
         self._journal = Journal(journals / "chaos.journal")
-        self._location = (
-            "s3a://bucket/queue" if STORE_URL in os.environ else str(directory / "queue")
-        )
+        #: Its files; `None`: they are on a store.
+        self._files = None if STORE_URL in os.environ else directory / "queue"
+        self._location = "s3a://bucket/queue" if self._files is None else str(self._files)
         self._random = random.Random(seed)
         nice = _NICE if spark else 0
         self._natives = [
@@ -87,8 +90,7 @@ class Chaos:
         lives = lives_of(self._journals)
         history = History(lives)
         outcome = Outcome([*self._wrong, *counted, *findings(history, drained)], kills)
-        files = None if STORE_URL in os.environ else Path(self._location)
-        measure(outcome, files, lives, history, drained)
+        measure(outcome, self._files, lives, history, drained)
         return outcome
 
     def _go_on(self, seconds: float, every: float) -> int:

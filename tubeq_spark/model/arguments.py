@@ -140,8 +140,8 @@ def task_ids(given: Sequence[Any]) -> list[int]:
     if isinstance(given, str | bytes | dict):
         validation.refuse("task_ids", given, "a sequence of whole numbers")
     ids = [validation.task_id(task_id) for task_id in given]
-    twice, count = Counter(ids).most_common(1)[0] if ids else (0, 0)
-    if count > 1:
+    if len(set(ids)) != len(ids):
+        twice, _ = Counter(ids).most_common(1)[0]
         validation.refuse("task_ids", twice, "named once")
     return ids
 

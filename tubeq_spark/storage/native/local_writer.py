@@ -57,7 +57,7 @@ class LocalWriter:
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
-        as_known = _removes_known(table, statement)
+        as_known = table.is_far and _removes_known(table, statement)
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
                 return self._execute(table, statement, note, as_known=as_known)
@@ -242,7 +242,7 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
         return []
     where = statement.where
     if isinstance(where, In) and isinstance(where.part, Column) and not where.negated:
-        # So is each ack, and Arrow needs a tenth of its time to compare a few numbers.
+        # Each ack has this condition. To compare a few numbers, Arrow would need a tenth of the ack's time.
         wanted = {literal.value for literal in where.values} - {None}
         return [file for file in files if file.partition[where.part.name] in wanted]
     schema = snapshot.shape.schema

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 #: After so many seconds a look also makes sure that the known version is still there: the table may be another one.
 _SURE = 60.0
-#: For so many seconds a version is taken for the newest by what needs no other one. A rival that came first then
+#: For so many seconds a removal takes the known version for the newest one. If a rival has committed meanwhile, that
 #: costs a PUT, which a look would have spared.
 _LATELY, _LATELY_BESIDE_OTHERS = 10.0, 0.25
 #: How often a change is committed after the commit of a rival without being decided anew.
@@ -75,6 +75,10 @@ class _Known:
     tag: str | None
     at: float
     sure: float
+
+    def is_sure(self, now: float) -> bool:
+        """Whether it need not be looked for in the log, which may be that of another table by now."""
+        return now - self.sure <= _SURE
 
 
 class _NoBadFiles(BadFiles):
@@ -113,9 +117,13 @@ class StoreTable:
 
     def recent(self, seconds: float) -> Snapshot | None:
         """The known version if it was the newest so many seconds ago."""
+        known = self._recently(seconds)
+        return None if known is None else known.snapshot
+
+    def _recently(self, seconds: float) -> _Known | None:
         known = self._known
         is_recent = known is not None and _CLOCK.monotonic() - known.at <= seconds
-        return known.snapshot if known is not None and is_recent else None
+        return known if is_recent else None
 
     def newest(self) -> Snapshot:
         """The newest version: one request if there is no newer one than is known, and this operation has not looked."""
@@ -128,17 +136,15 @@ class StoreTable:
 
     def _lately(self) -> _Known | None:
         """What is known if it was the newest a moment ago."""
-        known = self._known
-        if known is None or late_commits.seconds_now() - known.sure > _SURE:
-            return None
-        seconds = _LATELY_BESIDE_OTHERS if self.rivals else _LATELY
-        return known if _CLOCK.monotonic() - known.at <= seconds else None
+        known = self._recently(_LATELY_BESIDE_OTHERS if self.rivals else _LATELY)
+        is_sure = known is not None and known.is_sure(late_commits.seconds_now())
+        return known if is_sure else None
 
     def _look(self) -> _Known:
         files = StoreLog(self._files, self._uri, ahead=max(self._news, default=0) + 1)
         at, now = _CLOCK.monotonic(), late_commits.seconds_now()
         known = self._known
-        is_sure = known is not None and now - known.sure <= _SURE
+        is_sure = known is not None and known.is_sure(now)
         if known is None or not (is_sure or self._is_there(known, files)):
             return self._look_anew(at, now)
         found = reading.moved_on(files, known.snapshot, None, self._tidying.note_removes)
