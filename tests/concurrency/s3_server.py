@@ -30,7 +30,7 @@ from urllib.parse import urlencode, urlsplit
 
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.server import create_backend_app
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
@@ -195,9 +195,8 @@ class Server:
     def __init__(self) -> None:
         other = os.environ.get(OTHER)
         self._store = (
-            Forwarding(other, os.environ.get(MAKE, ""))
-            if other
-            else DomainDispatcherApplication(create_backend_app)
+            # Without moto's search for the service, which reads a directory for each request.
+            Forwarding(other, os.environ.get(MAKE, "")) if other else create_backend_app("s3")
         )
         self._one_by_one = threading.Lock()
         self._losing: Losing | None = None

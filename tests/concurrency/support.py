@@ -198,7 +198,7 @@ def as_on_an_object_store(engine: object) -> None:
         handles.close()
 
 
-def on_another_host(queue: Queue, *, local: bool = False) -> Queue:
+def on_another_host(queue: Queue, *, local: bool = True) -> Queue:
     """Make a queue commit as if from another host: nothing here waits for what it writes.
 
     A native engine leaves the logs to the library then, unless it is `local`.

@@ -232,7 +232,7 @@ def test_command_when_its_answer_cannot_be_printed_does_not_end_as_if_it_had_fou
 
     monkeypatch.setattr("tubeq_spark.cli.call.print_line", fail)
 
-    found = CliRunner().invoke(app, ["--location", str(place), command])
+    found = CliRunner().invoke(app, ["--engine", "native", "--location", str(place), command])
 
     assert found.exit_code == 3
     assert found.stderr == "tubeq: failed: Broken pipe\n"

@@ -276,10 +276,10 @@ def test_statement_when_a_rival_commits_first_conflicts_or_not(
     assert ran
     # What is there now is as if they had come one after the other.
     shutil.copytree(empty, tmp_path / "alone")
-    alone = Place(tmp_path / "alone", place.first)
+    alone = Place(tmp_path / "alone", place.first, local=True)
     stored(alone)
     assert alone.everything() == before
-    case.rival(Place(tmp_path / "alone", rival.first))
+    case.rival(Place(tmp_path / "alone", rival.first, local=True))
     if not case.conflicts:
         case.ours(alone)
     assert place.everything() == alone.everything()
