@@ -1,4 +1,4 @@
-"""Work after verbs that nobody waits for: checkpoints on object stores, and files that nobody needs."""
+"""Runs work that no verb waits for: checkpoints on object stores, and the removal of files that nobody needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Background:
-    """A thread that does one thing after the other, while there is any. For threads."""
+    """A thread that runs pieces of work one after the other, and ends when none is left. Thread-safe."""
 
     def __init__(self) -> None:
         """Have nothing to do yet."""
@@ -27,14 +27,14 @@ class Background:
         self._is_closed = False
 
     def run(self, work: Callable[[], object]) -> None:
-        """Do something later; what fails is logged. Where the system has no more threads it waits for the next."""
+        """Run some work later, and log its failure. If the system has no thread left, the work waits for the next call."""
         with self._lock:
             if self._is_closed:
                 return
             self._work.append(work)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="tubeq-background", daemon=True)
-                # The commit before it is made, and the caller must learn so.
+                # The commit before this work has succeeded, and the caller must learn that.
                 with suppress(RuntimeError):
                     thread.start()
                     self._thread = thread
@@ -53,12 +53,12 @@ class Background:
                 log.warning("work after a commit failed", exc_info=True)
 
     def wait(self) -> None:
-        """Wait until all is done."""
+        """Wait until no work is left."""
         while (thread := self._thread) is not None:
             thread.join()
 
     def close(self, seconds: float) -> None:
-        """Begin nothing new, and wait for what was begun, for so many seconds at most."""
+        """Accept no more work, and wait at most so many seconds until the accepted work is done."""
         with self._lock:
             self._is_closed = True
             thread = self._thread
@@ -66,7 +66,7 @@ class Background:
             return
         thread.join(seconds)
         if thread.is_alive():
-            # Whoever commits next does the same.
+            # A process that commits later does the same work.
             with self._lock:
                 self._work.clear()
             log.warning(

@@ -1,4 +1,4 @@
-"""What commits say of themselves, and what the library is told with one."""
+"""Writes and reads the user metadata of commits, and makes the properties of the library's commits."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def user_metadata(note: Note, affected: Affected | None, operation_id: int, said
 
     Args:
         note: Its note.
-        affected: What it changes; `None`: that is known only when it is made.
-        operation_id: Of its statement.
-        said: What it says besides.
+        affected: The rows that it changes; `None` if only the commit itself will tell.
+        operation_id: The operation id of its statement.
+        said: Text between the note and the counts.
     """
     changed = ""
     if affected is not None:
@@ -47,17 +47,17 @@ def user_metadata(note: Note, affected: Affected | None, operation_id: int, said
 
 
 def is_of(commit: Mapping[str, Any], operation_id: int) -> bool:
-    """Whether a commit of the history, by either engine, is that of a statement."""
+    """Whether a commit in the history, of either engine, has an operation id."""
     marked = _MARKED.search(commit.get("userMetadata") or "")
     if marked is not None:
         return int(marked[1]) == operation_id
-    # A statement of Spark's has its note in its predicate, its operation id as well.
+    # A statement of Spark has its note and its operation id in its predicate.
     predicate = (commit.get("operationParameters") or {}).get("predicate") or ""
     return re.search(rf"(?<![\d-]){operation_id}(?!\d)", predicate) is not None
 
 
 def told_by(commit: Mapping[str, Any]) -> Affected | None:
-    """The rows changed by a commit of the history, by either engine; `None` if not recorded."""
+    """The rows changed by a commit in the history, of either engine; `None` if not recorded."""
     told = _TOLD.search(commit.get("userMetadata") or "")
     if told is not None:
         return Affected(*(int(number) for number in told.groups()))
@@ -82,21 +82,21 @@ def saying(
     total: tuple[str, int] | None = None,
     at_once: bool = False,
 ) -> CommitProperties:
-    """The properties of a commit; `at_once`: it becomes the next version, or fails.
+    """The properties of a commit.
 
-    So is each on an object store: of a commit that is there, and whose answer was lost, the library would
-    make one more version. Elsewhere it may land behind commits of others, but not
-    behind one that has written the same total.
+    With `at_once`, and always on an object store, the commit becomes the next version or fails. Otherwise the
+    library would commit once more if the answer to a successful commit was lost. On local files a commit without
+    `at_once` may land behind commits of others, but not behind one that has written the same total.
 
     Args:
         snapshot: The version that it is committed on.
-        said: What it says, as user metadata.
-        once: Version that it writes under an id of an application.
-        total: The same of a total, which stays for ever.
+        said: Its user metadata.
+        once: An application id, and the version that the commit writes under it.
+        total: The same for a total of ended tasks, which never expires.
         at_once: Whether it must be the next version.
     """
     milliseconds = to_us(SystemClock().now()) // 1_000
-    # To Spark one without a moment has expired at once.
+    # For Spark a transaction id without a time has already expired.
     transactions = [Transaction(*once, milliseconds)] if once is not None else []
     transactions += [Transaction(*total, FOR_EVER_MS)] if total is not None else []
     return CommitProperties(

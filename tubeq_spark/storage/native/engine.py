@@ -53,19 +53,19 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Of more rows DataFusion makes groups in less than half the time.
+#: DataFusion groups more rows than this in less than half the time.
 GROUPED = 2_000_000
-#: Memory that a statement needs for each row that it reads, and for each byte of their files: the rows and
-#: their copies. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times as much.
+#: Bytes of memory that a statement needs for each row that it reads, and for each byte of the rows' files. They
+#: include the copies of the rows. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times this estimate.
 _ROW_BYTES, _PER_FILE_BYTE = 500, 4
-#: How far back a lost answer is looked for; more commits than this do not fit into one operation.
+#: How many commits back a lost answer is searched for. During one operation others make fewer.
 HISTORY_LIMIT = 200
 
 
 class NativeEngine(EngineOfThisProcess):
-    """The library `deltalake` as the verbs need it. For threads."""
+    """Reads and writes tables in this process; the library `deltalake` does what this package does not. Thread-safe."""
 
-    #: What it commits are rows that leave and rows that come.
+    #: Its commits remove and add rows: a change feed would show a changed row as removed and inserted.
     keeps_feeds = False
 
     def __init__(
@@ -74,9 +74,9 @@ class NativeEngine(EngineOfThisProcess):
         """Work on tables at paths or URIs.
 
         Args:
-            storage_options: What the library needs to reach the storage, or a function that returns it.
-            local: Whether the log of a table on local files is read and written by this process
-                itself. Without, all is as on an object store.
+            storage_options: The options by which the storage is reached, or a function that returns them.
+            local: Whether this process reads and writes the logs of plain tables itself. If not, the library does so
+                for all tables.
         """
         self._handles = Handles(storage_options, local=local)
         self._admin = NativeTables(self._handles)
@@ -86,21 +86,21 @@ class NativeEngine(EngineOfThisProcess):
         self.put_directories = PutDirectories(self._handles)
 
     def datafusion(self) -> DataFusion:
-        """What runs the queries and statements that Arrow cannot; most processes never need it."""
+        """DataFusion, for the queries and statements that Arrow cannot run. Most processes never need it."""
         from tubeq_spark.storage.native.datafusion import DataFusion  # noqa: PLC0415
 
         self._datafusion = self._datafusion or DataFusion(self._handles)
         return self._datafusion
 
     def close(self) -> None:
-        """Let go of all tables."""
+        """Forget all tables."""
         self._handles.close()
         if self._datafusion is not None:
             self._datafusion.close()
 
     @property
     def tables(self) -> NativeTables:
-        """Its tables, to be made, changed and measured."""
+        """Creates, changes and measures its tables."""
         return self._admin
 
     @property
@@ -113,18 +113,18 @@ class NativeEngine(EngineOfThisProcess):
         """Limit the time that a verb may lose by requests without an answer.
 
         Raises:
-            StoreError: This process was forked: a thread that is not here may have a lock that the verb waits for.
+            StoreError: This process was forked. The verb could wait for a lock whose holder, a thread, does not exist here.
         """
         require_own_process()
         return verb_patience()
 
     @staticmethod
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Limit that time, if the block is not a part of a verb, and look for news of each table once."""
+        """Limit the lost time if the block is not part of a verb, and look for new commits of each table only once."""
         return one_patience()
 
     def reading(self) -> AbstractContextManager[None]:
-        """Run a block that reads, and turn what the library fails with into our error."""
+        """Run a block that reads, and turn errors of the library into ours."""
         return errors.reading()
 
     # -- queries ------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class NativeEngine(EngineOfThisProcess):
         """The rows of a query, as Arrow; about `expected` rows are read."""
         with self.reading():
             if isinstance(query, Union):
-                # Each is about another table.
+                # Each of them reads another table.
                 return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
             table = self._handles.table(str(innermost(query).table))
             while True:
@@ -152,11 +152,11 @@ class NativeEngine(EngineOfThisProcess):
                 except Exception as error:
                     if not errors.is_from_library(error) or not _finds_bad(query, table, bad):
                         raise
-                    # Some of them are left out now, or refused by name.
+                    # The next attempt leaves the damaged files out, or raises an error that names one.
                     log.info("%s is read once more", table.path, exc_info=True)
 
     def _by_arrow(self, query: Select, local: PlainTable, newest: Snapshot) -> pa.Table | None:
-        """The rows of a query about a plain table, file by file; `None`: it is left to DataFusion."""
+        """The rows of a query about a plain table, file by file; `None` if DataFusion must answer it."""
         inner = innermost(query)
         parts = FileParts.of(self._handles.files, local, newest, inner.where)
         if has_aggregates(inner) and parts.has_more_than(GROUPED):
@@ -167,18 +167,18 @@ class NativeEngine(EngineOfThisProcess):
             return None
 
     def look_ahead(self, table: str) -> None:
-        """Move the snapshot on that the next statement decides on."""
+        """Update the snapshot on which the next statement will decide."""
         with suppress(Exception):
             if self._handles.table(table).seen() is None:
                 with self._handles.table(table).newest():
                     pass
 
     def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Make a log readable for all that an earlier version wrote such that the library misreads it.
+        """Write a checkpoint for a log of an earlier version, if the library misreads that log.
 
         Args:
             table: The table.
-            held: Holds the table against other writers for a block.
+            held: Keeps other writers away from the table during a block.
         """
         opened = self._handles.table(table)
         try:
@@ -188,15 +188,15 @@ class NativeEngine(EngineOfThisProcess):
                     with held(), opened.deciding():
                         pass
         except (EngineError, StoreError):
-            # Who may not write reads it all the same; whatever else is wrong fails in the next verb.
+            # A process without write permission can still read the table. The next verb raises any other error.
             log.info("%s was not looked at, or stays as others misread it", table, exc_info=True)
 
     # -- statements ---------------------------------------------------------------------------
 
     def memory_for(self, statement: Statement | Append) -> int:
-        """About how many bytes a statement needs for stored rows; 0 where only the library knows its files."""
+        """Estimate the bytes that a statement needs for stored rows; 0 if only the library knows its files."""
         newest = None
-        # What fails here fails again, and is told, when the statement runs.
+        # An error here occurs again when the statement runs, and is raised then.
         with suppress(Exception):
             newest = self._handles.table(statement.table).seen()
         if isinstance(statement, Append) or newest is None:
@@ -211,14 +211,14 @@ class NativeEngine(EngineOfThisProcess):
 
         Args:
             statement: What to run.
-            note: What its commit says of itself.
+            note: The note of its commit.
 
         Returns:
-            The rows it changed; where it changes none there is no commit.
+            The rows that it changed. If it changes none, it makes no commit.
 
         Raises:
-            EngineError: A row would get `FAIL`, another commit came first, or the storage failed: it
-                says which.
+            EngineError: A row would get `FAIL`, another commit came first, or the storage failed. Its outcome says
+                which.
         """
         table = self._handles.table(statement.table)
         with errors.telling(is_far=table.is_far):
@@ -233,16 +233,16 @@ class NativeEngine(EngineOfThisProcess):
     # -- what became of a statement -----------------------------------------------------------
 
     def find(self, statement: Statement | Append) -> Affected | None:
-        """What a statement changed that may have landed; `None` when the history does not have it."""
+        """The changes of a statement that may be committed; `None` if the history does not have it."""
         commit = self._commit_of(statement.table, statement.operation_id)
         if commit is None:
             return None
         return told_by(commit) or self._changed(statement, int(commit["version"]))
 
     def _changed(self, statement: Statement | Append, version: int) -> Affected:
-        """What a statement has changed of which the history says no more than that it landed."""
+        """The changes of a committed statement, if the history does not tell them."""
         if isinstance(statement, Append):
-            # It is written as a whole or not at all.
+            # An append is written as a whole or not at all.
             return Affected(inserted=statement.size)
         if not statement.only_removes:
             msg = f"the history does not say what version {version} of the table has changed"
@@ -262,7 +262,7 @@ class NativeEngine(EngineOfThisProcess):
             return next((commit for commit in commits if is_of(commit, operation_id)), None)
 
         opened = self._handles.table(table)
-        # Its requests are a part of the time that the verb has for its commits.
+        # These requests share the time limit of the verb's commits.
         with self.reading(), finding_out():
             local = opened.local
             if local is not None:
@@ -277,10 +277,10 @@ class NativeEngine(EngineOfThisProcess):
 def _readable(
     query: Select, local: PlainTable, newest: Snapshot, bad: Sequence[DataFile]
 ) -> tuple[Select, Snapshot]:
-    """A query and the newest version, without some files that cannot be read.
+    """A query and the newest version, without the files that cannot be read.
 
     Raises:
-        DamagedFileError: The query needs rows of one of them.
+        DamagedFileError: The query needs rows of such a file.
     """
     if not bad:
         return query, newest
@@ -295,7 +295,7 @@ def _readable(
 
 
 def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
-    """Whether a query has failed for a data file that is not one of those that were known as bad."""
+    """Whether a query has failed because of a data file that was not yet known as bad."""
     newest, local = table.seen(), table.local
     if newest is None or local is None:
         return False

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class RequestError(OSError):
-    """A request of ours to an object store failed, with a text as the library has it.
+    """A request of our own client to an object store failed. Its text has the form of the library's errors.
 
     Attributes:
-        exists: Whether the answer is that a file which was to be new exists.
+        exists: Whether the store refused to create a file because it exists.
     """
 
     def __init__(self, message: str, *, exists: bool = False) -> None:
@@ -30,42 +30,42 @@ class RequestError(OSError):
         self.exists = exists
 
 
-#: How the library begins when another commit came first. It gives the same class to a storage that
-#: failed while a commit was written.
+#: How the library's message begins if another commit came first. An error of the storage during a commit has the
+#: same class.
 _CONFLICTS = (
     "Failed to commit transaction",
     "Tried committing existing table version",
     "Transaction failed: Failed to commit transaction",
 )
-#: A directory of this host answers at once or not at all: no answer of it gets lost.
+#: The library's name for local files. Their answers cannot be lost.
 _LOCAL = "LocalFileSystem"
-#: How the client of an object store says which request failed, and with which status. In its longer texts
-#: an arrow in colour stands between a cause and the next one.
+#: How the client of an object store names the request that failed, and its status. In its longer texts a
+#: coloured arrow stands between two causes.
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
-#: What stands there for an address that has a secret in it, as with a SAS token of Azure's.
+#: The client writes this in place of an address that has a secret, such as a SAS token of Azure.
 _HIDDEN = "REDACTED"
 _STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
 _NO_CONNECTION = "client error (Connect)"
-#: How it says that a request cannot even be made, as of an endpoint by http that was not allowed.
+#: The client's text for a request that it cannot build, such as one by http that is not allowed.
 _NOT_MADE = "builder error"
-#: How the library refuses a table before it writes anything: by the features of its protocol that it does
-#: not know, a feature of one version of it, or a property that forbids what is to be written.
+#: How the library refuses a table before it writes anything: it does not know features of the table's protocol, it
+#: does not support a single feature, or a property forbids the change.
 _FEATURES = re.compile(
     r"Unsupported table features required: \[(?P<required>.+)\]"
     r"|Feature '(?P<one>\w+)' is not supported"
     r"|(?P<property>Delta table is append-only)"
     r"|loading a (?P<managed>catalog-managed) table"
 )
-#: What helps against such a refusal.
+#: The remedy for such a refusal.
 _HELP = (
     "switch it off (ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES), or open the queue with a Spark "
     "session and engine='spark'"
 )
-#: What it has other names for than the protocol.
+#: Features that have another name in the library than in the protocol.
 _NAMES = {"clusteredTable": "clustering"}
-#: How a store says with other statuses that credentials have expired.
+#: Codes for expired credentials, which stores send with other statuses than 401 and 403.
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired")
-#: Statuses of a client's faults that are none: it was slow, or asked too often.
+#: Statuses from 400 to 499 after which a repetition may succeed: the request was slow, or came too often.
 _PASSING = ("408", "429")
 
 
@@ -74,11 +74,11 @@ def telling(*, is_far: bool = False) -> Iterator[None]:
     """Run a block that writes, and turn errors of the library into outcomes.
 
     Args:
-        is_far: Whether it writes to an object store: what became of a commit that was sent there is an
-            error of our own by now.
+        is_far: Whether it writes to an object store. There the outcome of a commit that was sent is known by now,
+            and has an error of our own.
 
     Raises:
-        StoreError: The table has a feature with which the library does not write it; or nothing was sent.
+        StoreError: The library does not write tables with a feature of this one, or nothing was sent.
     """
     try:
         yield
@@ -102,10 +102,10 @@ def telling(*, is_far: bool = False) -> Iterator[None]:
 def reading(hint: str | None = None) -> Iterator[None]:
     """Run a block that reads tables, and turn errors of the library into ours.
 
-    That a table is missing goes through, as an `EngineError`.
+    If a table is missing, an `EngineError` says so.
 
     Args:
-        hint: What may be the reason.
+        hint: A possible reason, for the message.
 
     Raises:
         StoreError: The storage failed to read.
@@ -163,7 +163,7 @@ def _outcome_of(error: Exception) -> Outcome:
     if isinstance(error, CommitFailedError) and str(error).startswith(_CONFLICTS):
         return Outcome.CONFLICT
     if isinstance(error, OSError) and error.errno is not None:
-        # The system's, of a file that is read or written here; the library's have no number.
+        # An error of the operating system about a local file. Errors of the library have no number.
         return Outcome.FAILED
     if isinstance(error, (CommitFailedError, OSError)):
         return Outcome.FAILED if _LOCAL in str(error) else Outcome.LOST
@@ -172,7 +172,7 @@ def _outcome_of(error: Exception) -> Outcome:
 
 def is_from_library(error: Exception) -> bool:
     """Whether the library, or the storage below it, raised it."""
-    # What DataFusion fails with comes as a plain Exception.
+    # DataFusion raises plain Exceptions.
     return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
 
 
@@ -192,11 +192,11 @@ def may_have_sent(error: BaseException, version: int) -> bool:
     text = str(error)
     request = _request(text)
     if is_conflict(error) or request is None:
-        # Said of what was there before, or by a storage of another kind.
+        # A conflict writes nothing. A text without a request comes from another kind of storage.
         return not is_conflict(error)
     if _is_commit(*request, version):
         return _NO_CONNECTION not in text and not _is_refused(text)
-    # Data files come before the commit; what is read or written in the log may come after it.
+    # Data files are sent before the commit. A request to the log may come after it.
     _, url = request
     return "_delta_log" in url or url == _HIDDEN
 
@@ -204,7 +204,7 @@ def may_have_sent(error: BaseException, version: int) -> bool:
 def may_be_under_way(error: BaseException, version: int) -> bool:
     """Whether a missing commit may still arrive, because its request got no answer.
 
-    What failed after a commit that was answered would have found it there.
+    If another request failed, the commit was not sent yet, or was answered: it cannot arrive later.
     """
     request = _request(str(error))
     is_other = request is not None and not _is_commit(*request, version)
@@ -214,17 +214,17 @@ def may_be_under_way(error: BaseException, version: int) -> bool:
 def _request(text: str) -> tuple[str, str] | None:
     """Method and address of the request that failed."""
     found = _REQUEST.search(text)
-    # The client of Google's store encodes all but letters and digits.
+    # The client of Google Cloud Storage encodes all characters but letters and digits.
     return None if found is None else (found[1], unquote(found[2]))
 
 
 def _is_commit(method: str, url: str, version: int) -> bool:
-    """Whether a request commits a version, or may do so: not every text says which one it is."""
+    """Whether a request commits a version, or may do so because its address is hidden."""
     return method == "PUT" and (url == _HIDDEN or url.endswith(f"/_delta_log/{version:020}.json"))
 
 
 def named(text: str, url: str) -> str:
-    """A text of the client with the address of its request, where the client hides that."""
+    """A text of the client, with the address of its request where the client has hidden it."""
     return _REQUEST.sub(lambda found: found[0].replace(f" {_HIDDEN} ", f" {url} "), text)
 
 

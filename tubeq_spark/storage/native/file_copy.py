@@ -1,8 +1,8 @@
 """Copies tables file by file, also to another storage: the data files first, then the log that names them.
 
-A copy has the newest version of its table under the same number, with all that the log keeps: the ids of
-transactions, among them keys of puts and totals of ended tasks. Its log begins at a checkpoint, as after a
-clean-up. A copy to an object store that was interrupted goes on with the files that are missing.
+A copy has the newest version of its table under the same number, with the transaction ids of its log: keys of
+puts and totals of ended tasks. The log of the copy begins at a checkpoint, as after a clean-up. If a copy to an
+object store was interrupted, the next call copies only the missing files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.schema import NewTable
 
 _LOG = "_delta_log"
-#: Bytes that are held in memory of a file.
+#: Bytes of a file that are held in memory.
 _PIECE = 8 << 20
 
 
@@ -47,8 +47,8 @@ def _reaching() -> Iterator[None]:
     """Run a block that reads and writes files.
 
     Raises:
-        FileNotFoundError: One is not there.
-        StoreError: Anything else is wrong.
+        FileNotFoundError: A file does not exist.
+        StoreError: Something else failed.
     """
     try:
         with errors.reading():
@@ -68,14 +68,14 @@ class Place:
         self._given = RenewedOptions(options)
         self._directory = directory = local_directory(uri)
         self.is_local = directory is not None
-        #: What the library calls it.
+        #: The path or URI by which the library finds it.
         self.path = uri if directory is None else str(directory)
         self._made_of = self.options
         self._made = self._client()
 
     @property
     def options(self) -> dict[str, str]:
-        """What the library needs to reach it."""
+        """The options by which the library reaches it."""
         return store_client.to_read(self.uri, self._given.current())
 
     @property
@@ -99,7 +99,7 @@ class Place:
         return {file.path: file.size for file in found if file.type == FileType.File}
 
     def is_empty(self) -> bool:
-        """Whether there is nothing."""
+        """Whether it has no file and no directory."""
         with _reaching():
             return not self._files.get_file_info(FileSelector("", allow_not_found=True))
 
@@ -113,7 +113,7 @@ class Place:
         return content
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file, or replace an earlier one; it has all of its content, or nothing was written."""
+        """Write or replace a file, as a whole or not at all."""
         with _reaching():
             if self._directory is not None:
                 self._directory.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ class Place:
     def _written(self, path: str) -> pa.NativeFile:
         if self._directory is not None:
             (self._directory / path).parent.mkdir(parents=True, exist_ok=True)
-        # The library takes bytes only, and gets such out of a buffer that is larger than each piece.
+        # The library accepts only `bytes`, and a buffer that is larger than each piece hands it such.
         return self._files.open_output_stream(path, compression=None, buffer_size=2 * _PIECE)
 
 
@@ -151,11 +151,11 @@ def copy_table(source: Place, target: Place, name: str, require_alone: Callable[
         source: Where it is.
         target: Where to.
         name: Its name.
-        require_alone: Raises if others may use what is at the target; asked before each change of a log there.
+        require_alone: Raises if other programs may use the target; called before each change of a log there.
 
     Raises:
         StoreError: The table has files elsewhere, or features that are not copied.
-        FileNotFoundError: Somebody has cleaned it up meanwhile.
+        FileNotFoundError: Another program has removed old files meanwhile.
     """
     with _reaching():
         newest = DeltaTable(f"{source.path}/{name}", storage_options=source.options or None)
@@ -173,7 +173,7 @@ def copy_table(source: Place, target: Place, name: str, require_alone: Callable[
             require_alone()
             target.remove(path)
     for path, size in [*((f"{name}/{path}", size) for path, size in data.items()), *log.items()]:
-        # On local files a power cut may have left one of this length without its contents.
+        # After a power cut a local file may have its length without its contents, so it is copied again.
         if target.is_local or there.get(path) != size:
             if path in log:
                 require_alone()
@@ -195,7 +195,7 @@ def _log_at(source: Place, name: str, version: int) -> dict[str, int]:
     if missing:
         msg = f"table {name} cannot be copied: its log lacks {missing[0]}"
         raise StoreError(msg)
-    # Without the file that points to a checkpoint, which is only a hint.
+    # `_last_checkpoint` is not copied: it is only a hint.
     files = [*(parts[first] if whole else ()), *commits]
     return {f"{name}/{_LOG}/{file}": found[file] for file in files if file in found}
 
@@ -204,7 +204,7 @@ def create_with_rows(place: Place, new: NewTable, name: str, rows: pa.Table) -> 
     """Create a table with rows, in one commit or not at all.
 
     Raises:
-        DeltaError: There is a table.
+        DeltaError: The table exists.
     """
     schema = pa.schema(schema_of_columns(new.columns).to_arrow())
     write_deltalake(

@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
 
-    #: Tells of a file whether it may have rows.
+    #: Whether a file may have rows for a condition.
     MayHold: TypeAlias = Callable[[DataFile], bool]
 
 _LEAST, _GREATEST = "minValues", "maxValues"
-#: Their places in the bounds of a column.
+#: The places of the least and the greatest value in the bounds of a column.
 _LOW, _HIGH = 0, 1
-#: Of two values that are not NULL either a comparison holds or its opposite.
+#: For two values that are not NULL, either a comparison or its opposite holds.
 _OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-#: What is told of a file of a tube.
+#: The columns of a tube that `told_file` looks at: those with one value, and moments.
 _OWNER, _VALUES = "owner", ("segment", "tube", "state", "owner", "pri")
 _MOMENTS = ("next_event", "expires_at", "created")
-#: A bound that is shorter is no part of a longer text, whoever wrote it.
+#: A bound that is shorter than this is a whole text, in files of all writers.
 _WHOLE_TEXT = 32
-#: What a comparison asks of the least or the greatest value of a column.
+#: The checks of the least and the greatest value of a column that each comparison needs.
 _ASKS: dict[str, Sequence[tuple[int, Callable[[Any, Any], bool]]]] = {
     "<": [(_LOW, operator.lt)],
     "<=": [(_LOW, operator.le)],
@@ -57,8 +57,8 @@ _ASKS: dict[str, Sequence[tuple[int, Callable[[Any, Any], bool]]]] = {
 def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
     """A check whether a file may have rows for a condition.
 
-    Comparisons of columns with literals and NULL, and these by AND and OR, are looked up; of anything else any
-    file may have some, and any file without statistics.
+    It looks up comparisons of columns with literals and NULL, and their combinations by AND and OR. For any other
+    condition, and for a file without statistics, it answers yes.
 
     Args:
         condition: The condition; `None`: there is none.
@@ -95,7 +95,7 @@ def _one_of(column: str, values: Sequence[Literal], schema: pa.Schema) -> MayHol
         return _combined([_between(column, "=", value, schema) for value in values], any)
     if _between(column, "=", values[0], schema) is _any:
         return _any
-    # A statement may name thousands of segments, and asks about each of as many files.
+    # A statement may name thousands of segments, and look at as many files.
     found: list[Any] = [value.value for value in values]
     wanted, kind = sorted(found), type(found[0])
 
@@ -123,13 +123,13 @@ def _between(column: str, sign: str, wanted: Literal, schema: pa.Schema) -> MayH
     if is_moment != pa.types.is_timestamp(schema.field(place).type):
         return _any
     if is_moment:
-        # Of a greatest moment what is beyond a millisecond is cut off.
+        # Some writers cut the greatest moment off after its milliseconds, so only the least one is used.
         asked = [(place, compared) for place, compared in asked if place == _LOW]
 
     read = _microseconds if is_moment else None
 
     def may_hold(file: DataFile) -> bool:
-        # Short, as each file is asked.
+        # This code is short, because it runs for each file.
         bounds = _bounds(file, column)
         if bounds is None:
             return False
@@ -143,7 +143,7 @@ def _between(column: str, sign: str, wanted: Literal, schema: pa.Schema) -> MayH
 
 
 def _bounds(file: DataFile, column: str) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column, each `None` if it is not known; `None`: it has no value."""
+    """The least and the greatest value of a column, each `None` if unknown; `None` if all its values are NULL."""
     if column in file.partition:
         value = file.partition[column]
         return value, value
@@ -165,7 +165,7 @@ def _may(bound: Any, compared: Callable[[Any, Any], bool], wanted: Any) -> bool:
     try:
         return bound is None or compared(bound, wanted)
     except TypeError:
-        # It is of another type than the literal.
+        # The bound has another type than the literal.
         return True
 
 
@@ -188,7 +188,7 @@ def constants(file: DataFile, schema: pa.Schema) -> dict[str, int | str | None]:
 
 
 def told_file(file: DataFile, schema: pa.Schema) -> ToldFile:
-    """What the log tells of the rows of a file of a tube."""
+    """The facts that the log tells about the rows of a tube's file."""
     least_us: dict[str, int | None] = {}
     for name in _MOMENTS:
         if file.is_null(name):
@@ -200,16 +200,16 @@ def told_file(file: DataFile, schema: pa.Schema) -> ToldFile:
     values = constants(file, pa.schema(fields))
     owner = file.bound(_LEAST, _OWNER)
     if owner == file.bound(_GREATEST, _OWNER) and file.has_no_null(_OWNER) and "/" in (owner or ""):
-        # It is longer than a whole text, but ends with the number of a life: nothing of it is missing.
+        # A longer bound may be cut off, but this one is whole: it ends with the epoch of the session.
         values[_OWNER] = owner
     return ToldFile(file.rows, values, least_us)
 
 
 def least(file: DataFile, columns: Sequence[str]) -> Bound:
-    """What is no greater than some columns of any row of a file, compared one after the other.
+    """A lower bound of some columns over all rows of a file; the columns are compared one after the other.
 
     Returns:
-        A whole number for each column; `None`: it is not known.
+        A whole number for each column; `None` if one is unknown.
     """
     found = []
     for name in columns:
@@ -223,7 +223,7 @@ def least(file: DataFile, columns: Sequence[str]) -> Bound:
 
 
 def decided(file: DataFile, schema: pa.Schema) -> Callable[[Expression], Expression | None]:
-    """What tells of a comparison whether it holds for all rows of a file, or for none; `None`: for some."""
+    """A function that makes TRUE or FALSE of a comparison that holds for all rows of a file, or for none, else `None`."""
 
     def decide(condition: Expression) -> Expression | None:
         match condition:

@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 class Table:
     """The handles of one table.
 
-    A statement decides and commits on a snapshot that nobody moves on meanwhile, since what it
-    commits is compared with that. Reads share it while no statement runs, so that each commit is
-    looked up once, and have one of their own else: they wait for no statement. On an object store the one
-    that commits must not repeat a request that failed. There only queries share it, and read the files by
-    the client of the other one.
+    A statement decides and commits on a snapshot that no other thread updates meanwhile, because its commit is
+    compared with that version. While no statement runs, reads share this snapshot, so that each commit is read
+    once. While one runs, they use a snapshot of their own, and do not wait. On an object store the handle that
+    commits must not repeat a failed request. There only queries share its version, and they read the files by the
+    client of the other handle.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Table:
         require_place: Callable[[Table], None] = lambda _table: None,
     ) -> None:
         self.path = path
-        #: What it is called in DataFusion.
+        #: Its name in DataFusion.
         self.alias = alias
         self.log = LogFiles(path)
         self._given = options
@@ -74,7 +74,7 @@ class Table:
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = local_directory(path) is None
         self._local = plain(path, self.log)
-        #: Delta's id of the table that was seen: one that is made again has another.
+        #: Delta's id of the table at the last read. A table that is created again has another one.
         self._id: str | None = None
         self._require_place = require_place
         self._writing = _Snapshot(path, options, store_client.to_commit, self.log)
@@ -82,12 +82,12 @@ class Table:
 
     @property
     def options(self) -> dict[str, str]:
-        """What the library needs to reach the storage."""
+        """The options by which the library reaches the storage."""
         return store_client.to_read(self.path, self._given.current())
 
     @property
     def options_to_commit(self) -> dict[str, str]:
-        """The same, to do so without repeating a request."""
+        """The options of a handle that commits: the library repeats no request."""
         return store_client.to_commit(self.path, self._given.current())
 
     @property
@@ -111,10 +111,10 @@ class Table:
             return None
 
     def _same(self, snapshot: Snapshot) -> Snapshot:
-        """A version of the table, unless its whole location was made again since the first look.
+        """Return a version, after a check that its location was not created again since the first read.
 
         Raises:
-            StoreError: It was.
+            StoreError: It was created again.
         """
         found = snapshot.shape.metadata.get("id")
         if found != self._id:
@@ -124,7 +124,7 @@ class Table:
         return snapshot
 
     def is_plain(self) -> bool:
-        """Whether the library is not needed for it; on an object store by the version that was read last.
+        """Whether the library is not needed for it; on an object store as of the version that was read last.
 
         Raises:
             TableNotFoundError: The table does not exist.
@@ -142,13 +142,13 @@ class Table:
     def deciding(self, *, as_known: bool = False) -> Iterator[tuple[PlainTable, Snapshot]]:
         """The newest version from our log reader, for a commit in a block.
 
-        A log that the library misreads is mended first: a query of the block may be run by the library.
+        A log that the library misreads is mended first, because the library may run a query of the block.
 
         Args:
-            as_known: As of `PlainTable.writing`.
+            as_known: As for `PlainTable.writing`.
 
         Raises:
-            EngineError: The library has to, from now on.
+            EngineError: The table is not a plain one, so the library must commit from now on.
             StoreError: The location was made again.
         """
         try:
@@ -165,7 +165,7 @@ class Table:
 
     def _mended(self, local: PlainTable, snapshot: Snapshot) -> Snapshot:
         mended = local.mended(snapshot)
-        # What the library has read is wrong, though it is the same version.
+        # The library has misread this version, so it must read it again.
         self.forget()
         return mended
 
@@ -176,7 +176,7 @@ class Table:
 
     @contextmanager
     def at(self, version: int) -> Iterator[DeltaTable]:
-        """A version that was the newest a moment ago, for a block.
+        """A version for a block, if it is still the newest.
 
         Raises:
             EngineError: Another commit came first.
@@ -210,7 +210,7 @@ class Table:
 
     @contextmanager
     def reader(self) -> Iterator[DeltaTable]:
-        """A version, perhaps old, whose client repeats failed requests."""
+        """A version, perhaps an old one, whose client repeats failed requests."""
         with self._reading.lock:
             yield self._reading.any()
 
@@ -233,7 +233,7 @@ class Table:
 
     @contextmanager
     def writing(self) -> Iterator[DeltaTable]:
-        """The table's newest version, while other threads wait, for a block.
+        """The table's newest version for a block; other threads wait meanwhile.
 
         After a block that has committed, the log is kept short.
 
@@ -268,7 +268,7 @@ class Table:
     def expected(self) -> Iterator[None]:
         """Raise TableNotFoundError if the failure was caused by the table's removal.
 
-        A snapshot that was taken before does not notice by itself that its table was removed.
+        An older snapshot does not notice by itself that its table was removed.
 
         Raises:
             TableNotFoundError: The table no longer exists.
@@ -278,7 +278,7 @@ class Table:
         except TableNotFoundError:
             raise
         except Exception as error:
-            # A store that does not answer now would not tell that either.
+            # A store that does not answer now would not answer the check either.
             if is_conflict(error) or not is_from_library(error) or may_pass(error) or self.exists():
                 raise
             raise TableNotFoundError(self.path) from error
@@ -295,7 +295,7 @@ class Table:
     def _has_log(self) -> bool:
         """Whether a table on local files has a commit or a checkpoint."""
         directory = local_directory(self.path)
-        # The library needs two milliseconds to find that out.
+        # The library would need two milliseconds for this check.
         with suppress(FileNotFoundError, NotADirectoryError):
             names = os.listdir(f"{directory}/_delta_log")  # noqa: PTH208  (names are enough)
             return bool(versions_of(names) or checkpoints_in(names))
@@ -310,7 +310,7 @@ class Table:
         except TableNotFoundError:
             return False
         except (DeltaError, DamagedFileError):
-            # What is there cannot be read, which whoever reads it says.
+            # The table exists but cannot be read. The next read raises the error.
             return True
         return True
 
@@ -328,33 +328,33 @@ class _Snapshot:
         self.lock = threading.Lock()
         self._path = path
         self._given, self._made = given, made
-        #: Those that the handle was opened with.
+        #: The options with which the handle was opened.
         self._options: Mapping[str, str] = {}
         self._log = log
         self.handle: DeltaTable | None = None
-        #: A version that it was at, and which file the commit of that was.
+        #: A version of the handle, and the identity of its commit's file.
         self._seen: tuple[int, FileIdentity | None] = (-1, None)
 
     def any(self) -> DeltaTable:
-        """A version, perhaps old, that is reached with the options of now; the lock is held."""
+        """A version, perhaps an old one, with the current options. The caller holds the lock."""
         handle = self.handle
         return handle if handle and self._options == self._given.current() else self.renewed()
 
     def renewed(self) -> DeltaTable:
-        """The newest version; the lock is held."""
+        """The newest version. The caller holds the lock."""
         return self._given.tried(self._renewed)
 
     def _renewed(self, options: Mapping[str, str]) -> DeltaTable:
         handle, self.handle = self.handle, None
         if self._options != options:
-            # It keeps its own.
+            # The handle would keep its old options.
             handle, self._options = None, options
         version, commit = self._seen
         if self._log.identity(version) != commit:
-            # The table was created again: it would go on with the files of the one before.
+            # The table was created again. The handle would go on with the files of the former one.
             handle = None
         if handle is None or not self._log.is_newest(handle.version()):
-            # Where this fails, half of a change of state must not stay.
+            # If this fails, a half-updated handle must not stay.
             handle = self._moved_on(handle)
         version = handle.version()
         self.handle, self._seen = handle, (version, self._log.identity(version))
@@ -367,7 +367,7 @@ class _Snapshot:
                 handle.update_incremental()
             except Exception as error:
                 if may_pass(error):
-                    # To open it anew takes many requests, of which one would fail as well.
+                    # Opening the table again takes many requests, and one of them would fail as well.
                     self.handle = handle if handle.version() == before else None
                     raise
                 # The part of the log that it was reading may have been removed meanwhile.
@@ -383,15 +383,15 @@ class _Snapshot:
         self.handle = None
 
 
-#: In which process the library was used first; 0: in none.
+#: The id of the process that used the library first; 0 if none has.
 _process = 0
 
 
 def require_own_process() -> None:
-    """Refuse to use the library in another process than the one that has begun to.
+    """Refuse to use the library in a process that was forked from one that uses it.
 
     Raises:
-        StoreError: This one was forked from that.
+        StoreError: This process was.
     """
     process = os.getpid()
     if process != _process:
@@ -405,14 +405,14 @@ class Handles:
         """Open tables with these storage options; `local` as for a `NativeEngine`.
 
         Raises:
-            InvalidOptionError: The options are a function that returns none.
-            StoreError: This process was forked from one that has used the library, whose threads are not here.
+            InvalidOptionError: The options are a function that returns no options.
+            StoreError: This process was forked from one that uses the library. The library's threads do not exist here.
         """
         global _process  # noqa: PLW0603  (the library's threads are those of a process)
         _process = _process or os.getpid()
         require_own_process()
         self.options = RenewedOptions(options)
-        #: What may be wrong about the options.
+        #: Option names that are probably misspelt, for error messages; `None` if none are.
         self.hint = store_client.misspelt(self.options.current())
         self._is_plain = local
         self.files = SmallFiles()
@@ -423,10 +423,10 @@ class Handles:
         self._lock = threading.Lock()
 
     def table(self, name: str) -> Table:
-        """The table of a SQL name, which need not be there.
+        """The table with a SQL name. It need not exist.
 
         Raises:
-            StoreError: The name is one in a catalog, or as of a new object.
+            StoreError: The name is one in a catalog, or this process was forked.
         """
         require_own_process()
         with self._lock:
@@ -442,12 +442,12 @@ class Handles:
             return table
 
     def _require_place(self, table: Table) -> None:
-        """Refuse a table that was made again together with its whole location.
+        """Refuse a table that was created again together with its whole location.
 
-        The table of a dropped tube may be removed by hand, and that of a new tube is another one then.
+        A new table alone is no error: the table of a dropped tube may be removed by hand before the name is used again.
 
         Raises:
-            StoreError: The registry beside it was made again, too.
+            StoreError: The registry beside it was created again, too.
         """
         place = table.path.rpartition("/")[0]
         registry = self.table(path_table(f"{place}/{TUBES}"))
@@ -459,7 +459,7 @@ class Handles:
         raise StoreError(msg)
 
     def _plain(self, path: str, files: LogFiles) -> PlainTable | None:
-        """The table at a path, for which the library is not needed; `None`: it is."""
+        """The table at a path with our own log reader; `None` if only the library can read it."""
         if not self._is_plain:
             return None
         directory = local_directory(path)
@@ -474,8 +474,8 @@ class Handles:
         return StoreTable(path, StoreFiles(*found, self.options.patience), self._background)
 
     def _bucket(self, path: str) -> tuple[Bucket, str] | None:
-        """The bucket of a place on an object store, and its key there; `None`: only the library reaches it."""
-        # It brings the clients of all object stores along, which most processes never need.
+        """The bucket of a path on an object store, and the path's key; `None` if only the library reaches it."""
+        # This imports the clients of all object stores, which most processes never need.
         from tubeq_spark.storage.native.object_store import Bucket, NoClientError  # noqa: PLC0415
 
         try:
@@ -488,7 +488,7 @@ class Handles:
         ), key
 
     def overwrites(self, location: str) -> bool:
-        """Whether the object store of a location ignores that a file is to be new; four requests."""
+        """Whether the object store of a location ignores the condition of a conditional PUT; four requests."""
         found = None if local_directory(location) is not None else self._bucket(location)
         if found is None:
             return False
@@ -497,7 +497,7 @@ class Handles:
         return store_client.patiently(lambda: bucket.overwrites(probe), self.options.patience)
 
     def listed(self, table: str, directory: str, after: str) -> list[Listed] | None:
-        """The files in a directory of a table on an object store whose names come after one; `None`: only the library reaches it."""
+        """List the files of a table's directory on an object store after a name; `None` if only the library reaches it."""
         from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as in `_bucket`
 
         found = self._bucket(self.table(table).path)
@@ -506,14 +506,14 @@ class Handles:
         return StoreFiles(*found, self.options.patience).list_from(directory, after)
 
     def stored_tables(self, location: str) -> StoredTables | None:
-        """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
+        """The tables at a location on an object store, to be checked; `None` if only the library reaches it."""
         found = self._bucket(location)
         if found is None:
             return None
         return StoredTables(*found, self.options.patience)
 
     def close(self) -> None:
-        """Forget all of them, once what is done in the background is done, or has had the time of a verb."""
+        """Forget all tables, after the background work has ended or has had as long as a verb waits."""
         self._background.close(self.options.patience.seconds)
         self.files.forget()
         with self._lock:
@@ -533,9 +533,9 @@ def read(path: str, options: Mapping[str, str], name: str) -> bytes | None:
     Args:
         path: Path or URI of the table.
         options: What the library needs to reach the storage.
-        name: The file, within the table.
+        name: The path of the file in the table's directory.
     """
-    # They bring the clients of all object stores along, which most processes never need.
+    # These import the clients of all object stores, which most processes never need.
     from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415
     from pyarrow.fs import FileSystem, PyFileSystem  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
-"""Commits to an object store that came so late that their version was not free any more.
+"""Finds commits to an object store that came so late that their version was no longer free.
 
-Old commits are removed once they are older than the log is kept, by the store's clock. So a process that was
-paused for long may put a version that others have made and removed long ago: the store accepts it, and nobody
-will ever read it. A commit whose answer comes late, counted from the look at which its version was free, is
+Commits are removed when the log's retention is over, by the store's clock. So a process that was paused for
+long may commit a version that others had, and have removed: the store accepts this commit, and nobody will ever
+read it. If the answer to a commit comes late, counted from the look that found its version free, the commit is
 compared with the files of the log. The store tells when each of them was written.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: An answer is late after this part of the time for which commits are kept.
+#: An answer is late after the retention of commits, divided by this.
 _LATE = 4
 
 _CLOCK = SystemClock()
@@ -37,23 +37,23 @@ _OFFSET = _CLOCK.now().timestamp() - _CLOCK.monotonic()
 
 
 def seconds_now() -> float:
-    """Seconds, also of those in which the machine was asleep."""
+    """A monotonic time in seconds that goes on while the machine sleeps."""
     return max(_CLOCK.monotonic(), _CLOCK.now().timestamp() - _OFFSET)
 
 
 def may_be_late(snapshot: Snapshot, sure: float) -> bool:
-    """Whether the version after another may have been committed and removed by now.
+    """Whether others may have committed, and removed, the version after `snapshot` by now.
 
     Args:
-        snapshot: The other version.
-        sure: When it was last known to be the newest, by `seconds_now`.
+        snapshot: A version.
+        sure: When this version was last known to be the newest, by `seconds_now`.
     """
     hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or KEPT_HOURS
     return seconds_now() - sure > max(hours, KEPT_HOURS) * 3600 / _LATE
 
 
 def are_there(store: StoreFiles, files: Sequence[DataFile]) -> bool:
-    """Whether data files are there, that others may have removed, as no version names them yet."""
+    """Whether data files still exist: others may have removed them, because no version names them yet."""
 
     def is_there(file: DataFile) -> bool:
         try:
@@ -68,17 +68,17 @@ def are_there(store: StoreFiles, files: Sequence[DataFile]) -> bool:
 def removed_if_late(
     store: StoreFiles, uri: str, version: int, tag: str | None, operation_id: int
 ) -> bool:
-    """Whether a commit came too late; it is removed then.
+    """Whether a commit came too late; if so, remove it.
 
     Args:
         store: The files of its table.
-        uri: Of the table.
-        version: The version that it has made.
-        tag: Of the commit before it, if that is known.
-        operation_id: Its own.
+        uri: The URI of the table.
+        version: The version that the commit has made.
+        tag: The tag of the commit before it, if known.
+        operation_id: The operation id of the commit.
 
     Raises:
-        CommitUnknownError: That cannot be found out.
+        CommitUnknownError: Nobody can find out whether it came too late.
     """
     unknown = f"it is not known whether version {version} came too late: "
     try:
@@ -96,14 +96,14 @@ def removed_if_late(
 
 
 def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> bool | None:
-    """Whether a commit was made after others had committed that version, and removed it; `None`: nobody can tell.
+    """Whether others had committed and removed a version before this commit of it; `None` if nobody can tell.
 
-    What others have committed after a version is no older than it.
+    A later version that is older than the commit proves this.
 
     Args:
         version: The version.
-        tag: Of the version before it, if that is known.
-        listed: The files of the log from that one on.
+        tag: The tag of the version before it, if known.
+        listed: The files of the log from the version before it on.
     """
     before, mine, after = (listed.get(versions.commit_name(version + n)) for n in (-1, 0, 1))
     if mine is None:
@@ -113,8 +113,8 @@ def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> boo
     if first is None:
         return False
     if after is None:
-        # Most stores tell seconds only. Where it is not late, a removal of the log was cut short.
+        # Most stores tell times in whole seconds. If the commit is not late, a removal of old commits was cut short.
         return True if first <= mine.at else None
     is_between = before is not None and tag in (None, before.tag)
-    # Only such a removal leaves these two without the one between them.
+    # Only a removal that was cut short leaves the versions before and after this one, but not this one.
     return first < (mine.at - SKEW if is_between else mine.at)

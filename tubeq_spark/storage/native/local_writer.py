@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 
 class LocalWriter:
-    """Writes to such tables: a decision on a version is committed as the next one."""
+    """Writes to such tables: a change that was decided on a version is committed as the next version."""
 
     def __init__(
         self, datafusion: Callable[[], DataFusion], files: SmallFiles, library: Writer
     ) -> None:
-        """Decide by what files hold, and have the library do what is not known here."""
+        """Decide by the rows of files, and leave unknown cases to the library."""
         self._datafusion = datafusion
         self._files = files
         self._library = library
@@ -85,7 +85,7 @@ class LocalWriter:
                 if is_from_library(error):
                     bad.look(near := snapshot.within(statement.partitions))
                     if bad.among(near):
-                        # Decided anew, it goes on without the file, or is refused by its name.
+                        # The next decision leaves the file out, or raises an error that names it.
                         raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
             if decision.rows is not None:
@@ -97,7 +97,7 @@ class LocalWriter:
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
-        """Run an append; one with an identity checks it on the version before its commit."""
+        """Run an append, unless it has an identity that the version before its commit has, too."""
         rows = held(append.rows)
         if append.replaces is not None:
             return self._library.append(table, append, note)
@@ -118,7 +118,7 @@ class LocalWriter:
                     self.commit(local, snapshot, _appended(change, snapshot, append), is_given=True)
                     return affected
             except EngineError as error:
-                # It reads nothing: what another commit did does not matter to it.
+                # An append reads nothing, so the changes of another commit do not matter.
                 if is_last or error.outcome is not Outcome.CONFLICT:
                     raise
         return Affected()
@@ -126,15 +126,15 @@ class LocalWriter:
     def commit(
         self, local: PlainTable, snapshot: Snapshot, change: Commit, *, is_given: bool
     ) -> None:
-        """Commit what was decided on a version; who commits next there reads the new rows, most likely.
+        """Commit a change that was decided on a version, and cache its new rows: the next statement probably reads them.
 
         Args:
             local: The table.
             snapshot: The version.
-            change: What was decided.
+            change: The change.
             is_given: Whether a program has put its rows.
         """
-        # The first piece of a segment is read next: if not all of them fit, it stays.
+        # The first piece of a segment is read next. It is cached last, so it stays if not all pieces fit.
         for file, rows in reversed(local.commit(snapshot, change)):
             self._files.keep(local.key(file), rows, is_given=is_given)
 
@@ -150,7 +150,7 @@ class LocalWriter:
             return Affected()
         counts = [file.rows for file in gone]
         if None in counts:
-            # There are files without statistics.
+            # Some files have no statistics.
             with table.at(snapshot.version) as newest:
                 count = self._library.count(statement, newest, snapshot.version)
         else:
@@ -163,7 +163,7 @@ class LocalWriter:
 
 
 class _Target:
-    """A version for a statement's decision."""
+    """The version on which a statement decides."""
 
     is_next = True
 
@@ -181,7 +181,7 @@ class _Target:
         self._statement = statement
         self.schema = snapshot.shape.schema
         self._all = Listed(local, snapshot.within(statement.partitions), self.schema)
-        #: Those that are read. In the others no row changes, and they stay.
+        #: The files that are read. The others stay, because none of their rows changes.
         self._listed = self._all
         if len(self._all.files) > 1:
             self._listed = self._all.narrowed(implied(statement.where, "t", ""))
@@ -191,7 +191,7 @@ class _Target:
         self.properties = snapshot.shape.properties
 
     def rows(self) -> pa.Table:
-        """The rows in the partitions that the statement names, without files that have none for its condition."""
+        """The rows in the partitions that the statement names, without files that have no row for its condition."""
         rows = self._files.rows(self._listed)
         if rows is not None:
             return rows
@@ -200,7 +200,7 @@ class _Target:
             return self._datafusion().rows(self._statement, self.schema, newest)
 
     def changed(self, *, is_new: bool) -> pa.Table:
-        """The rows after the statement."""
+        """The rows after the statement, by DataFusion."""
         self._listed = self._all
         with self._table.at(self._version) as newest:
             return self._datafusion().changed(
@@ -221,7 +221,7 @@ class _Target:
 
 
 def _removes_known(table: Table, statement: Statement) -> bool:
-    """Whether a statement removes partitions that were there in the known version, as an ack does after its take."""
+    """Whether a statement removes partitions that the known version has, as an ack does after its take."""
     known = None if table.local is None else table.local.known
     return (
         known is not None
@@ -234,8 +234,8 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
     """The files whose partitions a statement removes.
 
     Raises:
-        NotByArrowError: Only the library can tell.
-        pa.ArrowException: It cannot be computed.
+        NotByArrowError: Only the library can evaluate the condition.
+        pa.ArrowException: The condition cannot be computed.
     """
     files = snapshot.within(statement.partitions)
     if not files:
@@ -257,11 +257,11 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
 def _with_written(
     statement: Statement | Append, affected: Affected, snapshot: Snapshot
 ) -> tuple[Affected, Sequence[DataFile]]:
-    """The changed rows with those that were written before, and the files of these.
+    """The changed rows, with those that were written before the commit, and the files of the latter.
 
     Raises:
-        EngineError: They were written for a table that was another one, or whose writers were told to begin
-            anew since.
+        EngineError: Since they were written, the table has been created again, or its writers were told to begin
+            anew.
     """
     written = statement.written
     if written is None:
@@ -281,10 +281,10 @@ def _change(
     rows: pa.Table | None = None,
     written: Sequence[DataFile] = (),
 ) -> Commit:
-    """The commit of what a statement does to a version."""
+    """The commit of a statement that was decided on a version."""
 
     def on(later: Snapshot) -> Commit | None:
-        """The same for a version in which the partitions that were read are the same."""
+        """The same commit for a later version, if the partitions that were read have not changed."""
         if later.shape is not snapshot.shape or _paths(later, statement) != read:
             return None
         return replace(change, total=new_total(statement, affected, later.version_under))
@@ -303,7 +303,7 @@ def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
 
 
 def _appended(change: Commit, snapshot: Snapshot, append: Append) -> Commit:
-    """The commit of an append, which reads nothing but whether it was made before."""
+    """The commit of an append. It reads only whether the append was made before."""
 
     def on(later: Snapshot) -> Commit | None:
         is_changed = later.shape is not snapshot.shape

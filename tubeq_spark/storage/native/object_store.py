@@ -1,7 +1,7 @@
-"""An object store as tables need it: objects by their keys, each request sent once.
+"""A client for object stores: objects by their keys, each request sent once.
 
-A request that only reads, and one that writes what nobody knows of yet, is repeated by `StoreFiles` as long
-as `Patience` allows; a conditional one never, since only its caller can find out what became of it.
+`StoreFiles` repeats requests that only read, and those that write files which no commit names yet, as long as
+`Patience` allows. It never repeats a conditional PUT, because only the caller can find out the outcome.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _CLIENT = {
     "timeout",
     "user_agent",
 }
-#: Those that `Patience` is made of.
+#: Options that `Patience` reads.
 _OURS = {"max_retries", "retry_timeout"}
-#: Options, in `storage_options` or the environment, by which the library commits in another way.
+#: Options, in `storage_options` or the environment, with which the library commits in another way.
 _BY_LIBRARY = {"s3_locking_provider", "s3_allow_unsafe_rename", "copy_if_not_exists"}
-#: Options that tell whose requests are sent.
+#: Options that give credentials, or say that none are used.
 _CREDENTIALS = {
     "access_key_id",
     "skip_signature",
@@ -75,24 +75,24 @@ _CREDENTIALS = {
     "container_credentials_relative_uri",
     "container_credentials_full_uri",
 }
-#: What the client would encode in a key.
+#: Keys that the client does not encode.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_./=+, @:()!&$'-]*")
-#: Objects are sent in parts of so many bytes, those that are no larger as a whole.
+#: Objects that are larger are sent in parts of so many bytes.
 _PART = 16 << 20
-#: Of a larger object only parts are read, of so many bytes.
+#: Objects larger than `LARGE` are read in parts of `_READ` bytes.
 LARGE, _READ = 8 << 20, 4 << 20
 #: How many requests are under way at the same time for one thread.
 _TOGETHER = 16
-#: So many bytes of objects are kept in memory.
+#: Bytes of objects that are kept in memory.
 _KEPT = 64 << 20
 
 
 class NoClientError(Exception):
-    """Another client must be used for a place."""
+    """Our client cannot be used for a path."""
 
 
 def _tag(text: str | None) -> str | None:
-    """A tag without quotes: Azure has them in headers, and leaves them out in listings."""
+    """A tag without quotes, which Azure sends in headers but not in listings."""
     return None if text is None else text.strip('"')
 
 
@@ -110,7 +110,7 @@ class Bucket:
     """The objects of one bucket or container."""
 
     def __init__(self, uri: str, options: RenewedOptions) -> None:
-        """Use the one at a URI, which is reached by some options."""
+        """Use the bucket at a URI, which is reached by these options."""
         self._uri, self._options = uri, options
         #: Clients by their time limits, and the options that they were made of.
         self._clients: dict[str | None, ObjectStore] = {}
@@ -137,10 +137,10 @@ class Bucket:
         return f"{found.scheme}://{found.netloc}", key
 
     def _asked(self, key: str, ask: Callable[[ObjectStore], T], size: int = 0) -> T:
-        """Send a request about a key, of so many bytes.
+        """Send a request about a key that moves `size` bytes.
 
         Raises:
-            FileNotFoundError: There is no such object.
+            FileNotFoundError: The object does not exist.
             RequestError: The store fails.
         """
 
@@ -193,7 +193,7 @@ class Bucket:
         """Write an object that does not exist yet, and return its tag.
 
         Raises:
-            RequestError: It exists, or the store fails: then it may be there or not.
+            RequestError: It exists, or the store fails and it may exist or not.
         """
         done = self._asked(
             key,
@@ -203,7 +203,7 @@ class Bucket:
         return _tag(done["e_tag"])
 
     def overwrites(self, key: str) -> bool:
-        """Whether a conditional put overwrites an object, as of stores that ignore conditions. Raises as `get`."""
+        """Whether the store ignores the condition of a PUT, and overwrites an object. Raises as `get`."""
         try:
             self.put_if_absent(key, b"1")
             self.put_if_absent(key, b"2")
@@ -212,7 +212,7 @@ class Bucket:
                 raise
             return False
         finally:
-            # What is left of it is in nobody's way.
+            # If the object stays, it does no harm.
             with suppress(RequestError):
                 self.delete([key])
         return True
@@ -220,7 +220,7 @@ class Bucket:
     def list_from(
         self, prefix: str, after: str | None = None, most: int | None = None
     ) -> list[Listed]:
-        """The objects below a prefix whose names there come after a name, the first ones or all. Raises as `get`."""
+        """List objects below a prefix whose names come after a name, the first `most` or all. Raises as `get`."""
         offset = None if after is None else f"{prefix}/{after}"
         start = len(prefix) + 1 if prefix else 0
 
@@ -249,7 +249,7 @@ class Bucket:
             self._asked(", ".join(keys[:1]), lambda client: obstore.delete(client, list(keys)))
 
     def together(self, call: Callable[[Any], T], each: Iterable[Any]) -> list[T]:
-        """Call a function for each of some things at the same time."""
+        """Call a function for several things at the same time."""
         some = list(each)
         if len(some) < 2:
             return [call(thing) for thing in some]
@@ -257,12 +257,12 @@ class Bucket:
             try:
                 begun = self._pool.map(carried(call), some)
             except RuntimeError:
-                # No pool of this process begins anything once the main thread has ended, and other threads go on.
+                # After the end of the main thread no pool begins new work, while other threads go on.
                 return [call(thing) for thing in some]
             return list(begun)
 
     def beside(self, call: Callable[[], T]) -> Future[T] | None:
-        """Call a function while this thread goes on; `None`: it is too late for that."""
+        """Call a function while this thread goes on; `None` if the pool begins no new work."""
         with suppress(RuntimeError):
             return self._pool.submit(call)
         return None
@@ -270,7 +270,7 @@ class Bucket:
     # -- what is kept --------------------------------------------------------------------------
 
     def kept(self, key: str) -> bytes | None:
-        """An object that is kept, which never changes; `None` if it is not."""
+        """The content of an object from memory; `None` if it is not kept."""
         with self._lock:
             content = self._kept.get(key)
             if content is not None:
@@ -278,7 +278,7 @@ class Bucket:
             return content
 
     def keep(self, key: str, content: bytes) -> None:
-        """Keep an object that never changes."""
+        """Keep the content of an object that never changes."""
         with self._lock:
             self._bytes += len(content) - len(self._kept.pop(key, b""))
             self._kept[key] = content
@@ -297,7 +297,7 @@ class StoreFiles:
     """The files of one table on an object store, by their paths in it."""
 
     def __init__(self, bucket: Bucket, prefix: str, patience: Patience) -> None:
-        """Use those whose keys begin with a prefix."""
+        """Use the files whose keys begin with a prefix."""
         self.bucket, self.patience = bucket, patience
         self._prefix = prefix
 
@@ -306,40 +306,40 @@ class StoreFiles:
         return f"{self._prefix}/{path}" if self._prefix else path
 
     def get(self, path: str, size: int = 0) -> tuple[bytes, str | None]:
-        """The contents of a file, and its tag. Raises as of a `Bucket`."""
+        """The contents of a file, and its tag. Raises as `Bucket.get`."""
         return patiently(lambda: self.bucket.get(self.key(path), size), self.patience)
 
     def get_once(self, path: str) -> tuple[bytes, str | None]:
-        """The same by one request."""
+        """The contents of a file, and its tag, by one request without repetitions."""
         return self.bucket.get(self.key(path))
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
-        """A part of a file. Raises as of a `Bucket`."""
+        """A part of a file. Raises as `Bucket.get`."""
         return patiently(lambda: self.bucket.get_range(self.key(path), start, end), self.patience)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file. Raises as of a `Bucket`."""
+        """Write a file. Raises as `Bucket.get`."""
         patiently(lambda: self.bucket.put(self.key(path), content), self.patience)
 
     def put_if_absent(self, path: str, content: bytes) -> str | None:
-        """Write a file that does not exist yet, once. Raises as of a `Bucket`."""
+        """Write a file that does not exist yet, by one request. Raises as `Bucket.put_if_absent`."""
         return self.bucket.put_if_absent(self.key(path), content)
 
     def list_from(
         self, directory: str, after: str | None = None, most: int | None = None
     ) -> list[Listed]:
-        """The files in a directory whose names come after a name, the first ones or all. Raises as of a `Bucket`."""
+        """List files in a directory whose names come after a name, the first `most` or all. Raises as `Bucket.get`."""
         prefix = self.key(directory)
         return patiently(lambda: self.bucket.list_from(prefix, after, most), self.patience)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove files. Raises as of a `Bucket`."""
+        """Remove files. Raises as `Bucket.get`."""
         keys = [self.key(path) for path in paths]
         patiently(lambda: self.bucket.delete(keys), self.patience)
 
 
 class StoreFile(io.RawIOBase):
-    """A large file, of which only the parts are fetched that are read."""
+    """A large file that fetches only the parts that are read."""
 
     def __init__(self, files: StoreFiles, path: str, size: int) -> None:
         """Fetch nothing yet."""
@@ -356,16 +356,16 @@ class StoreFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """The place."""
+        """The current position."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
+        """Move to a position."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read from the place on."""
+        """Read from the current position on."""
         rest = self._size - self._at
         end = self._at + (rest if size is None or size < 0 else min(size, rest))
         numbers = range(self._at // _READ, -(-end // _READ)) if end > self._at else range(0)
@@ -386,7 +386,7 @@ class StoreFile(io.RawIOBase):
 
 
 class _Asking:
-    """Turns errors of the client into ours, with a text as the library has it, and the address that was asked."""
+    """Turns errors of the client into ours. Their text has the form of the library's errors, and the address."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -406,18 +406,18 @@ class _Asking:
             raise RequestError(text, exists=is_there) from error
 
 
-#: The same status as for a missing object.
+#: A missing bucket has the same status as a missing object.
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
-#: The library has it before each cause.
+#: The library writes this before each cause.
 _ARROW = "\u21b3"
-#: What the client says last, for its developers, has causes that its message leaves out.
+#: After this the client has details for its developers, with causes that its message leaves out.
 _DEBUG = "\n\nDebug source:"
 _CAUSES = (
     (re.compile(r"kind: Connect\b"), "client error (Connect)"),
     (re.compile(r"\bBadScheme\b"), "URL scheme is not allowed"),
     (re.compile(r"kind: Timeout\b|\bTimedOut\b"), "operation timed out"),
 )
-#: Texts of deeper causes there.
+#: Texts of deeper causes in these details.
 _SAID = re.compile(r'^\s*(?:message: )?"([^"]+)",?$', re.MULTILINE)
 
 
@@ -432,14 +432,14 @@ def _text(error: BaseException) -> str:
 
 
 def _new(uri: str, options: Mapping[str, str]) -> ObjectStore:
-    """A client that repeats nothing; options that no client of ours knows are left out, as the library does."""
-    # Options of the client replace all that the environment says of it.
+    """A client that repeats nothing. Like the library, it ignores unknown options."""
+    # Given client options replace all client options of the environment, so these are added.
     client: dict[str, Any] = {
         plain(name): value
         for name, value in os.environ.items()
         if plain(name) in _CLIENT and plain(name) != name.lower()
     }
-    #: Once each, by any of its names.
+    #: Each option once, whichever of its names is used.
     config: dict[str, tuple[str, str]] = {}
     for name, value in options.items():
         if plain(name) in _CLIENT:
@@ -460,7 +460,7 @@ def _new(uri: str, options: Mapping[str, str]) -> ObjectStore:
             raise RequestError(_text(error)) from error
 
 
-#: Several names for one option.
+#: Other names of an option.
 _ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "token": "session_token"}
 
 
@@ -468,7 +468,7 @@ def _require_own_commits(options: Mapping[str, str]) -> None:
     """Refuse options of S3 by which only the library commits, or has credentials.
 
     Raises:
-        NoClientError: There are such.
+        NoClientError: The options, or the environment, have such.
     """
     given = with_environment(options)
     other = sorted(_BY_LIBRARY & {*given})

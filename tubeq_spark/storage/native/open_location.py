@@ -53,9 +53,9 @@ def open_location(
     """Parse a location, and create missing system tables.
 
     Raises:
-        InvalidOptionError: Not a location.
+        InvalidOptionError: The text is no location.
         QueueNotFoundError: There is no queue, and `create` is False.
-        StoreError: It cannot be used, or not by this engine.
+        StoreError: The location cannot be used, or not by this engine.
     """
     location = Location.parse(text)
     if location.in_catalog:
@@ -79,7 +79,7 @@ def open_location(
             table_lock = opened.table_lock(TUBES)
             _require_links(locks)
             with table_lock.changing(engine.committer):
-                # Where Spark and this engine must not both commit, the registry says who does.
+                # Where Spark and this engine must not both commit, the registry says which of them does.
                 writers = {WRITERS: "native"} if allows_one_engine_only(uri) else {}
                 for table in new_system_tables(location, config, writers, local=locks is not None):
                     engine.tables.create(table)
@@ -106,7 +106,7 @@ def create(table: Table, new: NewTable) -> None:
     """Write a table's first commit, unless another program does it at the same moment.
 
     Raises:
-        CommitUnknownError: It was sent, and nobody can tell whether the table is there.
+        CommitUnknownError: The commit was sent, and nobody can tell whether the table exists.
     """
     patiently(lambda: _create(table, new), table.patience)
 
@@ -120,7 +120,7 @@ def _create(table: Table, new: NewTable) -> None:
             partition_by=list(new.partitions),
             configuration=dict(new.properties),
             storage_options=table.options_to_commit or None,
-            # Of a commit that is there the library would make a second version.
+            # Otherwise the library would make a second version if the answer to the first one was lost.
             commit_properties=CommitProperties(max_commit_retries=0),
             raise_if_key_not_exists=False,
         )

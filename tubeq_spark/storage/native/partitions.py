@@ -28,17 +28,17 @@ def predicate(
 ) -> str:
     """The predicate of a commit.
 
-    What was read comes first, by a conjunction that the library can look up in the log as it stands.
-    A disjunction of it and what is replaced would say the same, but the library takes conditions that
-    both sides have out of such a one, and then forgets them: it removes files of other partitions.
+    The partitions that were read come first, as a conjunction that the library can look up in the log. A
+    disjunction of the read and the replaced partitions would mean the same. But the library moves a condition
+    that both sides share out of a disjunction, and then loses it: it removes files of other partitions.
 
     Args:
         columns: The table's partition columns.
-        changed: The partitions that it replaces; they are among those that were read.
-        near: The partitions that were read, as of a `Statement`.
+        changed: The partitions that the commit replaces. All of them were read.
+        near: The partitions that were read, as in a `Statement`.
     """
     if not columns:
-        # There is one partition: all of it is read, and replaced.
+        # The table is one partition, which is read and replaced as a whole.
         return "TRUE"
     replaced = set(changed)
     if len(columns) == 1 and replaced == {(value,) for value in near.get(columns[0], ())}:

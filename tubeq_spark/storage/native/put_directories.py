@@ -1,7 +1,7 @@
-"""The directories below a table in which puts of DataFrames write files, before a commit of ours adds them.
+"""The directories below a table in which Spark writes the files of a put, before a commit of ours adds them.
 
-Each is a Delta table of one commit, made by Spark. Nobody else writes there, so any log store keeps it whole.
-Its log is removed once its files are the table's; one that a stopped put has left is removed by a sweep.
+Each is a Delta table with one commit of Spark. Nobody else writes there, so it is safe with any log store. Its log
+is removed after our commit has added its files to the table. A sweep removes the log that a stopped put has left.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ log = logging.getLogger(__name__)
 
 _LOG = "_delta_log"
 _FIRST = f"{_LOG}/{0:020}.json"
-#: A version that was the newest so many seconds ago tells the shape of a table.
+#: A version that was the newest within so many seconds is recent enough for the shape of a table.
 _RECENT = 5.0
 
 
 class PutDirectories:
-    """Those of the tables of a native engine."""
+    """The put directories of a native engine's tables."""
 
     def __init__(self, handles: Handles) -> None:
         """Use the tables of these handles."""
         self._handles = handles
 
     def shape(self, table: str) -> Shape:
-        """What files have to be like that a commit of ours can add to a table, by a version of the last seconds.
+        """The columns and properties that files must have so that our commit can add them, by a recent version.
 
         Raises:
-            StoreError: The library writes it.
+            StoreError: Only the library writes the table.
         """
-        # A newer one shows when it matters: the rows do not `fit`, and are written again.
+        # If the table has changed since, the rows do not `fit`, and are written again.
         recent = self._own(table).recent(_RECENT)
         return (recent or self._seen(table)[1]).shape
 
@@ -59,7 +59,7 @@ class PutDirectories:
         """The rows that Spark has written to a directory, for a table of a shape.
 
         Raises:
-            StoreError: They are not there, or are no plain files of such a table.
+            StoreError: They do not exist, or are no plain files of such a table.
         """
         local = self._own(table)
         try:
@@ -93,11 +93,11 @@ class PutDirectories:
             return rows.shape.is_like(newest.shape) and local.has(rows.files)
 
     def adopted(self, table: str, rows: WrittenRows) -> None:
-        """Remove the log of a directory whose files are the table's."""
+        """Remove the log of a directory whose files a commit has added to the table."""
         self._remove(table, f"{rows.directory}/{_LOG}")
 
     def discard(self, table: str, directory: str) -> None:
-        """Remove a directory, unless files of it are the table's."""
+        """Remove a directory. If the table has files of it, remove only its log."""
         try:
             newest = self._seen(table)[1]
         except Exception:
@@ -124,7 +124,7 @@ class PutDirectories:
         return local, newest
 
     def _own(self, table: str) -> PlainTable:
-        """A table whose log this process writes by itself, without a look at it.
+        """A table whose log this process writes by itself. It is not read.
 
         Raises:
             StoreError: The library writes it.

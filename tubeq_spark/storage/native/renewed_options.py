@@ -1,4 +1,4 @@
-"""The `storage_options` of a place, which a program may give anew before its credentials expire."""
+"""The `storage_options` of a location, which a program may renew before its credentials expire."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-#: What a program gives: options, or a function that is called for them again and again.
+#: Options, or a function that returns them and is called again and again.
 StorageOptions: TypeAlias = "Mapping[str, str] | Callable[[], Mapping[str, str]]"
 
-#: Seconds for which options of a function are used, and seconds between two calls of it at least.
+#: Seconds for which the options of a function are used, and the least seconds between two calls of it.
 _AGE, _PAUSE = 600.0, 60.0
 _CLOCK = SystemClock()
 
@@ -36,15 +36,15 @@ class RenewedOptions:
         """Call the function, if it is one.
 
         Raises:
-            InvalidOptionError: What it returns are no options.
-            StoreError: It fails.
+            InvalidOptionError: It does not return options.
+            StoreError: The function fails.
         """
         told = given.given if isinstance(given, RenewedOptions) else given
         #: As the program gave them.
         self.given: StorageOptions = {} if told is None else told
         self._function = None if isinstance(self.given, Mapping) else self.given
         self._lock = threading.Lock()
-        #: When the function was called last, and from when on it is called again.
+        #: When the function was called last, and when the next call is due.
         self._called_at = self._due_at = -math.inf
         try:
             self._current = self._asked()
@@ -53,7 +53,7 @@ class RenewedOptions:
         except Exception as error:
             msg = f"storage_options() failed: {reason_of(error)}"
             raise StoreError(msg) from error
-        #: How long what failed in a way that passes is tried.
+        #: For how long requests are repeated after errors that may pass.
         self.patience = Patience.parse(self._current)
 
     def current(self) -> Mapping[str, str]:
@@ -80,7 +80,7 @@ class RenewedOptions:
         return call(self._current)
 
     def _are_others_than(self, refused: Mapping[str, str]) -> bool:
-        """Whether there are other options now than those that were refused."""
+        """Whether the current options differ from the refused ones, after a new call of the function if it is time."""
         if self._function is None:
             return False
         with self._lock:
@@ -94,20 +94,20 @@ class RenewedOptions:
         """Call the function again; the lock is held."""
         try:
             found = self._asked()
-        # One that would end the program fails as well: it may be called by the heart, which must go on.
+        # A call of `sys.exit` is a failure, too: the function may be called by the heartbeat, which must go on.
         except (Exception, SystemExit):
-            # Perhaps it works in a minute. The old options may last until then.
+            # The function is called again in a minute. The old options may be valid until then.
             self._due_at = self._called_at + _PAUSE
             log.warning("storage_options() failed; the former options stay", exc_info=True)
         else:
             self._current = found
 
     def _asked(self) -> Mapping[str, str]:
-        """Call the function; other options stay what they are for ever."""
+        """Call the function. Options that are no function never change."""
         self._called_at = _CLOCK.monotonic()
         self._due_at = self._called_at + (math.inf if self._function is None else _AGE)
         found = self.given if self._function is None else self._function()
         if not isinstance(found, Mapping):
-            # Without its contents, which are secret.
+            # The message has only the type: the contents are secret.
             refuse("storage_options()", type(found).__name__, "a mapping of text to text")
         return dict(found)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.actions import Actions
     from tubeq_spark.storage.native.object_store import StoreFiles
 
-#: Seconds for an answer that was asked for with a commit, after that of the commit.
+#: Seconds to wait for the answer of `ask_ahead` after the answer to the commit.
 _AHEAD_SECONDS = 1.0
 
 
@@ -36,15 +36,15 @@ class RivalCommit:
         return f"{LOG}/{versions.commit_name(self.version)}"
 
     def ask_ahead(self) -> None:
-        """Ask for it while something else is sent. An answer that it is not there means nothing later."""
+        """Ask for it while something else is sent. If it does not exist now, it may exist later."""
         self._ahead = self._files.bucket.beside(lambda: self._files.get_once(self._path))
 
     def is_there(self, seconds: float = 0.0) -> bool:
-        """Whether it was there when it was asked for; an answer is waited for so long."""
+        """Whether it existed when `ask_ahead` asked for it. Waits so many seconds for the answer."""
         ahead, self._ahead = self._ahead, None
-        # One that has not begun, behind others, is not asked for any more.
+        # A request that still waits behind others is cancelled.
         if ahead is not None and not ahead.cancel():
-            # Whatever it is, it is asked for again where it matters.
+            # After any error the commit is asked for again where it matters.
             with suppress(OSError, CancelledError, TimeoutError):
                 self.text, self.tag = ahead.result(seconds)
         return self.text is not None
@@ -64,7 +64,7 @@ class RivalCommit:
         try:
             return versions.info_in(self.text or b"")
         except ValueError:
-            # Not ours, whatever it is.
+            # A commit that cannot be parsed is not ours.
             return {}
 
     def _require_log(self) -> None:
@@ -75,6 +75,6 @@ class RivalCommit:
             raise ShortLogError(msg)
 
     def actions(self) -> Actions:
-        """What it says. Raises as `versions.parsed`."""
+        """Its actions. Raises as `versions.parsed`."""
         name = versions.commit_name(self.version)
         return versions.parsed(self.text or b"", f"{self._uri}/{LOG}/{name}")

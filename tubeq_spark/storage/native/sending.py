@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class ShortLogError(Exception):
-    """A log begins after the version that is looked for."""
+    """A log begins after the version that is searched for."""
 
 
 def sent_once(
@@ -38,16 +38,16 @@ def sent_once(
     Args:
         path: Where the table is.
         version: The version.
-        operation_id: What the commit is known by.
-        patience: How long what fails in a way that passes is tried.
+        operation_id: The id by which the commit is recognised.
+        patience: For how long requests are repeated after errors that may pass.
         send: Sends it, once.
-        read: Reads the commit info of the version; `None`: there is none yet. It raises ShortLogError if there
-            may have been one.
-        told: What `send` would have returned, by what the log says of the commit.
+        read: Reads the commit info of the version; `None` if it does not exist yet. It raises ShortLogError if it
+            may have existed.
+        told: Makes the result of `send` from the commit info of our commit.
 
     Raises:
         EngineError: Another commit has become that version, or the store refuses this one.
-        CommitUnknownError: It was sent, and nobody can tell what became of it.
+        CommitUnknownError: It was sent, and its outcome cannot be found out.
         StoreError: It was not sent.
     """
     is_out = False
@@ -88,10 +88,10 @@ def _look(
 
     Args:
         path: Where the table is.
-        operation_id: Of the commit that was to be it.
-        read: As of `sent_once`.
-        error: What that failed with.
-        is_out: Whether it may have been sent.
+        operation_id: The operation id of our commit.
+        read: As for `sent_once`.
+        error: The error with which our commit failed.
+        is_out: Whether our commit may have been sent.
     """
     try:
         with finding_out():

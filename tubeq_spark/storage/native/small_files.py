@@ -1,6 +1,6 @@
-"""Reads the files of a table, some columns or all, and keeps what was read of small ones for a while.
+"""Reads the files of a table, some columns or all, and caches the rows of small files for a while.
 
-A file is never changed, and what a take chooses from is what its statement changes next.
+Files never change, and the statement of a take reads the same rows from which the take has chosen.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.file_statistics import MayHold
     from tubeq_spark.storage.query import Select
 
-#: Of so many files, and so many bytes of all of them together, all columns are read, and kept.
+#: A read of at most so many files with at most so many bytes together reads and caches all columns.
 FILES, BYTES = 64, 1 << 20
-#: Of more, those of a small file still are.
+#: A larger read still does so for files of at most so many bytes.
 _SMALL = 64 << 10
-#: Rows of more bytes than this are not kept, and answered by themselves.
+#: Rows of more bytes than this are not cached. A part of a query ends as soon as its rows have more.
 ROWS_BYTES = 4 << 20
-#: What was read is kept: so many files, and so many bytes.
+#: The cache has at most so many files, and so many bytes of rows.
 _KEPT_FILES, _KEPT_BYTES = 256, ROWS_BYTES
-#: Where the rows of a file may be more bytes than this, so many are read at a time.
+#: If the rows of a file may have more than `_AT_ONCE` bytes, `_BATCH` rows are read at a time.
 _AT_ONCE, _BATCH = 64 << 20, 1024
 
 
@@ -54,33 +54,33 @@ class Listed:
 
     @property
     def is_small(self) -> bool:
-        """Whether they are few, and small together."""
+        """Whether the files are few, and small together."""
         return len(self.files) <= FILES and sum(file.size for file in self.files) <= BYTES
 
     def narrowed(self, where: Expression | None) -> Listed:
-        """Them without files that have no row of a condition."""
+        """The same without the files that have no row for a condition."""
         may_hold = files_of(where, self.schema)
         return Listed(self.table, [file for file in self.files if may_hold(file)], self.schema)
 
 
-#: In place of what is not kept.
+#: Stands for an entry that is not in the cache.
 _NOTHING: tuple[pa.Table | None, int] = (None, 0)
-#: So many times as many bytes as they need may be kept for some rows.
+#: Cached rows may keep buffers of so many times their own bytes.
 _SPARE = 2
 
 
 class SmallFiles:
-    """The files of some tables. For threads."""
+    """Reads files of tables, and caches the rows of small ones. Thread-safe."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
-        #: Rows and how many bytes they are; what was read last is last.
+        """Begin with an empty cache."""
+        #: The rows of each file and their bytes; the file that was read last is last.
         self._kept: OrderedDict[str, tuple[pa.Table, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def rows(self, listed: Listed) -> pa.Table | None:
-        """The rows of some files; `None`: gone, or not as this process would write them."""
+        """The rows of some files; `None` if a file is gone, or has another form than this process writes."""
         self.fetch(listed, listed.files)
         try:
             parts = [self._whole(listed, file, keeps=listed.is_small) for file in listed.files]
@@ -89,21 +89,21 @@ class SmallFiles:
         return pa.concat_tables(parts) if parts else empty(listed.schema)
 
     def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
-        """Fetch some of the files together, where each costs a request."""
+        """Fetch some of the files at the same time, on storage where each costs a request."""
         table = listed.table
         table.fetch([file for file in files if table.key(file) not in self._kept])
 
     def read(self, listed: Listed, file: DataFile, query: Select, *, keeps: bool) -> Iterator[Read]:
-        """The rows of one of some files, at most `_AT_ONCE` bytes of them at a time.
+        """The rows of one file, at most about `_AT_ONCE` bytes at a time.
 
         Args:
-            listed: The files.
+            listed: All files of the read.
             file: The file.
-            query: What is asked of the rows.
-            keeps: Whether the rows of a small file are kept.
+            query: The query.
+            keeps: Whether the rows of a small file are cached.
 
         Raises:
-            NotByArrowError: It is gone, or not as this process would write it.
+            NotByArrowError: The file is gone, or has another form than this process writes.
         """
         rows = self._kept_of(listed.table.key(file), listed.schema)
         if rows is None and (listed.is_small or file.size <= _SMALL):
@@ -113,9 +113,9 @@ class SmallFiles:
             yield Read(query, rows, {})
             return
         query = with_conditions(query, decided(file, listed.schema))
-        # Whoever evaluates a column that is not there says so.
+        # The evaluation reports a column that does not exist.
         names = [name for name in columns_read(query) if name in listed.schema.names]
-        # Without a column there would be no number of rows.
+        # At least one column is read, for the number of rows.
         names = names or listed.schema.names[:1]
         schema = pa.schema([listed.schema.field(name) for name in names])
         known = constants(file, schema)
@@ -150,10 +150,10 @@ class SmallFiles:
     def keep(self, key: str, rows: pa.Table, *, is_given: bool) -> None:
         """Cache the rows of a new file if it is small.
 
-        They are copied if a program may change them, or if they are a part of a table and keep all of it.
+        They are copied if a program may change them, or if they are a slice that keeps the buffers of a larger table.
 
         Args:
-            key: What their table calls the file.
+            key: The key of the file.
             rows: The rows.
             is_given: Whether a program has put them.
         """
@@ -181,12 +181,12 @@ class SmallFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileParts:
-    """The rows of a version of a table that may be of a condition, in parts.
+    """The rows of a table's version that may match a condition, in parts.
 
     Attributes:
-        files: Reads them.
+        files: Reads and caches the files.
         listed: All files of the version.
-        may_hold: Tells of a file whether it may have such rows. Files after the last that is read are not asked.
+        may_hold: Whether a file may have such rows. It is not called for files behind the last that is read.
     """
 
     files: SmallFiles
@@ -197,13 +197,13 @@ class FileParts:
     def of(
         cls, files: SmallFiles, table: PlainTable, version: Snapshot, where: Expression | None
     ) -> FileParts:
-        """The rows of a version of a table that may be of a condition."""
+        """The rows of a table's version that may match a condition."""
         schema = version.shape.schema
         listed = Listed(table, version.within({}), schema)
         return cls(files, listed, files_of(where, schema))
 
     def has_more_than(self, rows: int) -> bool:
-        """Whether there may be more rows than so many."""
+        """Whether more rows than so many may match."""
         files = self.listed.files
         if sum(file.rows or 0 for file in files) <= rows:
             return False
@@ -215,7 +215,7 @@ class FileParts:
         return self.listed.schema
 
     def in_order(self, order: Sequence[str], limit: int | None) -> Iterator[_FilePart]:
-        """The files by their bounds, small ones together, in parts of at least `limit` rows and then of more."""
+        """The files in the order of their lower bounds, in parts: the first of about `limit` rows, later ones larger."""
         files: Sequence[DataFile] = self.listed.files
         bounds = {file.path: least(file, order) for file in files} if order else {}
         if order:
@@ -239,13 +239,13 @@ class FileParts:
 
 @dataclass(frozen=True, slots=True)
 class _FilePart:
-    """The rows of a few of these files.
+    """One of these parts.
 
     Attributes:
-        all: All files.
-        files: These.
-        bound: What is no greater than the order columns of any of their rows; `None`: that is not known.
-        keeps: Whether the rows of small ones are kept.
+        all: All parts.
+        files: The files of this one.
+        bound: A lower bound of the order columns of its rows; `None` if unknown.
+        keeps: Whether the rows of small files are cached.
     """
 
     all: FileParts
@@ -254,11 +254,11 @@ class _FilePart:
     keeps: bool
 
     def least(self, _order: Sequence[str]) -> Bound:
-        """As of the order that they are in."""
+        """A lower bound of its rows in the order of the parts."""
         return self.bound
 
     def read(self, query: Select) -> Iterator[Read]:
-        """Their rows, some at a time. Raises as `SmallFiles.read`."""
+        """Its rows, some at a time. Raises as `SmallFiles.read`."""
         names = [n for n in columns_read(query) if n in self.all.schema.names]
         names = names or self.all.schema.names[:1]
         self.all.files.fetch(self.all.listed, self.files)
@@ -278,20 +278,20 @@ class _FilePart:
 
 
 class _LargeError(Exception):
-    """The rows of a file may be more bytes than are wanted at once."""
+    """The rows of a file may have more bytes than are wanted at once."""
 
 
 def _read(
     table: PlainTable, file: DataFile, schema: pa.Schema, at_most: int | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of a file with some columns, a few at a time where they may be many bytes.
+    """Some columns of a file's rows, a few rows at a time if they may have many bytes.
 
     Raises:
-        NotByArrowError: It is gone, or not as this process would write it.
-        _LargeError: They may be more bytes than `at_most`.
+        NotByArrowError: The file is gone, or has another form than this process writes.
+        _LargeError: The rows may have more bytes than `at_most`.
         RequestError: The object store fails.
     """
-    # Imported where it is needed: what only puts does without.
+    # Imported here, because a process that only puts does not need it.
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
     names = [name for name in schema.names if name not in file.partition]
@@ -308,7 +308,7 @@ def _read(
                 if place >= 0 and not _fits(opened, stored.field(place), field.type):
                     msg = f"another column {field.name}"
                     raise NotByArrowError(msg)
-            # A column that was added later is NULL. Without any there would be no number of rows.
+            # A column that was added later is NULL. At least one is read, for the number of rows.
             there = [name for name in names if name in stored.names] or stored.names[:1]
             for rows in _decoded(opened, there):
                 columns = [
@@ -327,7 +327,7 @@ def _read(
 
 
 def _fits(file: ParquetFile, stored: pa.Field, kind: pa.DataType) -> bool:
-    """Whether a column of a file has a type, or the moments of it as Spark writes them (INT96)."""
+    """Whether a column of a file has a type, or Spark's timestamps (INT96) in place of it."""
     if stored.type == kind:
         return True
     if (stored.type, kind) != (pa.timestamp("us"), pa.timestamp("us", "UTC")):
@@ -356,7 +356,7 @@ def _decoded(file: ParquetFile, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _most_bytes(metadata: FileMetaData, columns: Sequence[str]) -> int:
-    """More bytes than its rows can be: each text may be as long as all of the file's together."""
+    """An upper bound of the bytes of its rows: each text counts as long as all texts of its column together."""
     most = 0
     for n in range(metadata.num_row_groups):
         group = metadata.row_group(n)

@@ -1,4 +1,4 @@
-"""What the client of an object store is told, how its requests are repeated, and how far its clock is off.
+"""The options of object store clients, the repetition of requests, and the error of a store's clock.
 
 The library does not expose headers. So the store's clock is read by a separate request, without
 credentials: a refusal has the header, too.
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
 
-#: How each store's own names begin, in options and in the environment.
+#: The prefixes of each store's own names, in options and in the environment.
 _STORE = re.compile(r"^(?:aws|azure|google)_")
-#: Without that. Names that are left out here are no mistake, unless they resemble one of these.
+#: Known names without the prefix. Another name counts as misspelt only if it resembles one of these.
 _NAMES = (
     "allow_http allow_invalid_certificates connect_timeout max_retries pool_idle_timeout proxy_url "
     "retry_timeout timeout user_agent "
@@ -50,12 +50,12 @@ _NAMES = (
     "application_credentials base_url service_account service_account_key service_account_path"
 )
 _KNOWN = _NAMES.split()
-#: From where on a name is taken for another one.
+#: The similarity from which on a name counts as misspelt.
 _ALIKE = 0.85
 
 
 def plain(name: str) -> str:
-    """The name of an option without the store's part."""
+    """The name of an option without the store's prefix."""
     return _STORE.sub("", name.lower())
 
 
@@ -73,9 +73,9 @@ def misspelt(names: Iterable[str]) -> str | None:
     return None if not found else f"storage_options has an unknown name: {', '.join(found)}"
 
 
-#: The library's options: how often its client repeats a request that failed, and how long one request and all
-#: its repetitions take. That client has no limit for a pause within an answer (`read_timeout` came later),
-#: so the limit of a request has to be one. The client asks for the rest of an answer that came too slowly.
+#: The library's options: how often its client repeats a failed request, the time of one request, and the time of
+#: all its repetitions. The client has no limit for a pause within an answer (`read_timeout` came later). So the
+#: limit of a request serves as one: the client asks for the rest of an answer that was cut off.
 _RETRIES, _TIMEOUT, _RETRY_TIMEOUT = "max_retries", "timeout", "retry_timeout"
 _SECONDS_BY_DEFAULT = 30
 _DEFAULTS = {
@@ -83,9 +83,9 @@ _DEFAULTS = {
     "connect_timeout": "5s",
     _RETRY_TIMEOUT: f"{_SECONDS_BY_DEFAULT}s",
 }
-#: The engine repeats several requests together, of which one fails again sooner: by default only time ends that.
+#: The engine repeats several requests together, so one of them fails more often. By default only time limits this.
 _RETRIES_BY_DEFAULT = 1_000
-#: Bytes from which on a commit has time to send its data: the seconds of one request, and one more a megabyte.
+#: A commit of so many bytes has `_SECONDS`, and one second more for each megabyte, to send its data.
 LARGE = 4_000_000
 _SECONDS = 20
 _PART = re.compile(r"([0-9]+)\s*([a-z]+)\s*")
@@ -103,14 +103,14 @@ _LONG_UNITS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The number and the seconds of repetitions of requests after errors that pass."""
+    """How often, and for how many seconds, requests are repeated after errors that may pass."""
 
     retries: int
     seconds: float
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Patience:
-        """What the options say; as they are by default where the library will refuse them."""
+        """The values of the options, or the defaults where the library will refuse a value."""
         named = {plain(name): value for name, value in options.items()}
         wanted = _seconds(named.get(_RETRY_TIMEOUT, ""))
         retries = named.get(_RETRIES, "")
@@ -121,7 +121,7 @@ class Patience:
 
 
 def given(options: Mapping[str, str], name: str) -> bool:
-    """Whether a program has set an option of the client, also in the environment."""
+    """Whether a program has set an option of the client, in the options or in the environment."""
     return name in {plain(key) for key in options} or name in {
         plain(key) for key in os.environ if plain(key) != key.lower()
     }
@@ -161,9 +161,9 @@ def _seconds(text: str) -> float | None:
     return sum(int(n) * (u or 0.0) for (n, _), u in zip(parts, units, strict=True)) or None
 
 
-#: Seconds to wait for the answer, and the precision of its moment.
+#: Seconds to wait for the answer, and the precision of the time in it.
 _PATIENCE, _PRECISION = 1.0, 1.0
-#: A region as Amazon names them, and an account as Azure does; nothing else becomes part of a host's name.
+#: A region of Amazon or an account of Azure. Nothing else becomes part of a host's name.
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -203,7 +203,7 @@ def drift(url: str, clock: Clock | None = None) -> float | None:
     if date is None:
         return None
     with suppress(ValueError, TypeError):
-        # The header has whole seconds, and was written at some moment between these two.
+        # The header has whole seconds, and was written between these two moments.
         said = parsedate_to_datetime(date).timestamp()
         return max(said - answered, 0.0) or min(said + _PRECISION - asked, 0.0)
     return None
@@ -233,7 +233,7 @@ _CLOCK = SystemClock()
 
 
 def patiently(call: Callable[[], T], patience: Patience) -> T:
-    """Run a repeatable request, and again after errors that pass."""
+    """Run a request that may be repeated, and repeat it after errors that may pass."""
     for wait in waits(patience):
         try:
             return call()
@@ -246,12 +246,12 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
 
 @dataclass(slots=True)
 class _Lost:
-    """What a verb has lost by failed requests.
+    """The time that a verb has lost by failed requests.
 
     Attributes:
-        seconds: By those before commits were sent.
-        of_commits: By commits, and by finding out what became of them.
-        is_over: Whether all of the first were lost: the next failure is not waited for.
+        seconds: By requests that are not about a commit that was sent.
+        of_commits: By commits, and by finding out their outcome.
+        is_over: Whether `seconds` has reached its limit, so that no failed request is repeated.
     """
 
     seconds: float = 0.0
@@ -259,19 +259,19 @@ class _Lost:
     is_over: bool = False
 
     def add(self, other: _Lost) -> None:
-        """Count what another thread has lost at the same time."""
+        """Count the time that another thread has lost at the same moment."""
         self.seconds = max(self.seconds, other.seconds)
         self.of_commits = max(self.of_commits, other.of_commits)
         self.is_over = self.is_over or other.is_over
 
 
 class _Verb(threading.local):
-    """What this thread runs.
+    """The verb and the operation of this thread.
 
     Attributes:
-        lost: What its verb has lost, or its operation outside a verb; `None`: there is none.
-        began: When its operation began, or made its last commit, by the monotonic clock; `None`: there is none.
-        made: What that commit has made.
+        lost: The lost time of its verb, or of its operation outside a verb; `None` if it runs neither.
+        began: When its operation began, or made its last commit, by the monotonic clock; `None` if it runs none.
+        made: The version that this commit has made.
     """
 
     lost: _Lost | None = None
@@ -286,8 +286,8 @@ _verb = _Verb()
 def verb_patience() -> Iterator[None]:
     """Let all requests of a verb share one `Patience`, and its commits another one.
 
-    Only what failed counts, with the waits after it: a block that has no trouble may take any time. A block
-    within a block begins anew.
+    Only failed requests and the waits after them count: a block without failures may take any time. A block
+    within a block has limits of its own.
     """
     outer, _verb.lost = _verb.lost, _Lost()
     try:
@@ -298,9 +298,9 @@ def verb_patience() -> Iterator[None]:
 
 @contextmanager
 def one_patience() -> Iterator[None]:
-    """Run an operation; unless it is a part of a verb it has the patience of one. In another one it is a part of that.
+    """Run an operation. Outside a verb it has the limits of a verb; within another operation it is a part of that.
 
-    It may be an attempt after another one that failed, so what was seen before it does not count.
+    It may be an attempt after another one that failed, so versions that were read before it do not count as new.
     """
     if _verb.began is not None:
         has_made(None)
@@ -321,7 +321,7 @@ def is_patience_over() -> bool:
 
 @contextmanager
 def finding_out() -> Iterator[None]:
-    """Run a block that finds out what became of a commit: it has the patience of commits."""
+    """Run a block that finds out the outcome of a commit: its lost time counts as that of commits."""
     lost = _verb.lost
     if lost is None:
         yield
@@ -335,18 +335,18 @@ def finding_out() -> Iterator[None]:
 
 
 def has_made(what: object) -> None:
-    """Note that this thread's operation has just committed: what it has seen before is old."""
+    """Note a commit of this thread's operation: versions that it has read before are old now."""
     if _verb.began is not None:
         _verb.began, _verb.made = _CLOCK.monotonic(), what
 
 
 def is_fresh(what: object, at: float) -> bool:
-    """Whether something was the newest in this thread's operation, after the commits that it has made.
+    """Whether a version was the newest during this thread's operation, after the commits that it has made.
 
-    So a look of the operation serves its later reads, and its statement, whose commit fails if there is news.
+    So one look serves all reads of the operation, and its statement: its commit fails if there is a newer version.
 
     Args:
-        what: What.
+        what: The version.
         at: When it was known to be the newest, by the monotonic clock.
     """
     return _verb.began is not None and (at >= _verb.began or what is _verb.made)
@@ -354,7 +354,7 @@ def is_fresh(what: object, at: float) -> bool:
 
 @contextmanager
 def shared_by_threads() -> Iterator[Callable[[Callable[[V], T]], Callable[[V], T]]]:
-    """Yield what makes a function share the patience of this thread in others, for calls within a block."""
+    """Yield a wrapper: calls of a wrapped function in other threads share the limits of this one, in the block."""
     lost, others = _verb.lost, list[_Lost]()
 
     def carried(call: Callable[[V], T]) -> Callable[[V], T]:
@@ -380,16 +380,16 @@ def waits(patience: Patience, *, of_commit: bool = False) -> Iterator[float | No
     """The waits after failures; `None` after the last one.
 
     Args:
-        patience: How long.
-        of_commit: Whether a commit may be on its way, what became of which must be found out: the
-            commits of a verb have all of the patience, whatever was lost before.
+        patience: The limits.
+        of_commit: Whether a commit may be on its way whose outcome must be found out. The commits of a verb
+            have limits of their own, whatever was lost before.
     """
     shared, began = _verb.lost, _CLOCK.monotonic()
     name = "of_commits" if of_commit else "seconds"
     before: float = 0.0 if shared is None else getattr(shared, name)
 
     def lost() -> float:
-        # Asked again, the attempt that was made meanwhile has failed.
+        # If this is called again, the attempt in between has failed.
         seconds = before + _CLOCK.monotonic() - began
         if shared is not None:
             setattr(shared, name, seconds)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The directory of a log, below that of its table.
 LOG = "_delta_log"
-#: The clocks of the hosts of a store are no further apart.
+#: The clocks of a store's hosts differ by no more than this.
 SKEW = timedelta(seconds=2)
 #: Commits are kept for so many hours at least.
 KEPT_HOURS = 2
@@ -28,17 +28,17 @@ AHEAD = 16
 
 
 class StoreLog:
-    """The log of a table as one look reads it: what was read or listed stays so."""
+    """The log of a table as one look reads it. A file is read once, even if others change the log meanwhile."""
 
     def __init__(self, files: StoreFiles, uri: str, ahead: int = 0) -> None:
-        """Read nothing yet; as news so many commits are asked for at the same time at first."""
+        """Read nothing yet. The first request for commits asks for `ahead` of them at the same time."""
         self._files, self._uri = files, uri
         self._held: dict[str, bytes | None] = {}
         self.tags: dict[str, str | None] = {}
         self._listed: dict[str, Listed] = {}
         #: The last version of a commit in a listing; `None`: nothing was listed.
         self._end: int | None = None
-        #: How many commits the next request but one asks for.
+        #: How many commits the next request asks for, at least.
         self._asked = 0
         self._ahead = min(ahead, AHEAD)
 
@@ -58,12 +58,12 @@ class StoreLog:
         names = [name]
         if name.endswith(".json"):
             first, count = int(name[:20]), max(self._asked, self._ahead, 1)
-            # One is asked for alone, and the next one: mostly that is all.
+            # The first two requests ask for one commit each: mostly there are no more.
             self._asked = min(2 * count, AHEAD) if self._asked or count > 1 else 1
             self._ahead = 0
             if self._end is not None:
                 count = min(self._end - first + 1, AHEAD)
-            # What is not in a listing was not there.
+            # A commit that is not in the listing did not exist.
             names = [versions.commit_name(first + n) for n in range(count)]
             self._held[name] = None
         self._fetch_all(names)
@@ -87,11 +87,11 @@ class StoreLog:
         return content
 
     def goes_on_after(self, version: int) -> bool:
-        """Whether a listing has shown commits after a version, which others have removed before they were read."""
+        """Whether a listing has commits after a version, which others removed before they were read."""
         return self._end is not None and self._end > version
 
     def is_in_order(self) -> bool:
-        """Whether the commits that were listed were written one after the other: none of them came too late."""
+        """Whether the listed commits were written one after the other, so that none of them came too late."""
         times = [self._listed[versions.commit_name(v)].at for v in versions_of(self._listed)]
         return all(first <= then + SKEW for first, then in itertools.pairwise(times))
 
@@ -101,7 +101,7 @@ class StoreLog:
             return True
         with suppress(FileNotFoundError):
             if name.endswith(".json"):
-                # It is read next.
+                # The caller reads a commit next, so it is read at once.
                 self.read(name)
             else:
                 self._files.get_range(f"{LOG}/{name}", 0, 1)
@@ -116,12 +116,12 @@ class StoreLog:
         return self._listed
 
     def names(self, *, whole: bool) -> tuple[Sequence[str], bool]:
-        """The names of its files, and whether these are all; none if there is no log."""
+        """The names of the log's files, and whether these are all. A missing log has none."""
         if whole:
-            # Anew: others write and remove.
+            # Everything is read again, because others write and remove files.
             self._held.clear()
         last = None if whole else versions.pointer(self)
-        # Of its checkpoint, and after it.
+        # The files of that checkpoint, and those after it.
         after = None if last is None else f"{last['version']:020}"
         return list(self.list_from(after)), after is None
 
@@ -131,7 +131,7 @@ class StoreLog:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[pa.NativeFile]:
-        """Write a file in a block, which is there after the block as a whole."""
+        """Write a file in a block. It appears as a whole after the block."""
         sink = pa.BufferOutputStream()
         yield sink
         self._files.put(f"{LOG}/{name}", sink.getvalue().to_pybytes())

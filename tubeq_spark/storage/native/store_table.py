@@ -1,9 +1,9 @@
 """A plain table on an object store: its log is read and written here, with as few requests as possible.
 
-A look for news asks for the commit after the newest one that is known. What was read or written stays known:
-no commit and no data file is read twice. Nobody holds a lock: a commit is a conditional put of the next version.
-One that lost to a rival reads the rival's commit. If that has not changed what was read, the same data file is
-committed as the version after it.
+A look for new commits asks for the commit after the newest known version. Commits and data files that were read or
+written are remembered, and not read again. There is no lock: a commit is a conditional PUT of the next version.
+A commit that lost to a rival reads the rival's commit. If the rival has not changed the partitions that were read,
+the same data file is committed as the version after the rival's.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: After so many seconds a look also makes sure that the known version is still there: the table may be another one.
+#: After so many seconds a look also checks that the known version still exists: the table may be another one.
 _SURE = 60.0
-#: For so many seconds a removal takes the known version for the newest one. If a rival has committed meanwhile, that
-#: costs a PUT, which a look would have spared.
+#: For so many seconds, alone or beside rivals, a removal takes the known version for the newest one. If a rival has
+#: committed meanwhile, this costs a failed PUT, which a look would have avoided.
 _LATELY, _LATELY_BESIDE_OTHERS = 10.0, 0.25
-#: How often a change is committed after the commit of a rival without being decided anew.
+#: After so many commits of rivals a change is decided again, even if none of them matters to it.
 _RIVALS = 50
-#: How often a log is read anew that was shortened meanwhile.
+#: How often a log is read again if others have shortened it meanwhile.
 _TRIES = 20
-#: By so many commits, and looks, it is judged whether others commit.
+#: The last so many commits and looks show whether others commit.
 _LAST = 4
 
 _CLOCK = SystemClock()
@@ -62,12 +62,12 @@ _CLOCK = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of the newest version.
+    """The newest known version.
 
     Attributes:
         snapshot: The version.
-        tag: Of its commit; `None`: that was not read.
-        at: All that was committed before this moment is in it, by the monotonic clock.
+        tag: The tag of its commit; `None` if it was not read.
+        at: It includes all commits before this moment, by the monotonic clock.
         sure: When it was last known to be in the log, by `late_commits.seconds_now`.
     """
 
@@ -77,15 +77,15 @@ class _Known:
     sure: float
 
     def is_sure(self, now: float) -> bool:
-        """Whether it need not be looked for in the log, which may be that of another table by now."""
+        """Whether it was seen in the log so recently that the table cannot be another one."""
         return now - self.sure <= _SURE
 
 
 class _NoBadFiles(BadFiles):
-    """None: a file of an object store that cannot be read fails whoever reads it."""
+    """No bad files: on an object store the read of a damaged file fails."""
 
     def look(self, files: Iterable[DataFile], *, at_content: bool = True) -> None:
-        """Look at none."""
+        """Look at no file."""
 
 
 class StoreTable:
@@ -100,9 +100,9 @@ class StoreTable:
         self._known: _Known | None = None
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        #: What the statement of the thread that commits is decided on.
+        #: The version on which the statement of the committing thread was decided.
         self._base: _Known | None = None
-        #: How many commits of others each of the last commits had to give way to.
+        #: For each of the last commits, the number of commits of others that came first.
         self._met: deque[int] = deque(maxlen=_LAST)
         #: How many new commits each of the last looks has found.
         self._news: deque[int] = deque(maxlen=_LAST)
@@ -116,7 +116,7 @@ class StoreTable:
         return None if known is None else known.snapshot
 
     def recent(self, seconds: float) -> Snapshot | None:
-        """The known version if it was the newest so many seconds ago."""
+        """The known version if it was the newest within the last so many seconds."""
         known = self._recently(seconds)
         return None if known is None else known.snapshot
 
@@ -126,7 +126,7 @@ class StoreTable:
         return known if is_recent else None
 
     def newest(self) -> Snapshot:
-        """The newest version: one request if there is no newer one than is known, and this operation has not looked."""
+        """The newest version. That is one request if nothing is new, and none if this operation has already looked."""
         return self._fresh().snapshot
 
     def _fresh(self) -> _Known:
@@ -135,7 +135,7 @@ class StoreTable:
         return self._look() if known is None or is_new else known
 
     def _lately(self) -> _Known | None:
-        """What is known if it was the newest a moment ago."""
+        """The known version if it was the newest a moment ago."""
         known = self._recently(_LATELY_BESIDE_OTHERS if self.rivals else _LATELY)
         is_sure = known is not None and known.is_sure(late_commits.seconds_now())
         return known if is_sure else None
@@ -203,7 +203,7 @@ class StoreTable:
         return to_us(files.list_from(versions.commit_name(snapshot.version - 1))[name].at)
 
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
-        """Look for news, and yield the commit infos of the newest versions, the newest first, with their versions."""
+        """Look for new commits, and yield the newest commit infos with their versions, the newest first."""
         newest = self._look().snapshot.version
         for last in range(newest, max(newest - limit, -1), -AHEAD):
             files, first = (
@@ -217,16 +217,16 @@ class StoreTable:
                 return
 
     def last_checkpoint(self) -> int:
-        """The version of the last checkpoint; -1: there is none."""
+        """The version of the last checkpoint; -1 if there is none."""
         pointer = versions.pointer(StoreLog(self._files, self._uri))
         return -1 if pointer is None else int(pointer["version"])
 
     def key(self, file: DataFile) -> str:
-        """The name of a data file that no file of another table has."""
+        """The key of a data file, which differs from those of all other tables."""
         return self._files.key(file.path)
 
     def opened(self, file: DataFile) -> pa.NativeFile:
-        """A data file to read: a small one as a whole, of a large one the parts that are needed."""
+        """Open a data file: a small one is read as a whole, of a large one only the parts that are needed."""
         if file.size > LARGE:
             return pa.PythonFile(StoreFile(self._files, file.path, file.size), "r")
         return pa.BufferReader(self._content(file))
@@ -240,7 +240,7 @@ class StoreTable:
         return content
 
     def has(self, files: Sequence[DataFile]) -> bool:
-        """Whether files of one directory are there as they were written, by one listing."""
+        """Whether files of one directory exist with the size that was written, by one listing."""
         if not files:
             return True
         directory = files[0].path.split("/")[0]
@@ -258,12 +258,12 @@ class StoreTable:
             self._files.delete([f"{directory}/{file.name}" for file in listed])
 
     def fetch(self, files: Sequence[DataFile]) -> None:
-        """Read data files that are read next, several at the same time."""
+        """Fetch data files that are read next, several at the same time."""
         bucket = self._files.bucket
         missing = [f for f in files if f.size <= LARGE and bucket.kept(self.key(f)) is None]
         if len(missing) > 1:
             with suppress(FileNotFoundError):
-                # Whoever needs a missing one says so.
+                # The read of a missing file raises the error.
                 bucket.together(self._content, missing)
 
     # -- writing -------------------------------------------------------------------------------
@@ -272,7 +272,8 @@ class StoreTable:
     def writing(self, *, as_known: bool = False) -> Iterator[Snapshot]:
         """A version that was the newest in this operation, while no other thread of this process commits.
 
-        If it is not any more, the commit fails. With `as_known` it was the newest a moment ago. Raises as `newest`.
+        If it is no longer the newest, the commit fails. With `as_known` it may have been the newest before this
+        operation, but only a moment ago. Raises as `newest`.
         """
         with self._writing:
             self._base = (self._lately() if as_known else None) or self._fresh()
@@ -286,14 +287,14 @@ class StoreTable:
         return self.newest()
 
     def commit(self, snapshot: Snapshot, change: Commit) -> Sequence[tuple[DataFile, pa.Table]]:
-        """Commit a change of a version, also after commits of rivals that have nothing to do with it.
+        """Commit a change of a version, also behind commits of rivals that do not affect it.
 
         Returns:
             The new files, each with its rows.
 
         Raises:
             EngineError: Another commit came first, or the store refuses this one: nothing was changed.
-            CommitUnknownError: It was sent, and nobody can tell what became of it.
+            CommitUnknownError: It was sent, and its outcome cannot be found out.
             StoreError: It was not sent.
         """
         now_ms = to_us(_CLOCK.now()) // 1_000
@@ -306,7 +307,7 @@ class StoreTable:
         met = 0
         try:
             for met in range(_RIVALS):
-                # One that came while data files were sent need not be met by a PUT.
+                # If a rival has committed while data files were sent, no PUT is needed to find that out.
                 if met or rival is None or not rival.is_there():
                     rival = self._rival_of(snapshot, met)
                     if self._committed(snapshot, change, [*added, *change.written], now_ms, rival):
@@ -322,7 +323,7 @@ class StoreTable:
                 self._discard(added)
             raise
         except CommitUnknownError:
-            # Its log may begin later than is known.
+            # The log may begin after the known version.
             self.forget()
             raise
         except TubeqError:
@@ -353,14 +354,14 @@ class StoreTable:
 
     @property
     def rivals(self) -> int:
-        """How many commits of others the last commits had to give way to."""
+        """How many commits of others came before the last commits of this process."""
         return sum(self._met)
 
     def _rival_of(self, snapshot: Snapshot, met: int = 0) -> RivalCommit:
-        """The commit after a version that others may make; where others commit it is asked for at once.
+        """The commit that others may make after a version. If others commit, it is asked for at once.
 
-        Who asked only after a failed PUT would need two round trips for each version, and never catch up with
-        others who need one.
+        A process that asked only after a failed PUT would need two round trips for each version, and would never
+        catch up with others that need one.
         """
         rival = RivalCommit(self._files, self._uri, snapshot.version + 1)
         if met or self.rivals:
@@ -375,7 +376,7 @@ class StoreTable:
         now_ms: int,
         rival: RivalCommit,
     ) -> bool:
-        """Commit a change as the version after another; false if a rival did so before."""
+        """Commit a change as the version after `snapshot`; false if a rival came first."""
         version = snapshot.version + 1
         content = encoded(change.actions(added, snapshot.version, now_ms))
         base = self._base_of(snapshot)
@@ -423,7 +424,7 @@ class StoreTable:
         """What is known of a version that a change is committed on."""
         base = self._base
         if base is None or base.snapshot is not snapshot:
-            # Nobody knows since when.
+            # Nobody knows since when it was the newest.
             return _Known(snapshot, None, 0.0, -math.inf)
         return base
 
@@ -440,8 +441,8 @@ class StoreTable:
         self._tidying.note_removes(rival.version, actions)
         later = snapshot.after(actions)
         base = self._base_of(snapshot)
-        # That the rival's is there does not say that the next one was not removed, if it may be as old.
-        # Nor that none has come after it by now: whoever began after `base` looks for himself.
+        # The rival's commit may be old, and the version after it may have been made and removed. So the times of
+        # `base` still count, and an operation that began after them looks for itself.
         self._base = _Known(later, rival.tag, base.at, base.sure)
         self._remember(self._base)
         return later

@@ -1,4 +1,4 @@
-"""Checkpoints of a table on an object store, and the end of its old commits."""
+"""Writes checkpoints of a table on an object store, and removes its old commits."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ log = logging.getLogger(__name__)
 
 #: How many files are listed, and removed, by one request.
 _PAGE = 1_000
-#: Removed files of so many commits are kept for the next checkpoint.
+#: The removed files of so many commits are remembered for the next checkpoint.
 _REMOVES = 1_000
 
 _CLOCK = SystemClock()
 
 
 class StoreTidying:
-    """Writes the checkpoints of one table, and removes what is older than its log is kept. Thread-safe."""
+    """Writes the checkpoints of one table, and removes commits after their retention. Thread-safe."""
 
     def __init__(self, files: StoreFiles, uri: str, background: Background) -> None:
         """Use the files of the table at a URI."""
         self._files, self._uri, self._background = files, uri, background
         self._lock = threading.Lock()
-        #: What commits since the last checkpoint have removed, by version.
+        #: The files that commits since the last checkpoint have removed, by version.
         self._removes: dict[int, Sequence[Mapping[str, Any]]] = {}
 
     def note_removes(self, version: int, actions: Actions) -> None:
-        """Keep what a version has removed for the next checkpoint."""
+        """Remember the files that a version has removed, for the next checkpoint."""
         with self._lock:
             self._removes[version] = actions.removes
             while len(self._removes) > _REMOVES:
                 del self._removes[min(self._removes)]
 
     def forget(self) -> None:
-        """Keep nothing: the table may be another one."""
+        """Forget the removed files, because the table may be another one."""
         with self._lock:
             self._removes.clear()
 
     def after(self, snapshot: Snapshot) -> None:
-        """Tidy after a version that this process has made, if it is time, in the background."""
+        """After a version of this process write a checkpoint and remove old commits, if it is time, in the background."""
         if snapshot.version % EVERY == 0:
             self._background.run(lambda: self._tidy(snapshot))
 
@@ -80,11 +80,11 @@ class StoreTidying:
             log.warning("%s has no new checkpoint", self._uri, exc_info=True)
 
     def _clean(self, snapshot: Snapshot) -> None:
-        """Remove what is older than the log is kept, and before a checkpoint; the oldest first."""
+        """Remove commits that are older than the retention and before the checkpoint, the oldest first."""
         hours = hours_of(snapshot.shape.properties, LOG_RETENTION)
         name = versions.checkpoint_name(snapshot.version)
         mine = self._files.list_from(LOG, f"{snapshot.version:020}", _PAGE)
-        # By the store's clock, which has just written it.
+        # The time by the store's clock, because the checkpoint was written just now.
         at = next((file.at for file in mine if file.name == name), None)
         if hours is None or at is None:
             return

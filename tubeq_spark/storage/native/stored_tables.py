@@ -16,14 +16,14 @@ _LOG = "_delta_log/"
 
 
 class StoredTables:
-    """Those below one key."""
+    """The tables below one key."""
 
     def __init__(self, bucket: Bucket, key: str, patience: Patience) -> None:
         """Read them from a bucket."""
         self._bucket, self._key, self._patience = bucket, key, patience
 
     def names(self) -> list[str]:
-        """The names of all that have a log.
+        """The names of all tables that have a log.
 
         Raises:
             RequestError: The store fails.
@@ -34,14 +34,14 @@ class StoredTables:
     def copied(self, name: str, directory: Path) -> dict[str, int]:
         """Copy the log of a table into a directory, and return the sizes of its other files.
 
-        What others remove meanwhile is left out. Of files that only tell the checksum of another one there is none.
+        Files that others remove meanwhile, and Delta's checksum files, are left out.
 
         Raises:
             RequestError: The store fails.
             OSError: The directory cannot be written.
         """
         table = f"{self._key}/{name}" if self._key else name
-        # In the order of their names: a data file is there before the log names it, and is listed after the log.
+        # The listing is in the order of names, the log first. A data file is written before the log names it.
         sizes = self._sizes(table)
         log = [path for path in sizes if path.startswith(_LOG) and not path.endswith(".crc")]
 

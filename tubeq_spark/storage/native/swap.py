@@ -1,4 +1,4 @@
-"""Decides what a statement makes of a snapshot's rows: what a MERGE, UPDATE or DELETE would.
+"""Plans how a statement rewrites a snapshot's rows, with the result of a MERGE, UPDATE or DELETE.
 
 For each row of the partitions that a statement names, Arrow finds the clause that applies and the row after it;
 DataFusion does so where Arrow cannot. The changed rows replace the partitions that they are in.
@@ -44,7 +44,7 @@ class Target(Protocol):
 
     @property
     def is_next(self) -> bool:
-        """Whether what is decided is committed as the very next version, or not at all."""
+        """Whether the decision is committed as the very next version, or not at all."""
         ...
 
     def rows(self) -> pa.Table:
@@ -61,7 +61,7 @@ class Target(Protocol):
 
 
 def plan_rewrite(statement: Statement, target: Target) -> Decision:
-    """Decide on a version of its table.
+    """Decide on a version of the statement's table.
 
     Args:
         statement: The statement.
@@ -69,8 +69,8 @@ def plan_rewrite(statement: Statement, target: Target) -> Decision:
 
     Raises:
         RefusedError: A row would get `FAIL`.
-        StoreError: The table has a change feed, which tells of rows that are replaced.
-        DuplicateError: It is ambiguous.
+        StoreError: Rows would be replaced, and the table has a change feed.
+        DuplicateError: The statement is ambiguous.
     """
     schema, by = target.schema, target.by
     # A statement that cannot insert needs no short cut: it finds no rows.
@@ -95,9 +95,10 @@ def plan_rewrite(statement: Statement, target: Target) -> Decision:
 
 
 def _refuse_change_feed(target: Target) -> None:
-    """What is written into fresh partitions, or removed as a whole, the feed tells by itself.
+    """Refuse to replace rows of a table with a change feed.
 
-    Of rows that are replaced it would tell that they were removed and inserted.
+    The feed would show a replaced row as removed and inserted. It is right about new partitions, and about
+    partitions that are removed as a whole.
     """
     if target.properties.get(CHANGE_FEED) == "true":
         msg = "the table has a change feed: only Spark changes rows there"

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.schema import NewTable
 
 T = TypeVar("T")
-#: Where that log store writes a commit first (`BaseExternalLogStore.createTemporaryPath`).
+#: Spark's log store for DynamoDB writes a commit here first (`BaseExternalLogStore.createTemporaryPath`).
 _BEGUN = "_delta_log/.tmp"
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
@@ -100,7 +100,7 @@ def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
     try:
         return -1 if pointer is None else int(json.loads(pointer)["version"])
     except (ValueError, KeyError, TypeError):
-        # It is a hint, and may be anything.
+        # The file is a hint, and may have any content.
         return -1
 
 
@@ -115,9 +115,9 @@ def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _require_newly_read(table: Table) -> None:
-    """Have the library read the log from its beginning, before files or columns go by what it has read.
+    """Have the library read the log again, before it removes files or changes columns.
 
-    A table that was removed and created again has other ones. On local files that is noticed by a commit's file.
+    The table may have been removed and created again. On local files the identity of a commit's file shows that.
     """
     if table.is_far:
         table.forget()
@@ -137,8 +137,8 @@ def vacuum(table: DeltaTable, log: LogFiles) -> None:
     """Remove dead files, and the log before the last checkpoint, by the table's retention."""
     table.create_checkpoint()
     log.expire(table)
-    # No shorter than the table's own retention: that is the default. In full, as Spark does: else only
-    # what the log still tells to be gone, and nothing that a stopped writer has left.
+    # The default retention is the table's own. A full VACUUM, as Spark makes it, also removes files that a stopped
+    # writer has left; the other kind removes only files that the log shows as removed.
     table.vacuum(dry_run=False, full=True)
 
 
@@ -148,7 +148,7 @@ class NativeTables:
     def __init__(self, handles: Handles) -> None:
         """Work with these handles."""
         self._handles = handles
-        #: What logs on local files have told last, by table and tube.
+        #: The last result for each table and tube on local files.
         self._ended: dict[tuple[str, int], EndedLog] = {}
 
     # -- making and changing -----------------------------------------------------------------
@@ -157,7 +157,7 @@ class NativeTables:
         """Create a table if it does not exist; another creator at the same time is no error."""
         opened = self._handles.table(table.name)
         if opened.is_far and opened.local is not None:
-            # Of one that was removed by hand the next commit would be there without those before it.
+            # Otherwise the first commit of a table that was removed by hand could follow the versions of the old one.
             opened.local.forget()
         if not self.is_table(table.name):
             with errors.reading():
@@ -166,7 +166,7 @@ class NativeTables:
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False when another commit came first.
 
-        On an object store one that sets no properties is none of these.
+        On an object store other commits that leave the property as it is do not count.
         """
         former = self.property(table, name)
 
@@ -210,7 +210,7 @@ class NativeTables:
         """Change a table itself; False when another commit came first.
 
         Raises:
-            StoreError: The storage failed. The table may be changed, of which no row is a part.
+            StoreError: The storage failed. The table itself may be changed, but none of its rows.
         """
         opened = self._handles.table(table)
         _require_newly_read(opened)
@@ -239,7 +239,7 @@ class NativeTables:
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
-        """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        """The commit that gives a table another payload type, and leaves only its tombstones."""
         schema, former = self._tube_schema(table)
         if former == _type_of(payload):
             return Append(table, empty(schema), operation_id, once)
@@ -285,7 +285,7 @@ class NativeTables:
         of_seen: Callable[[Snapshot], T],
         of_library: Callable[[DeltaTable], T],
     ) -> T:
-        """What a function tells of a table's newest version: one of our log reader, or of the library."""
+        """The result of a function for a table's newest version, as our log reader or the library has it."""
         opened = self._handles.table(table)
         with errors.reading():
             seen = opened.seen()
@@ -361,7 +361,7 @@ class NativeTables:
         return self._handles.stored_tables(location)
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """What the log tells of all data files of a tube; `None` if the library reads it, or if some cannot be read."""
+        """The facts that the log tells about a tube's data files; `None` if the library reads it, or a file is bad."""
         opened = self._handles.table(table)
         with errors.reading():
             seen, local = opened.seen(), opened.local
@@ -370,12 +370,12 @@ class NativeTables:
         return [told_file(file, seen.shape.schema) for file in seen.files.values()]
 
     def rivals(self, table: str) -> int:
-        """How many commits of others the last commits to a table had to give way to."""
+        """How many commits of others came before the last commits of this process to a table."""
         local = self._handles.table(table).local
         return 0 if local is None else local.rivals
 
     def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """The data files of a tube in an order; `None`: the library reads its log."""
+        """The data files of a tube in an order; `None` if the library reads its log."""
         opened = self._handles.table(table)
         with errors.reading():
             seen = opened.seen()
@@ -392,7 +392,7 @@ class NativeTables:
             return self._handles.table(table).is_plain()
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
-        """How many segments of at most so many rows and bytes, at one version in so many; else 0."""
+        """The number of segments of at most so many rows and bytes, at every `every`-th version; else 0."""
         local = self._handles.table(table).local
         if local is not None:
             seen = local.known
@@ -413,9 +413,9 @@ class NativeTables:
             return 0 if known is None else known.get_add_actions().num_rows
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """What the log of a tube's table tells of tasks that have come to their end."""
+        """The counts of ended tasks in the log of a tube's table."""
         opened, apps = self._handles.table(table), (total(tube), told_total(tube))
-        # On S3 no engine commits beside another one.
+        # On S3 only one engine commits.
         looks = for_sum and opened.is_far and not allows_one_engine_only(opened.path)
         history = list[dict[str, Any]]()
         with errors.reading():
@@ -434,7 +434,7 @@ class NativeTables:
             if directory is not None:
                 known = self._ended.get((table, tube))
                 if known is not None and known.told_version != told:
-                    # Notes were added up, by a commit that may have left the log since.
+                    # A sweep has added notes up since, and their commits may have been removed from the log.
                     known = None
                 notes = notes_in(directory / "_delta_log", tube, version, known)
             else:
@@ -445,13 +445,13 @@ class NativeTables:
         return found
 
     def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
-        """The versions after another whose contents Spark's log store for DynamoDB has written beside the log, finished or not.
+        """The versions after `after` that Spark's log store for DynamoDB has written beside the log, finished or not.
 
         Raises:
             StoreError: The store fails, or only the library reaches it.
         """
         with errors.reading():
-            # Nobody empties that directory. Names are longer than this one, and so come after it.
+            # Nobody empties that directory. Its names are longer than this one, so they come after it.
             listed = self._handles.listed(table, _BEGUN, f"{after + 1:020}")
         if listed is None:
             msg = f"{table} cannot be listed, because only the library deltalake reaches it"
@@ -460,14 +460,14 @@ class NativeTables:
         return [int(name[1]) for name in names if name]
 
     def unwritable(self, table: str) -> str | None:
-        """The features for which the library does not commit to a table; `None` if it does, or is not needed."""
+        """The features because of which the library does not commit to a table; `None` if it does, or is not needed."""
         opened = self._handles.table(table)
         try:
             with errors.reading():
                 if opened.seen() is not None:
                     return None
                 with opened.newest() as newest:
-                    # It looks at the features before it looks for rows, and commits nothing without one.
+                    # The library checks the features before it looks for rows, and commits nothing if it finds none.
                     newest.delete("false")
         except StoreError as error:
             features = None if error.__cause__ is None else errors.unsupported(error.__cause__)
@@ -477,7 +477,7 @@ class NativeTables:
         return None
 
     def overwrites(self, location: str) -> str | None:
-        """Why no queue is safe at a location whose object store overwrites files that are to be new; else `None`."""
+        """Why no queue is safe at a location: its object store ignores conditions of a PUT; `None` if it does not."""
         with errors.reading():
             if not self._handles.overwrites(location):
                 return None

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A statement that meets another commit on an object store is decided so often, before all is read anew.
+#: On an object store a statement is decided so many times after conflicts, before the verb reads again.
 DECISIONS = 5
-#: An append that meets the removal of a file which it knew is written once more, so often.
+#: An append is written so many times, because the removal of a file in its snapshot conflicts with it.
 APPENDS = 50
 
 
@@ -108,14 +108,14 @@ class Writer:
     ) -> None:
         """Commit rows if no row fulfils a predicate.
 
-        As the very next version, which an append makes as well as a `swap`, at half the cost.
+        They are appended as the very next version, at half the cost of a `swap`.
         """
         try:
             _append(snapshot, rows, saying(snapshot, said, total=total, at_once=True))
         except Exception as error:
             if is_far(snapshot) or not errors.is_conflict(error):
                 raise
-            # Somebody did without the lock, and may have done something else.
+            # Another program has committed without the lock, and may have changed those rows.
             self.swap(snapshot, rows, predicate, said, total)
 
     def swap(
@@ -128,8 +128,8 @@ class Writer:
     ) -> None:
         """Commit rows that replace those of a predicate.
 
-        It fails where another commit since the snapshot added or removed what the predicate may find; on an
-        object store where there is another commit.
+        It fails if another commit since the snapshot has added or removed rows that the predicate may find. On an
+        object store it fails after any other commit.
         """
         write_deltalake(
             snapshot,
@@ -173,7 +173,7 @@ class Writer:
     ) -> Affected:
         """The number of rows that a commit has removed, by the metrics of the library."""
         if metrics["num_removed_files"] and not metrics.get("num_deleted_rows"):
-            # There are files without statistics; what was there is still there, one version before.
+            # Some files have no statistics. The removed rows can still be counted in the version before.
             return Affected(deleted=self.count(statement, table, before))
         return Affected(deleted=int(metrics.get("num_deleted_rows") or 0))
 
@@ -186,7 +186,7 @@ class Writer:
         return int(found.column("n")[0].as_py())
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
-        """Run an append; one with an identity checks it on the snapshot before its commit."""
+        """Run an append, unless it has an identity that the snapshot before its commit has, too."""
         rows = held(append.rows)
         affected = Affected(inserted=rows.num_rows)
         said = user_metadata(note, affected, append.operation_id, append.user_metadata)
@@ -200,7 +200,7 @@ class Writer:
                     self._send(table, base, append, write)
                     return affected
             except Exception as error:
-                # It reads nothing: what another commit did does not matter to it.
+                # An append reads nothing, so the changes of another commit do not matter.
                 if is_last or not errors.is_conflict(error):
                     raise
         return Affected()
@@ -208,7 +208,7 @@ class Writer:
     def _writes(
         self, snapshot: DeltaTable, append: Append, rows: pa.Table, said: str
     ) -> Callable[[], None]:
-        """The properties of an append's commit."""
+        """The function that commits an append."""
         by = append.replaces
         if by is not None:
             return lambda: self.replace(snapshot, rows, by, said, append.once)
@@ -274,13 +274,13 @@ def sent(
     send: Callable[[], T],
     told: Callable[[Mapping[str, Any]], T],
 ) -> T:
-    """Commit the version that follows a snapshot by the library. Arguments and errors as of `sent_once`."""
+    """Commit the version that follows a snapshot by the library. Arguments and errors as for `sent_once`."""
     if not table.is_far:
         return send()
     version = snapshot.version() + 1
 
     def seen() -> Mapping[str, Any] | None:
-        # This first: unlike the reading of a file it lets other threads run while nothing answers.
+        # This comes first: unlike the read of a file it lets other threads run while the store is silent.
         with table.newest() as newest:
             last = newest.version()
         if last < version:
@@ -306,9 +306,9 @@ def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
 
 
 class _Target:
-    """A snapshot for a statement's decision."""
+    """The snapshot on which a statement decides."""
 
-    #: Rivals may commit in between what does not matter to the statement.
+    #: Commits of rivals that do not affect the statement may come in between.
     is_next = False
 
     def __init__(
@@ -349,12 +349,12 @@ class _Target:
 
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
-    """Whether it only removes rows by conditions on partition columns."""
+    """Whether a statement only removes rows, by conditions on partition columns."""
     return statement.only_removes and columns_of(statement.where) <= set(by)
 
 
 def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:
-    """Whether an append with an identity was made before; arguments as of `new_total`."""
+    """Whether an append with an identity was made before. Arguments as for `new_total`."""
     if append.once is None:
         return False
     app, version = append.once
