@@ -1,7 +1,7 @@
-"""Changes tubes that are there: their options, their pause, their format.
+"""Changes existing tubes: their options, their pause, their format.
 
-What the second format needs comes first: the optional columns, then the record in the registry. If it is
-stopped in between, the columns are there and nobody uses them.
+A change to the second format first adds the optional columns, and then writes the record in the registry. If
+it is stopped in between, the table has columns that nobody uses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Finder:
 
     def find(self) -> TubeRecord | None:
         """The record; `None` if the tube was dropped."""
-        # Before the read: what is committed meanwhile is of a later version.
+        # The version is read first, so that a commit during the read has a later one.
         version = self._registry.version(self._version)
         if version is None or version != self._version:
             found = self._registry.find(self._name)
@@ -65,7 +65,7 @@ def _of_newest_format(record: TubeRecord) -> TubeRecord:
 
 
 def _with_traces(record: TubeRecord) -> TubeRecord:
-    # Not by a format of its own: a program that does not know the column keeps it in rows that it moves.
+    # This needs no third format: a program that does not know the column keeps it in rows that it moves.
     return replace(_of_newest_format(record), has_traces=True)
 
 
@@ -96,9 +96,9 @@ def _change(
 
     Raises:
         InvalidOptionError: The change is refused; nothing was written.
-        TubeNotFoundError: It was dropped.
-        StoreError: It has a feed of changes, and there is no Spark session; or a newer version of this
-            package has changed it.
+        TubeNotFoundError: The tube was dropped.
+        StoreError: The tube has a change feed, and there is no Spark session; or a newer version of this
+            package has changed the tube.
     """
     engines.require_writable(queue, ctx.record.name, ctx.record.options)
 
@@ -107,7 +107,7 @@ def _change(
         needs = new.paused or new.options.need_second_format
         return _of_newest_format(new) if needs else new
 
-    # What this queue object has seen last may be some seconds old.
+    # The known record may be some seconds old.
     current = registry.current(ctx.record)
     new = changed(current)
     if (new.format_version, new.has_traces) != (current.format_version, current.has_traces):

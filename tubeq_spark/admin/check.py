@@ -1,4 +1,4 @@
-"""Checks the tables of a location, for an open queue or for one that no longer opens."""
+"""Checks the tables of a location, for an open queue or for one that cannot be opened any more."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 def check(
     opened: OpenedLocation, *, repair: bool, accept_loss: bool, engine: Engine | None = None
 ) -> CheckReport:
-    """Check all tables of a location; on an object store by an engine.
+    """Check all tables of a location; on an object store an engine reads them.
 
     Raises:
-        InvalidOptionError: A loss is accepted where nothing is to be repaired.
-        StoreError: The engine does not check there, or repairs are asked for there; or a table cannot be
-            locked or written.
+        InvalidOptionError: `accept_loss` without `repair`.
+        StoreError: The engine cannot check tables there, or repairs are wanted on an object store; or a table
+            cannot be locked or written.
     """
     if accept_loss and not repair:
         raise loss_without_repair()
     place = local_directory(opened.uri)
     if place is None:
         return _check_stored(opened.location, engine, repair=repair)
-    # Most programs check nothing, and need none of it.
+    # Imported here, because most programs check nothing.
     from tubeq_spark.storage.check.location import check_location  # noqa: PLC0415
 
-    # The check itself examines the state after a power cut.
+    # The lock must not repair the table first: the check itself examines the state after a power cut.
     lock_of = functools.partial(opened.table_lock, as_it_is=True)
     return check_location(place, lock_of, repair=repair, accept_loss=accept_loss)
 
@@ -61,7 +61,7 @@ def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
     """Find a location without an engine; `None` if it is in a catalog or not on local files.
 
     Raises:
-        InvalidOptionError: It is no location.
+        InvalidOptionError: The text is no location.
     """
     location = Location.parse(text)
     if location.in_catalog:

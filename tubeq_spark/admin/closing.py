@@ -1,8 +1,8 @@
 """Closes a queue: releases the tasks of its session, as far as possible if Spark is lost.
 
-If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So
-the objects that this needs refer to no queue object, tube or batch: they have the records of tubes,
-and open the tubes from these.
+If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So the
+objects of this module refer to no queue object, tube or batch: they have records of tubes, and open the
+tubes from these.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class UsedTubes:
 
     Attributes:
         opened: By their names.
-        temporary: Those that it made and that end with it: others may only use them.
-        lock: Held to change this, and to close.
+        temporary: The temporary tubes that this queue object has made, and drops when it closes.
+        lock: Held during changes of these, and during `close`.
     """
 
     opened: dict[str, TubeRecord] = field(default_factory=dict)
@@ -85,8 +85,8 @@ class Step:
     """A step of closing.
 
     Attributes:
-        leaves: What is left behind where it cannot be done; "": nothing that the log should tell.
-        do: Does it; returns False where it was not done.
+        leaves: What stays behind if the step is not done, for the log; "" if that is not worth a log line.
+        do: Runs the step; returns False if it was not done.
     """
 
     leaves: str
@@ -94,10 +94,10 @@ class Step:
 
 
 def leave_for_good(engine: Engine, steps: Sequence[Step]) -> None:
-    """Make the commits of closing; log those that fail because Spark is unreachable, or must commit no more."""
+    """Run the steps of closing; log those that fail because Spark is unreachable, or may no longer commit."""
     left: list[str] = []
     for step in steps:
-        # Spark that has not answered one step is not waited for again by each of the others.
+        # If Spark has not answered one step, the others do not wait for it again.
         is_gone = bool(left) and engine.unreachable
         if is_gone or not _is_done(engine, step):
             left.append(step.leaves)
@@ -115,7 +115,7 @@ def _is_done(engine: Engine, step: Step) -> bool:
             if step.do() is not False:
                 return True
         except OtherEngineError:
-            # The tasks are ready when the session's lease ends, by the other engine.
+            # The other engine makes the tasks ready when the session's lease ends.
             return False
         except (CommitUnknownError, StoreError):
             if is_last and not engine.unreachable:
@@ -133,12 +133,12 @@ class Closing:
     """The end of a queue object.
 
     Attributes:
-        queue: What its tubes share.
-        end: Closes what it works with.
+        queue: The context that its tubes share.
+        end: Closes its engines.
         opened: Its location.
-        registry: Of that.
+        registry: The registry of the location.
         used: The tubes that it has used.
-        context_of: What the verbs need of a tube.
+        context_of: Makes the context of a tube from its record.
     """
 
     queue: QueueContext
@@ -149,7 +149,7 @@ class Closing:
     context_of: Callable[[TubeRecord], TubeContext]
 
     def close(self) -> None:
-        """Release the session's tasks, drop temporary tubes, leave; again it does nothing."""
+        """Release the session's tasks, drop temporary tubes, and leave. A second call does nothing."""
         queue = self.queue
         with self.used.lock:
             if queue.state is not QueueState.RUNNING:
@@ -176,7 +176,7 @@ class Closing:
 
     def _drop_temporary(self, record: TubeRecord) -> None:
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-            # Released tasks would be taken again at once, by consumers that wait for some.
+            # If taken tasks were released first, waiting consumers would take them again at once.
             drop(self.queue, self.opened, self.registry, self.used, record, with_taken=True)
 
     def give_back(self) -> bool:
@@ -189,7 +189,7 @@ class Closing:
         if not session.registered:
             return True
         if session.others_alive():
-            # They go on with what this queue object holds, but of these tasks nobody knows.
+            # The others go on with this queue object's tasks, but they do not know those of unknown takes.
             queue.unknown_takes.look()
             return True
         is_all = True
@@ -209,7 +209,7 @@ class Closing:
                     break
         queue.held_tasks.clear()
         if is_all:
-            # Those who have joined meanwhile go on with the rest.
+            # Queue objects that have joined meanwhile go on with the rest.
             queue.unknown_takes.look()
         return is_all
 
@@ -241,11 +241,11 @@ def known_tubes(queue: QueueContext, registry: Registry) -> list[TubeRecord]:
 def close_when_forgotten(closing: Closing, engines: Engines) -> None:
     """Let the thread of its heart close a queue object when nobody refers to it any more.
 
-    Where no heart beats nothing is held. At the end of the process nothing is closed: whatever is held
-    comes back when the session's lease ends.
+    Without a beating heart no tasks are held. At the end of the process nothing is closed: held tasks come
+    back when the session's lease ends.
 
     Args:
-        closing: Of the queue object; it is not kept.
+        closing: The end of the queue object. No reference to it is kept.
         engines: Its engines.
     """
     heart = closing.queue.session.heart

@@ -1,15 +1,15 @@
 """Copies a queue to a new place: tubes with their tasks, ids, keys of puts, counts and moments.
 
-Steps, after a sweep of the source: refuse if tasks are taken or somebody may take some; write a mark; copy
-the tables of the tubes file by file, and that of the utube locks; make the table of sessions with all number
-slots above the ids of the source; write into the mark which versions of the source's tables these are; compare
-the copy with the source; make the registry in one commit; remove the mark. Before the registry is there the
-place is no queue, and nobody can open it. Nothing is written to the source.
+Steps, after a sweep of the source: refuse if tasks are taken or may be taken; write a mark; copy the tables of
+the tubes, and the table of utube locks, file by file; make the table of sessions, with all id slots above the
+ids of the source; write the versions of the source's tables into the mark; compare the copy with the source;
+make the registry in one commit; remove the mark. Before the registry exists the target is no queue, and nobody
+can open it. Nothing is written to the source.
 
-If the copy is interrupted, the next call goes on: by the mark it knows that the files there are its own. Until
-the registry is made, it copies anew. After that it only removes the mark, and only if the source still has the
-versions in the mark: programs may have gone on with the source, or with the copy. A call that was only paused
-finds the mark of the next call, and ends.
+If the copy is interrupted, the next call goes on: the mark shows that the files at the target are from a copy.
+Until the registry exists, the call copies again. After that it only removes the mark, and only if the source
+still has the versions in the mark: programs may have gone on with the source, or with the copy. A call that was
+only paused finds the mark of the next call, and ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.registry import Registry
 
-#: At the target while a copy is on its way: from where, and of which state.
+#: The mark at the target during a copy: its source, and the state of that.
 _MARK = "_tubeq_copy.json"
 _ROW = row()
 
@@ -67,17 +67,16 @@ def copy(
     Args:
         queue: The source, on the native engine.
         opened: Its location.
-        registry: Of that location.
+        registry: The registry of that location.
         tubes: All its tubes.
         target: The new location.
-        source_options: What the library needs to reach the source.
-        target_options: Likewise, the target.
+        source_options: The options by which the source is reached.
+        target_options: The options by which the target is reached.
 
     Raises:
-        InvalidOptionError: The target is no location, or not apart from the source.
+        InvalidOptionError: The target is no location, or one of source and target is within the other.
         TubeBusyError: Tasks are taken or may be, or the source has changed meanwhile.
-        StoreError: There is something else at the target, also a copy of an earlier state; or a table cannot
-            be copied.
+        StoreError: The target has something else, or a copy of an earlier state; or a table cannot be copied.
     """
     location = Location.parse(target)
     engines = engines_of(None, target, "native", target_options)
@@ -86,7 +85,7 @@ def copy(
         _require_apart(opened, new)
         refuse_mounts(location)
         kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
-        # Before the looks at tubes and tasks: what comes after them changes the state.
+        # The state is read before the checks of tubes and tasks, so later changes make it differ.
         state = _state_of(queue, opened, kept)
         _require_all(registry, tubes)
         _require_quiet(queue, tubes)
@@ -113,7 +112,7 @@ def _require_apart(opened: OpenedLocation, new: OpenedLocation) -> None:
 
 
 def _require_all(registry: Registry, tubes: Sequence[TubeContext]) -> None:
-    """Refuse if these are not all tubes of the source any more."""
+    """Refuse if the source has other tubes by now."""
     if {record.id for record in registry.records()} != {ctx.record.id for ctx in tubes}:
         raise _changed("the list of tubes")
 
@@ -153,14 +152,14 @@ def _begin(
     source: Place,
     target: Place,
 ) -> bool:
-    """Write the mark of this call, also in the place of that of an earlier one, which ends then if it goes on.
+    """Write the mark of this call. If it replaces the mark of an earlier call, that one ends when it goes on.
 
     Returns:
         False if an earlier call has made the whole copy, and nothing is left to do.
 
     Raises:
-        StoreError: There is something that no earlier call with this source has left, or that one has copied
-            from an earlier state.
+        StoreError: The target has files of something else than a copy of this source, or a whole copy of an earlier
+            state.
     """
     mark = _read_mark(target)
     is_own = mark.get("from") == source.uri
@@ -186,7 +185,7 @@ def _begin(
 
 
 def _read_mark(target: Place) -> dict[str, Any]:
-    """The mark; empty if there is none, or none of ours."""
+    """The mark; empty if there is none, or if it cannot be parsed."""
     try:
         mark = json.loads(target.read(_MARK) or b"")
     except ValueError:
@@ -197,12 +196,12 @@ def _read_mark(target: Place) -> dict[str, Any]:
 def _write_mark(
     source: Place, target: Place, state: Mapping[str, int | None] | None, call: str
 ) -> None:
-    """Mark the files at the target as a call's copy; `state` once all tables of the source's tubes are there."""
+    """Mark the files at the target as a call's copy. `state` is given when all tables of tubes are copied."""
     target.write(_MARK, json.dumps({"from": source.uri, "state": state, "call": call}).encode())
 
 
 def _finish(tables: Tables, new: OpenedLocation, target: Place) -> None:
-    """Let the native engine open the copy, where only one engine may, and remove the mark."""
+    """Where only one engine may commit, give the copy to the native engine; then remove the mark."""
     registry = new.location.table(TUBES)
     if allows_one_engine_only(new.uri) and tables.property(registry, WRITERS) is None:
         tables.set_property(registry, WRITERS, "native")
@@ -230,17 +229,17 @@ class _Copy:
         """Copy tubes.
 
         Args:
-            tubes: All but temporary ones, which end with their session.
-            state: That of the source from before.
+            tubes: All tubes but temporary ones, which end with their session.
+            state: The state of the source before the copy.
         """
         for ctx in tubes:
             self._copy_table(ctx, ctx.record.name)
         with_subqueues = [ctx for ctx in tubes if ctx.driver.subqueues]
         if with_subqueues:
-            # It has the moments of leases, by which rates and turns go.
+            # It has the moments of leases, on which rates and turns depend.
             self._copy_table(with_subqueues[0], TAKEN_UTUBES)
         self._make_sessions(tubes)
-        # Before the registry is there: a call that finds it compares the source with this.
+        # The state is written before the registry: a call that finds the registry compares the source with it.
         self._require_alone()
         _write_mark(self._source, self._target, state, self._call)
         for ctx in tubes:
@@ -251,16 +250,16 @@ class _Copy:
         _finish(self._made.engine.tables, self._new, self._target)
 
     def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
-        """Tell what a whole copy has, and which tubes were left out."""
+        """Report the tasks of a whole copy, and the tubes that were left out."""
         return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in tubes}, temporary)
 
     def _require_alone(self) -> None:
-        """Refuse to go on after another call has begun, or ended: programs may use what that one has made."""
+        """Refuse to go on after another call has begun or ended, because programs may use its copy."""
         tables = self._made.engine.tables
         is_made = tables.is_table(self._new.location.table(TUBES))
         is_mine = _read_mark(self._target).get("call") == self._call
         if is_made and is_mine:
-            # Written in place of the mark of the other one, which was about to end.
+            # The mark of this call has replaced that of another call, which has made the registry since.
             _finish(tables, self._new, self._target)
         if is_made or not is_mine:
             msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
@@ -269,13 +268,13 @@ class _Copy:
     def _require_unchanged(
         self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]
     ) -> None:
-        """Refuse a copy of a source that was changed: ids of what was put later could be given anew."""
+        """Refuse a copy of a source that has changed: the copy could use ids of later puts again."""
         now = _state_of(self._queue, self._opened, tubes)
         for ctx in tubes:
             if now[str(ctx.record.id)] != state[str(ctx.record.id)]:
                 raise _changed(f"tube {ctx.record.name!r}")
         if now != state:
-            # A tube that was made meanwhile would be missing.
+            # The copy would lack a tube that was created meanwhile.
             raise _changed("the list of tubes")
 
     def _copy_table(self, ctx: TubeContext, name: str) -> None:
@@ -287,7 +286,7 @@ class _Copy:
         except FileNotFoundError as error:
             raise _changed(f"tube {ctx.record.name!r}") from error
         tables, table = self._made.engine.tables, self._new.location.table(name)
-        # Who removes old commits differs (`schema.LOG_CLEANUP`).
+        # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
         wanted = "false" if self._target.is_local else "true"
         if (tables.property(table, LOG_CLEANUP) or "true") != wanted:
             tables.set_property(table, LOG_CLEANUP, wanted)
@@ -302,11 +301,11 @@ class _Copy:
         with table_lock.changing(self._made.engine.committer):
             self._made.engine.tables.create(new)
         highest = max((self._highest(ctx) for ctx in tubes), default=0)
-        # Ids are in order of their milliseconds, those of one by slots.
+        # Ids are ordered by milliseconds first, then by slots. So this is above all ids of the last millisecond.
         floor = ids.tick_of(highest | ((1 << (ids.SLOT_BITS + ids.POSITION_BITS)) - 1)) + 1
         bounds = self._queue.slots.bounds()
         self._made.slots.raise_to({s: max(bounds.get(s, 0), floor) for s in range(ids.SLOTS)})
-        # Its next tube may have the id of one that is not copied.
+        # The copy may give the id of a tube that is not copied to a new tube, so its calls are left out.
         ids_of_copied = {str(ctx.record.id) for ctx in tubes}
         self._made.sessions.begin_with(
             {name: n for name, n in calls.items() if name.partition("/")[0] in ids_of_copied}
@@ -314,7 +313,7 @@ class _Copy:
         )
 
     def _highest(self, ctx: TubeContext) -> int:
-        """The highest number that the rows of a tube have: as an id, or as a segment."""
+        """The highest number in the rows of a tube, of ids and segments."""
         columns = {
             "task_id": greatest(_ROW.task_id),
             "segment": greatest(_ROW.segment),
@@ -335,7 +334,7 @@ class _Copy:
             raise StoreError(msg)
 
     def _counts(self, ctx: TubeContext, *, of_source: bool = False) -> tuple[int, int]:
-        """How many tasks a tube has, and how many have ended."""
+        """The number of stored tasks of a tube, and of ended ones."""
         queue, opened = (self._queue, self._opened) if of_source else (self._made, self._new)
         table = opened.location.table(ctx.record.name)
         rows = queue.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
@@ -352,7 +351,7 @@ class _Copy:
         rows = self._queue.engine.arrow(records)
         rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
         if self._target.is_local:
-            # What is copied was not synced file by file.
+            # The copied files were not synced one by one.
             os.sync()
         with table_lock.changing(self._made.engine.committer):
             create_with_rows(self._target, new, TUBES, rows)

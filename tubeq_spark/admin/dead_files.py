@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Stands for the system tables; ids of tubes are greater.
+#: The key of the system tables. Ids of tubes are greater.
 SYSTEM = 0
-#: Removals of dead files that long writes put off, before they are no longer asked.
+#: Long writes may delay a removal for so many `vacuum_hours`.
 _PUT_OFF = 4
-#: A removal that failed is tried again after this part of the time from one to the next.
+#: A removal that failed is tried again after `vacuum_hours`, divided by this.
 _AGAIN = 24
-#: The storage's clock, which dates commits, and those of sweepers are not further apart.
+#: The storage's clock, which dates commits, and the clocks of sweepers differ by at most so many microseconds.
 CLOCKS = 3_600_000_000
 
 
@@ -36,8 +36,8 @@ class Tables:
     """Tables whose dead files are removed together.
 
     Attributes:
-        key: What they are known by: a tube's id, or `SYSTEM`.
-        names: Their SQL names, each with the way of this process's writers to it.
+        key: Their key in notes: a tube's id, or `SYSTEM`.
+        names: Their SQL names, each with the lock of its writers.
         since_us: When they were made.
     """
 
@@ -55,21 +55,21 @@ def remove_dead_files(
 ) -> bool:
     """Remove files that no kept version needs, if it is time for that.
 
-    Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
-    Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
+    Tables whose commits a catalog manages are left alone: only the catalog may clean them up, for
+    example Databricks' predictive optimization. Delta refuses a VACUUM by anybody else.
 
-    No version needs the files of an uncommitted write, which may take longer than files are kept,
-    or whose process was paused. With a table lock both exclude each other. Without one, a commit to
-    the table comes first: it makes all running writes fail, and later writes have younger files. So
-    that long writes need not fail, live ones ask for a delay, and VACUUM is put off for a while.
+    No version names the files of an uncommitted write, and the write may take longer than files are
+    kept, or its process may be paused. With a table lock a write and VACUUM exclude each other. Without
+    one, a commit to the table comes first: it makes all running writes fail, and later writes have
+    younger files. Long writes ask for a delay, so that they need not fail, and VACUUM waits for a while.
 
-    It does nothing if no file can be old enough: in tables that are younger than the retention, and
-    in tables without commits since the last removal.
+    It does nothing if no file can be old enough: in tables younger than the retention, and in tables
+    without commits since the last removal.
 
-    Steps: a note that it is tried, (a commit to the table,) VACUUM, a note that it was done. If it
-    is interrupted or fails in between, it is tried again after a part of `vacuum_hours`: each try
-    blocks the writers, or makes running writes on storage without lock files start again, so not
-    every sweep may try. Two sweepers that try at the same moment may both do it.
+    Steps: a note that it is tried, (a commit to the table,) VACUUM, a note that it is done. If it is
+    interrupted or fails in between, it is tried again after a part of `vacuum_hours`. Not every sweep
+    may try, because each try blocks the writers, or on storage without lock files makes running writes
+    start again. Two sweepers that try at the same moment may both do it.
 
     Args:
         queue: The queue object.
@@ -80,8 +80,8 @@ def remove_dead_files(
 
     Returns:
         Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and two
-        notes in `_tubeq_sessions`; on storage without lock files one more to each
-        table, which conflicts with all that are going on.
+        notes in `_tubeq_sessions`; on storage without lock files one more to each table, which
+        conflicts with all running writes.
     """
     if not _is_due(queue, tables, now_us, last_us, tried_us):
         return False
@@ -100,9 +100,9 @@ def remove_last_files(
     last_us: int | None,
     tried_us: int | None = None,
 ) -> bool:
-    """Remove the dead files of a dropped tube's table, as `remove_dead_files`, when it is time.
+    """Remove the dead files of a dropped tube's table as `remove_dead_files` does, if it is time.
 
-    When none are left it notes that under the tube's id negated: from then on nobody need look at the table.
+    When none are left, it notes this under the tube's negated id, and no sweep looks at the table again.
 
     Returns:
         Whether files were removed.
@@ -134,7 +134,7 @@ def _is_due(
 def is_time(
     queue: QueueContext, since_us: int, now_us: int, last_us: int | None, tried_us: int | None
 ) -> bool:
-    """Whether so much time has passed that there may be something to remove; nothing is read."""
+    """Whether enough time has passed for something to remove. Nothing is read."""
     interval, kept = _interval(queue), _kept(queue)
     if not interval or now_us < since_us + max(interval, kept):
         return False
@@ -170,17 +170,17 @@ def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
     """Sync a table on local files first, so that a power cut does not bring back removed files."""
     tables = queue.engine.tables
     if tables.property(name, LOG_CLEANUP) != "false":
-        # Tables of earlier versions leave it to Delta, which syncs nothing before.
+        # In tables of earlier versions Delta removes old commits, and syncs nothing before.
         tables.set_property(name, LOG_CLEANUP, "false")
     table_lock.flush()
 
 
 def _were_removed(queue: QueueContext, tables: Tables, last_us: int) -> bool:
-    """Whether the last removal has left no dead files: all were old enough, and no others came."""
+    """Whether the last removal left no dead files: all were old enough, and no new ones came."""
     before_us = last_us - _kept(queue) - CLOCKS
     return all(queue.engine.tables.last_write(name) < before_us for name, _ in tables.names)
 
 
 def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
-    """Make all running writes to a table fail; False if another program does that now."""
+    """Make all running writes to a table fail; False if another program is doing that."""
     return queue.engine.tables.set_property(table, FENCE, str(now_us))

@@ -1,4 +1,4 @@
-"""Chooses what runs the row verbs of a queue and of its tubes: the native engine where it is safe, else Spark.
+"""Chooses the engine for the row verbs of a queue and of its tubes: the native engine where it is safe, else Spark.
 
 A commit of the native engine removes rows and adds rows. Delta's change feed would not show which
 of them are the same task, and a stream of changes would report a take as a put.
@@ -39,9 +39,9 @@ ENGINES = ("auto", "spark", "native")
 #: The environment variable that replaces "auto".
 _VARIABLE = "TUBEQ_ENGINE"
 _LIBRARY = "deltalake"
-#: What the library decodes in a path, takes for a slash, or for the end of the path.
+#: Characters that the library decodes in a path, or takes for a slash or for the end of the path.
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\\#?]")
-#: What it, or the client of object stores, does not take as it is in a URI.
+#: Parts of a URI that the library, or the client of object stores, changes.
 _MISREAD_IN_URIS = re.compile(r'[%\\#?\[\]{}^`|<>"]|//|/\.{1,2}(/|$)')
 
 
@@ -51,11 +51,11 @@ class Engines:
 
     Attributes:
         name: "spark", "native", or "memory".
-        rows: What runs its row verbs, and reads and writes the system tables.
-        spark: What makes DataFrames of its tables; `None` where there is no Spark session.
-        opens: Makes sure of the system tables, of an engine that knows where these are; else `None`.
-        storage_options: What the native engine reaches the storage with.
-        shares: Whether Spark runs statements that need much memory of this process, where `rows` is native.
+        rows: The engine that runs its row verbs, and reads and writes the system tables.
+        spark: The engine that makes DataFrames of its tables; `None` without a Spark session.
+        opens: Opens the location, for an engine that knows where its tables are; else `None`.
+        storage_options: The options by which the native engine reaches the storage.
+        shares: Whether Spark runs statements of a native `rows` that need much memory of this process.
         is_asked_for: Whether the program or the environment asked for this engine, instead of "auto".
     """
 
@@ -68,7 +68,7 @@ class Engines:
     is_asked_for: bool = False
 
     def put_files(self) -> PutFiles | None:
-        """What has Spark write the rows of DataFrames for commits of the native engine; `None` if there is not both."""
+        """Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used."""
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
         from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
 
@@ -77,7 +77,7 @@ class Engines:
         return PutFiles(self.spark, self.rows.put_directories)
 
     def close(self) -> None:
-        """Release their resources."""
+        """Release the resources of both engines."""
         self.rows.close()
         if self.spark is not None and self.spark is not self.rows:
             self.spark.close()
@@ -95,8 +95,8 @@ def engines_of(
         spark: The program's session, if it has one.
         text: The location as it was given.
         wanted: One of `ENGINES`.
-        storage_options: What the native engine needs to reach the storage; `None`: what the session and the
-            environment tell.
+        storage_options: The options by which the native engine reaches the storage; `None` uses those of the
+            session and the environment.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
@@ -141,7 +141,7 @@ def engines_of(
 
 
 def _options_of(spark: SparkSession, location: Location) -> Mapping[str, str] | None:
-    """What the native engine needs to reach a location, by the settings of a session."""
+    """The options by which the native engine reaches a location, from the settings of a session."""
     if local_directory(location.text) is not None:
         return None
     from tubeq_spark.storage.spark.store_options import store_options  # noqa: PLC0415  pyspark is optional
@@ -150,7 +150,7 @@ def _options_of(spark: SparkSession, location: Location) -> Mapping[str, str] | 
 
 
 def _why_left_to_spark(spark: SparkSession, rows: Engine, location: Location) -> str | None:
-    """Why "auto" leaves a location to Spark where only one of both may commit; `None` if it does not."""
+    """Why "auto" chooses Spark where only one engine may commit; `None` if it chooses the native engine."""
     if not allows_one_engine_only(location.text):
         return None
     from tubeq_spark.storage.spark.open_location import commits_by_dynamodb  # noqa: PLC0415  optional
@@ -167,8 +167,8 @@ def _why_left_to_spark(spark: SparkSession, rows: Engine, location: Location) ->
 def needs_spark(text: object, wanted: object = "auto") -> bool:
     """Whether a queue needs a Spark session; otherwise a program need not start one.
 
-    Nothing is read. Where the native engine was asked for and cannot work this is no, too: opening
-    the queue says why it cannot.
+    Nothing is read. If the native engine was asked for and cannot work, the answer is no, too: opening the
+    queue raises the reason.
 
     Args:
         text: The location as it was given.
@@ -194,7 +194,7 @@ def open_location(
 
     Raises:
         QueueNotFoundError: There is no queue, and `create` is False.
-        StoreError: It cannot be used, or only by the other engine.
+        StoreError: The location cannot be used, or only by the other engine.
     """
     if engines.opens is not None:
         return engines.opens(config)
@@ -251,7 +251,7 @@ def _by_itself(
     storage_options: StorageOptions | None,
     why_not: str | None,
 ) -> str:
-    """The engine for "auto" in a program with a session."""
+    """The engine that "auto" chooses in a program with a session."""
     if why_not is None and storage_options is None:
         why_not = _why_not_unasked(spark, location)
     if why_not is None:
@@ -262,14 +262,14 @@ def _by_itself(
 
 
 def _missing() -> ModuleNotFoundError | None:
-    """The cause where the library is not installed."""
+    """The cause of the error if the library is not installed."""
     if importlib.util.find_spec(_LIBRARY) is not None:
         return None
     return ModuleNotFoundError(f"no module {_LIBRARY}", name=_LIBRARY)
 
 
 def _why_not_native(spark: SparkSession | None, location: Location) -> str | None:
-    """Why the native engine cannot work at a location; `None` when it can."""
+    """Why the native engine cannot work at a location; `None` if it can."""
     if _missing() is not None:
         return f"without Spark the library {_LIBRARY} is needed: {how_to_install('native')}"
     if location.in_catalog:
@@ -297,10 +297,10 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
 
 
 def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | None:
-    """Why "auto" does not choose the native engine."""
+    """Why "auto" does not choose the native engine; `None` if it does."""
     if local_directory(location.text) is None:
         if spark is not None and allows_one_engine_only(location.text):
-            # Only commits of ours are safe there. Whose location it is, is seen when it is opened.
+            # Only commits of ours are safe there. Opening the location shows which engine it belongs to.
             return None
         return "the native engine needs storage_options to reach it, or engine='native'"
     if spark is not None and not _is_classic(spark):
@@ -323,8 +323,8 @@ def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueConte
         options: Its options.
 
     Returns:
-        `queue` itself, but for a tube with a change feed: with one, row verbs are run by Spark, and
-        refused where there is no Spark session.
+        `queue` itself, except for a tube with a change feed: Spark runs its row verbs, and without a Spark
+        session they are refused.
     """
     if not options.change_feed or queue.engine.keeps_feeds:
         return queue
@@ -341,6 +341,6 @@ def require_writable(queue: QueueContext, name: str, options: TubeOptions) -> No
     """Refuse to create or to drop a tube whose rows could not be written.
 
     Raises:
-        StoreError: It has a change feed, and there is no Spark session.
+        StoreError: The tube has a change feed, and there is no Spark session.
     """
     for_tube(queue, name, options).loop.require_allowed()

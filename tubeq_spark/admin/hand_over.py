@@ -1,24 +1,24 @@
 """Lets the native engine make all commits at a location on S3 to which Spark has committed so far.
 
-A commit of Spark may be unfinished: its log store has noted it elsewhere (in DynamoDB), and its file is not
-in the log yet. Only a read by Spark with that log store copies it there. A commit of the native engine under
-the same number would undo it, so all of them are finished before the mark of the location is changed.
+A commit of Spark may be unfinished: its log store has noted it in DynamoDB, and its file is not in the log yet.
+Only a read by Spark with that log store copies the file there. A commit of the native engine under the same
+number would undo it, so all such commits are finished before the mark of the location is changed.
 
-The tubes have the newest format by then.
+The tubes have been upgraded to the newest format before.
 
 | step | stopped here, or its answer is lost | another program commits here |
 |---|---|---|
-| look for other sessions and for what speaks against it | nothing was written | it is refused later |
-| Spark reads each table, which finishes a commit | as before | as before |
-| without such a log store: nothing may be unfinished | as before | as before |
-| Spark commits a property to each table | as before, with that property | one of both conflicts, and begins anew |
-| Spark reads it again, the native engine compares | as before | the versions differ: refused |
-| look for other sessions again, compare all versions, look for commits that are only noted | as before | refused |
+| check for other sessions and other obstacles | nothing was written | it is refused later |
+| Spark reads each table, and so finishes a commit | as before | as before |
+| without such a log store: refuse if a commit is unfinished | as before | as before |
+| Spark commits a property to each table | as before, with that property | one of the two conflicts, and begins anew |
+| Spark reads the table again, the native engine compares the version | as before | the versions differ: refused |
+| check again for other sessions, compare all versions, look for commits that are only noted | as before | refused |
 | the native engine changes the mark by a conditional PUT | it is changed or not; the next call finds out | not seen |
-| do the last two again | it is changed | `StoreError`, which names the tables |
+| repeat the check and the comparison | it is changed | `StoreError`, which names the tables |
 
-Before the mark the location is Spark's, and the next call begins anew. Other queue objects look at the mark
-every four seconds and after each conflict (`Permission`), so one that was not stopped is refused then.
+Until the mark is changed the location is Spark's, and the next call begins anew. Other queue objects read the
+mark every four seconds and after each conflict (`Permission`), so one that was not stopped is refused then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STOP = "stop all programs of the queue, and upgrade it again"
 
 @contextmanager
 def telling_what_is_done(opened: OpenedLocation) -> Iterator[None]:
-    """Have errors of a block before the mark say what stays as it was, and what does not."""
+    """Add to errors before the mark is changed that the tubes are upgraded and the location stays Spark's."""
     try:
         yield
     except TubeqError as error:
@@ -63,7 +63,7 @@ def native_beside(queue: QueueContext, opened: OpenedLocation) -> Engines:
     """The native engine for a location that a queue object has opened by Spark.
 
     Raises:
-        StoreError: It cannot work there.
+        StoreError: The native engine cannot work there.
     """
     return engines_of(queue.require_spark().spark, opened.location, "native", None)
 
@@ -79,14 +79,14 @@ def finishes(queue: QueueContext, opened: OpenedLocation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """One call.
+    """One hand-over of a location.
 
     Attributes:
         queue: A queue object whose row verbs are run by Spark.
         opened: Its location, which is Spark's.
-        registry: Of that.
+        registry: The registry of the location.
         native: The tables there as the native engine sees them.
-        finishes: As the function.
+        finishes: The result of the function `finishes`.
     """
 
     queue: QueueContext
@@ -178,7 +178,7 @@ class HandOver:
         return [table for table in tables if self.queue.engine.tables.is_table(table)]
 
     def _finish(self, table: str) -> int:
-        """Let Spark finish what it has begun to commit to a table, and return the version of its last commit."""
+        """Let Spark finish a commit that it has begun in a table, and return the version of its last commit."""
         tables = self.queue.engine.tables
         with self.queue.engine.reading():
             before, _ = tables.last_commit(table)
@@ -193,7 +193,7 @@ class HandOver:
         return version
 
     def _require_finished(self, table: str) -> None:
-        """Refuse if a commit was begun whose file is not in the log."""
+        """Refuse if a commit was begun and its file is not in the log."""
         begun = self.native.begun_by_spark(table, self.native.version(table) or 0)
         if begun:
             msg = (
@@ -204,7 +204,7 @@ class HandOver:
             raise StoreError(msg)
 
     def _changed(self, versions: Mapping[str, int]) -> list[str]:
-        """The tables to which others have committed since, or have begun to."""
+        """The tables to which others have committed, or have begun to commit, since."""
         return [
             table
             for table, seen in versions.items()

@@ -1,8 +1,8 @@
 """Creates the table of a new tube, or adapts the table that an earlier tube of that name left.
 
-If the name was never used, the table is created first, and the tube is registered as live if the
-table fits it: a table is replaced only for a registered tube. Otherwise the tube is registered as
-*creating*, its table is adapted, and then the tube becomes live. If this is interrupted, the next
+If the name was never used, the table is created first, and the tube is registered as live. If the name
+was used, or the table does not fit, the tube is registered as *creating*, its table is adapted, and then
+the tube becomes live: a table is adapted only for a registered tube. If this is interrupted, the next
 program that uses the name goes on; each step may be repeated.
 
 The commit that adapts a table has the tube's id as a transaction id. Ids of tubes only grow. So if
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
 
-#: Delta's transaction id of the commits that make a table fit a tube.
+#: The application id of Delta's transaction ids of commits that adapt a table to a tube.
 _APP = "tubeq/create"
 
 
@@ -74,7 +74,7 @@ def payload_ddl(queue: QueueContext, schema: str) -> str:
     """The DDL of a payload's columns with Spark's types, if Spark is available.
 
     Raises:
-        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+        InvalidOptionError: It is no DDL, or has columns that no Delta table can have.
         StoreError: It has types that only Spark knows, and there is no Spark session.
     """
     return _columns_reader(queue).payload_ddl(schema)
@@ -84,7 +84,7 @@ def refuse_schema(queue: QueueContext, options: TubeOptions) -> None:
     """Refuse payload columns that new tubes must not have.
 
     Raises:
-        InvalidOptionError: There are such.
+        InvalidOptionError: The schema has such columns.
     """
     schema = options.schema
     if schema is not None:
@@ -118,11 +118,11 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
     """Create the table of a tube that is not registered yet.
 
     Returns:
-        Whether it fits; a table that was there need not.
+        Whether the table fits; one that existed before may not.
 
     Raises:
         InvalidOptionError: Delta refuses the payload's columns.
-        StoreError: There is something else in its place.
+        StoreError: The place of the table has something else.
     """
     queue = engines.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
@@ -138,7 +138,7 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
 def fit_columns(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     """Add the optional columns to the table of a tube of the second format, unless it has them.
 
-    They may stay where no tube of that format is registered afterwards: other tubes do not read them.
+    The columns do no harm if no tube of that format is registered afterwards: other tubes do not read them.
     Commits: 2, none if the table has the columns.
     """
     if record.format_version == FIRST_FORMAT:
@@ -157,15 +157,15 @@ def finish_creation(
 ) -> TubeRecord:
     """Adapt the table of a tube that is being created, and make the tube live.
 
-    Commits: one to the table, one or two more where it must be created or its change feed switched;
-    one to the registry. All may be done by several at once.
+    Commits: one to the table, one or two more if it must be created or its change feed switched; one to the
+    registry. Several programs may do this at once.
 
     Returns:
         The tube, live.
 
     Raises:
         InvalidOptionError: Delta refuses the payload's columns; the tube is dropped again.
-        StoreError: There is something else in the place of its table.
+        StoreError: The place of its table has something else.
     """
     queue = engines.for_tube(queue, record.name, record.options)
     table, table_lock = opened.location.table(record.name), opened.table_lock(record.name)
@@ -210,7 +210,7 @@ def _has_feed_of(tables: Tables, table: str, record: TubeRecord) -> bool:
 def _fit_feed(tables: Tables, table: str, registry: Registry, record: TubeRecord) -> None:
     """Switch a table's change feed on or off, while the tube is being created."""
     while not _has_feed_of(tables, table, record):
-        # This statement bears no transaction id: it is not run for a tube that is long made.
+        # This commit has no transaction id, so it must not be made for a tube that is already live.
         current = registry.find(record.name)
         if current is None or (current.id, current.status) != (record.id, TubeStatus.CREATING):
             return
@@ -219,7 +219,7 @@ def _fit_feed(tables: Tables, table: str, registry: Registry, record: TubeRecord
 
 @contextlib.contextmanager
 def _refusing(queue: QueueContext, record: TubeRecord) -> Iterator[None]:
-    """Raise a better error if the payload's columns are why the table cannot be created."""
+    """Raise a better error if the table cannot be created because of the payload's columns."""
     try:
         yield
     except Exception as error:

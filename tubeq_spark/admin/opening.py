@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def make_context(
     engines: Engines, opened: OpenedLocation, clock: Clock, config: QueueConfig
 ) -> QueueContext:
-    """Create the shared objects of a queue object, with a new session without a lease."""
+    """Create the shared objects of a queue object, with a new session that has no lease yet."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
     wall = SystemClock()
     name = SessionName(uuid.uuid4())
@@ -78,8 +78,8 @@ def make_context(
         sessions.views,
         sessions.version,
         lambda: session.owner,
-        # Each is a query on Spark, for sessions that began since: a take that finds nothing, which has
-        # the time for it, looks twice as often.
+        # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads
+        # twice as often, because it has the time.
         interval_us=round(2 * config.session_check * US),
         skew_us=round(config.skew * US),
     )
@@ -108,13 +108,13 @@ def make_context(
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
     if engines.spark is engine and engines.spark is not None:
         session.heart.begin = engines.spark.begin_heart
-    # Sessions may be too short for a beat, and end without a close.
+    # This runs at the start, because a session may be too short for a beat, and end without a close.
     session.helper.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
     return queue
 
 
 def _larger(engines: Engines, config: QueueConfig, readers: LogReaders) -> Larger | None:
-    """Spark, for what the native engine should not hold in this process."""
+    """Spark, for statements that need too much memory of this process."""
     spark = engines.spark
     if spark is None or not engines.shares:
         return None
@@ -135,7 +135,7 @@ def _traces(clock: Clock) -> Traces:
 
 
 def _look_after(queue: QueueContext) -> None:
-    """The tasks of the heart's helper."""
+    """Do the regular work of the heart's helper."""
     queue.unknown_takes.look()
     compact_rows_at_times(queue)
 

@@ -1,6 +1,6 @@
-"""One pass over all tubes: writes down timeouts, frees what dead sessions hold, removes rows that newer ones have replaced.
+"""Sweeps all tubes: writes ended delays, leases and ttls, releases tasks of dead sessions, removes replaced rows.
 
-No verb depends on it, and it gives up if another commit comes first.
+No verb depends on a sweep, and it gives up if another commit comes first.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Data files that every reader of the table may have to read: two for each bucket.
+#: The table of sessions may have so many data files, two for each bucket: every reader may have to read them.
 _FILES = 256
-#: One end of a session, or heartbeat, in so many looks.
+#: One heartbeat, or start or end of a session, in so many checks the files.
 _SELDOM = 8
 #: Dropped tubes whose tables one sweep looks at.
 _DROPPED = 16
@@ -62,7 +62,7 @@ def compact_rows(queue: QueueContext, survey: Survey) -> None:
     least = queue.config.fold_heartbeats
     for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
         if replaced >= least:
-            # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
+            # If a compaction loses to a heartbeat, or to a lease of numbers, the next sweep makes it.
             with contextlib.suppress(ConflictError):
                 rows.compact(least, queue.loop_without_retry)
     _merge_files(queue)
@@ -71,7 +71,7 @@ def compact_rows(queue: QueueContext, survey: Survey) -> None:
 def compact_rows_at_times(queue: QueueContext) -> None:
     """Remove replaced rows without a sweep, on engines that count files without a query.
 
-    What fails here is left to a sweep. At most three commits.
+    A failure is left to a sweep. At most three commits.
     """
     if queue.random.randrange(_SELDOM):
         return
@@ -102,16 +102,16 @@ class _Pass:
         self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadSessionJudge
     ) -> None:
         self.queue, self.now_us, self.survey, self.dead = queue, now_us, survey, dead
-        #: By the clock: what is noted, or removed, for a moment that lies ahead would be missed until then.
+        #: Never ahead of the clock: a note with a future moment would stop removals until then.
         self.past_us = min(now_us, queue.now_us())
         self._locked: set[int] | None = None
 
     def has_locks(self, ctx: TubeContext) -> bool:
-        """Whether a tube has utube locks; read once, by the first tube with sub-queues."""
+        """Whether a tube has utube locks. They are read once, for the first tube with sub-queues."""
         return ctx.driver.subqueues and ctx.record.id in self._of_subqueues(ctx)
 
     def has_moments(self, ctx: TubeContext) -> bool:
-        """Whether a tube has moments of leases, which are beside the locks under its id negated."""
+        """Whether a tube has moments of leases. They are in the table of locks, under its negated id."""
         return ctx.driver.subqueues and -ctx.record.id in self._of_subqueues(ctx)
 
     def _of_subqueues(self, ctx: TubeContext) -> set[int]:
@@ -148,16 +148,15 @@ def sweep(
     context_of: Callable[[TubeRecord], TubeContext],
     now_us: int,
 ) -> SweepReport:
-    """Make one pass over all tubes; one that fails is reported and does not stop the others.
+    """Make one pass over all tubes. An error of one tube is reported and does not stop the others.
 
-    It reads the registry once, again only where a creation or a drop was stopped, and the sessions
-    once.
+    It reads the sessions once, and the registry once, or twice if a creation or a drop was stopped.
 
     Args:
         queue: The queue object.
         opened: Its location.
-        registry: Of that location.
-        context_of: What the verbs need of a tube.
+        registry: The registry of that location.
+        context_of: Makes the context of a tube from its record.
         now_us: The moment.
     """
     everything = registry.with_dropped()
@@ -168,8 +167,8 @@ def sweep(
     clock_us = queue.now_us()
     survey = queue.sessions.survey(clock_us + CLOCKS)
     dead = DeadSessionJudge(queue, now_us, survey.sessions)
-    # Tasks that are released too early are only done again; a tube that is dropped is gone. So no
-    # moment that lies ahead is one to drop by.
+    # A task that is released too early is only done again, but a dropped tube is gone. So sessions that
+    # are dead only at a future moment do not drop tubes.
     ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
     over = tubes.end_temporaries(queue, opened, registry, records, ended)
     records = [record for record in records if record.name not in over]
@@ -198,7 +197,7 @@ def sweep(
 def _system_tables(
     queue: QueueContext, opened: OpenedLocation, everything: list[TubeRecord]
 ) -> Tables:
-    """The existing system tables. They are as old as the first tube, and have its locks, also if it was dropped."""
+    """The existing system tables. They are as old as the first tube, also if that was dropped."""
     drivers, names = queue.drivers, [TUBES, SESSIONS]
     if any(record.type in drivers and drivers[record.type].subqueues for record in everything):
         names.append(TAKEN_UTUBES)
@@ -208,7 +207,7 @@ def _system_tables(
 
 
 def _without_tubes(everything: list[TubeRecord]) -> list[TubeRecord]:
-    """The last tubes of names that no tube has any more: their tables stay."""
+    """The last tube of each name that no tube has any more. Their tables stay."""
     newest = {record.name.lower(): record for record in sorted(everything, key=attrgetter("id"))}
     return [record for record in newest.values() if record.status is TubeStatus.DROPPED]
 
@@ -216,9 +215,9 @@ def _without_tubes(everything: list[TubeRecord]) -> list[TubeRecord]:
 def _clean_up_after(
     one_pass: _Pass, opened: OpenedLocation, dropped: list[TubeRecord], report: SweepReport
 ) -> None:
-    """Remove the files of dropped tubes, of some in each sweep."""
+    """Remove the files of some dropped tubes, a few in each sweep."""
     due = [record for record in dropped if one_pass.may_clean(record)]
-    # Each takes requests, and mostly a commit or more, also where nothing is left.
+    # Each tube takes requests, and mostly a commit or more, even if no files are left.
     for record in due[:_DROPPED]:
         name = opened.location.table(record.name)
         try:

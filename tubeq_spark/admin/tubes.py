@@ -1,12 +1,12 @@
 """Creates, opens and drops tubes.
 
-create: check, create the table, register the tube (this commit decides which program creates it).
-If the name was used before: register, adapt the table, set the tube live (see `new_table`). If it
+Create: check, create the table, register the tube (this commit decides which program creates it).
+If the name was used before: register, adapt the table, set the tube live (see `new_table`). If this
 is interrupted, the next program that uses the name goes on. Rows have the tube's id, so verbs never
 see rows of an earlier tube.
 
-drop: set the registry to dropping; delete all rows and leave a tombstone, unless a task is taken;
-set the registry to dropped. If it is interrupted, the next sweep or creation under that name goes
+Drop: set the registry to dropping; delete all rows and leave a tombstone, unless a task is taken;
+set the registry to dropped. If this is interrupted, the next sweep or creation under that name goes
 on, unless another program has undone the drop.
 """
 
@@ -75,12 +75,12 @@ def context_of(tube: Tube) -> TubeContext:
 
 
 def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None = None) -> T:
-    """Run a verb that is none of `Tube`'s own as those are: by the tube's newest record.
+    """Run a verb that is not a method of `Tube` as these are run, by the tube's newest record.
 
     Args:
         tube: The tube.
         verb: The verb.
-        name: Of its span, if the program wants one.
+        name: The name of its span, if the program wants one.
 
     Raises:
         QueueStateError: The queue is not running.
@@ -100,8 +100,8 @@ def check_new(
     """Check the arguments of `create_tube`.
 
     Raises:
-        InvalidOptionError: Any of it is bad.
-        StoreError: It needs Spark, for a type in its payload or for its feed of changes, and there is
+        InvalidOptionError: An argument is bad.
+        StoreError: The tube needs Spark, for a type in its payload or for its change feed, and there is
             no session.
     """
     new = arguments.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
@@ -124,17 +124,17 @@ def create(
     Args:
         queue: The queue object.
         opened: Its location.
-        registry: Of that location.
+        registry: The registry of that location.
         new: The tube.
-        if_not_exists: Whether to return one that is there.
-        owner: The session that a temporary tube ends with.
+        if_not_exists: Whether to return an existing tube.
+        owner: The session with which a temporary tube ends.
 
     Returns:
         The tube, and whether it was made.
 
     Raises:
         TubeExistsError: The name is in use.
-        InvalidOptionError: The payload has columns that no tube or no table has; no tube was made.
+        InvalidOptionError: The payload has columns that tubes, or tables, must not have; no tube was made.
         StoreError: Another table or file is in the place of its table, or a newer version of this
             package has made the tube; no tube was created.
     """
@@ -156,7 +156,7 @@ def create(
             format_version=FORMAT_VERSION if new.options.need_second_format else FIRST_FORMAT,
         )
         if not used:
-            # A name that was never in use needs one commit; this one finds out whether it was.
+            # A name that was never used needs only this commit, which registers nothing if the name was used.
             used = True
             live = replace(record, status=TubeStatus.LIVE)
             if new_table.make_fitting_table(queue, opened, record) and registry.add(live):
@@ -171,7 +171,7 @@ def create(
 def _known(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str
 ) -> TubeRecord | None:
-    """The live tube of a name, after what was stopped has been finished, and what is over ended."""
+    """The live tube of a name, after stopped creations and drops are finished, and a dead temporary tube is ended."""
     dead = DeadSessionJudge(queue, queue.now_us())
     while True:
         known = registry.find(name)
@@ -209,13 +209,13 @@ def make_context(
     """Create the objects that the verbs of a tube need.
 
     Raises:
-        InvalidOptionError: Its type is not known here.
-        StoreError: A newer version of this package has written it.
+        InvalidOptionError: The tube's type is not known here.
+        StoreError: A newer version of this package has written the tube's record.
     """
     record.require_known_format()
     queue = engines.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
-    # First of all: a power cut may have left the table such that it cannot be read.
+    # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.name)
     codec: PayloadCodec = JsonCodec()
     # Older versions registered a tube before they made its table, and may have stopped in between.
@@ -269,10 +269,10 @@ def make_context(
 
 
 def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
-    """The context of a tube whose record has changed, from the one before.
+    """The context of a tube whose record has changed, from the former context.
 
     Raises:
-        StoreError: A newer version of this package has changed it.
+        StoreError: A newer version of this package has changed the record.
     """
     record.require_known_format()
     table = replace(
@@ -324,12 +324,12 @@ def drop(
     Raises:
         TubeBusyError: Tasks are taken; the tube stays as it is.
         TubeNotFoundError: It was dropped before.
-        StoreError: It has a feed of changes, and there is no Spark session.
+        StoreError: It has a change feed, and there is no Spark session.
     """
     engines.require_writable(queue, record.name, record.options)
     ctx = make_context(queue, opened, registry, registry.current(record))
     if not with_taken:
-        # While a tube is being dropped, takes that wait end, and nobody finds it.
+        # This check comes first: while a tube is being dropped, waiting takes end, and nobody finds the tube.
         maintain.require_none_taken(ctx, queue.now_us())
     registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
     _drain(ctx, opened, registry, with_taken=with_taken)
@@ -340,10 +340,10 @@ def end_temporary(
 ) -> bool:
     """Drop a temporary tube whose session has ended, with all its tasks.
 
-    Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`.
+    If this is stopped in between, another program finishes the drop. Commits: as `drop`.
 
     Returns:
-        Whether it is gone; False when others were at it: it belongs to another session by now.
+        Whether it is gone; False if another program has changed it: it belongs to another session by now.
     """
     try:
         engines.require_writable(queue, record.name, record.options)
@@ -386,8 +386,8 @@ def _drain(
     Args:
         ctx: The tube.
         opened: Its location.
-        registry: Of that.
-        require: As of `maintain.drain`.
+        registry: The registry of the location.
+        require: As for `maintain.drain`.
         with_taken: Whether taken tasks go, too.
 
     Raises:
@@ -404,7 +404,7 @@ def _drain(
 def _undo_drop(ctx: TubeContext, registry: Registry) -> bool:
     """Make a tube with taken tasks live again; False if another program has emptied it meanwhile.
 
-    Whoever else found it busy may have done so first: then it lives, too.
+    If another program found it busy and undid the drop first, the tube lives, too.
     """
     record = ctx.record
     try:
@@ -445,7 +445,7 @@ def finish_drop(
 ) -> None:
     """Finish a drop; if tasks are taken, make the tube live again, as `drop` does.
 
-    If another program has done either meanwhile, the tube is left alone: it may have new tasks.
+    If another program has finished or undone the drop meanwhile, the tube is left alone: it may have new tasks.
     """
     ctx = make_context(queue, opened, registry, record)
     now_us = queue.now_us()

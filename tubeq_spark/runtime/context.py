@@ -1,4 +1,4 @@
-"""The contexts of verbs: the shared objects of a queue object, and those of one tube."""
+"""The contexts of verbs: the objects that all tubes of a queue object share, and those of one tube."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, weakref_slot=True)
 class QueueLife:
-    """The state of a queue object, shared by all its objects and collected with the last one."""
+    """The state of a queue object. All its contexts share it, and it is collected with the last of them."""
 
     state: QueueState = QueueState.INIT
 
@@ -142,7 +142,7 @@ class QueueContext:
         return replace(self, engine=spark, loop=loop, loop_without_retry=loop.impatient())
 
     def read_only(self, why: str) -> QueueContext:
-        """The same, with row verbs that are refused, and why."""
+        """The same context with row verbs that are refused, for the reason `why`."""
         return replace(
             self,
             loop=self.loop.refusing(why),
@@ -188,7 +188,7 @@ class QueueContext:
         Args:
             verb: What to run.
             on_spark: Whether it uses Spark, whatever runs the row verbs.
-            then: Called by the calling thread once it has ended, however it ended.
+            then: Called by the calling thread after the verb has ended, also by an error.
         """
         engine = (self.spark if on_spark else None) or self.engine
 
@@ -203,7 +203,7 @@ class QueueContext:
 
         Raises:
             QueueStateError: The queue is closed or closing.
-            StoreError: The process is another one than that which has opened the queue.
+            StoreError: This process was forked from the one that has opened the queue.
         """
         self.loop.require_own_process()
         refusals.require_running(self.state)
@@ -211,7 +211,7 @@ class QueueContext:
     def taker(self) -> str:
         """Make sure of the session's lease before a take, and return the owner to write.
 
-        Asked again when a take's turn comes: it must not have what a close gave back meanwhile.
+        A take calls it again when its turn comes, because `close` may have released tasks meanwhile.
 
         Raises:
             QueueStateError: The queue is closed or closing.
@@ -225,7 +225,7 @@ def left_out(queue: QueueContext, name: str) -> Iterator[None]:
     """Run a block for one of many tubes; if the tube cannot be read, log a warning.
 
     Raises:
-        StoreError: It is not the tube, but Spark that cannot be reached.
+        StoreError: Not only this tube cannot be read: the storage or Spark cannot be reached.
     """
     try:
         yield
@@ -260,13 +260,13 @@ class TubeContext:
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents
-    #: Asks the registry whether the tube is still there.
+    #: Asks the registry whether the tube still exists.
     is_live: Callable[[], bool] = lambda: True
     #: When utube locks without tasks were first seen, by their take ids.
     sightings: dict[int, int] = field(default_factory=dict)
-    #: How long takes take.
+    #: The time that the last takes needed.
     headroom: Headroom = field(default_factory=Headroom)
-    #: How many attempts of takes others came before.
+    #: How many attempts of takes lost a conflict.
     lost_takes: int = 0
     #: When takes that found nothing may find something.
     next_begin: NextBegin = field(default_factory=NextBegin)
@@ -285,12 +285,12 @@ class TubeContext:
 
     @property
     def utube_history(self) -> UtubeHistory:
-        """When leases of its sub-queues began."""
+        """The table of the moments at which leases of its sub-queues began."""
         return UtubeHistory(self.queue.engine, self.utube_locks.table, self.record.id)
 
     @property
     def taken_gate(self) -> TakenGate:
-        """Its takes, where `most_taken` limits them."""
+        """The gate of its takes, if `most_taken` limits them."""
         fresh = lambda: self.queue.session.segments(1)[0]  # noqa: E731
         return TakenGate(self.queue.engine, self.table, fresh)
 
@@ -320,20 +320,20 @@ class TubeContext:
         Args:
             row: The row.
             now_us: The moment.
-            over: Owners whose sessions are over: what they hold is ready, as if its lease had ended.
+            over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
         if row.state is TaskState.TAKEN and row.owner in over:
             row = replace(row, next_event=now_us)
         return row.seen_at(now_us, self.max_attempts, self.backoff)
 
     def count(self, event: str, tasks: int) -> None:
-        """Count an event of tasks whose rows nobody holds."""
+        """Count an event of tasks whose rows were not read."""
         self.events.count(event, tasks)
 
     def record_event(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
-        """Count an event, tell the callback of it later (`notify`), and return the tasks."""
+        """Count an event, keep it for the callback (`notify`), and return the tasks."""
         return self.events.record_event(event, rows, state)
 
     def queue_event(self, event: str, tasks: Iterable[Task]) -> None:
@@ -344,10 +344,10 @@ class TubeContext:
         """Refuse a verb on a tube that was dropped.
 
         Args:
-            look: Ask the registry; else only what this process knows.
+            look: Ask the registry, too. Otherwise only drops that this process knows count.
 
         Raises:
-            TubeNotFoundError: It was dropped.
+            TubeNotFoundError: The tube was dropped.
         """
         if self.record.id in self.table_lock.dropped or (look and not self.is_live()):
             raise dropped(self)
@@ -363,19 +363,19 @@ def perform(
 ) -> T:
     """Run a verb of a tube: refuse it if it is not allowed, then call the callback.
 
-    An interrupt leaves nothing of it half done (`uninterrupted`).
+    An interrupt leaves nothing half done (`uninterrupted`).
 
     Args:
         ctx: The tube.
         verb: The verb.
-        name: Of its span, if the program wants one.
-        acked: How many tasks it acks besides.
+        name: The name of its span, if the program wants one.
+        acked: How many tasks it acks, for an exchange.
         on_spark: Whether it uses Spark, whatever runs the row verbs.
 
     Raises:
         QueueStateError: The queue is not running.
         TubeNotFoundError: The tube was dropped.
-        StoreError: Spark cannot be reached; what the verb would have committed was not sent.
+        StoreError: Spark cannot be reached, and nothing was sent to it.
     """
     tell = ctx.events.notify
     run = traced(ctx, lambda: _performed(ctx, verb), name, acked)
@@ -387,7 +387,7 @@ def traced(
 ) -> Callable[[], T]:
     """A verb that leaves a span, if the program wants one.
 
-    The span is made before the verb has ended: from then on an interrupt must find nothing to lose.
+    The span is made before the verb ends: after its end an interrupt would lose its result.
     """
     if (traces := ctx.queue.traces) is None or name is None:
         return verb
@@ -401,7 +401,7 @@ def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:
 
 
 def told(ctx: TubeContext, verb: Callable[[], T]) -> T:
-    """Run a verb, or a part of it, and tell what is missing as the verbs do.
+    """Run a verb, or a part of it, and raise the errors of verbs for a missing table or a lost Spark.
 
     Raises:
         TubeNotFoundError: The tube's table is gone.
@@ -411,7 +411,7 @@ def told(ctx: TubeContext, verb: Callable[[], T]) -> T:
         return verb()
     except Exception as error:
         missing = is_missing_table(error) or is_missing_table(error.__cause__ or error)
-        # A program's frame may read tables, too, and miss one of its own.
+        # A DataFrame of the program may read tables, too, and miss one of these.
         if missing and not ctx.queue.engine.tables.is_table(ctx.table.name):
             raise dropped(ctx) from error
         if is_unreachable(error):

@@ -1,4 +1,4 @@
-"""A tube as its record in the registry is now: others may alter or pause it."""
+"""Keeps a tube's context up to date: other programs may alter or pause the tube in the registry."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.tables.registry import TubeRecord
 
-#: Seconds after which the record is read again. What is altered or paused is seen within five: a take
-#: may be on its way for the rest.
+#: Seconds after which the record is read again. Changes are promised to be seen within five, because a take may
+#: need the rest.
 _LOOK_EVERY = 4.0
-#: Seconds after which it is read again where that has failed.
+#: Seconds after which it is read again if the read has failed.
 _LOOK_AGAIN = 1.0
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,12 @@ class Registered:
     """The registry's part of a tube.
 
     Attributes:
-        find: Reads its record; `None`: it was dropped.
-        alter: Changes options: those of `Tube.alter`.
-        pause: Pauses it, or ends that.
+        find: Reads its record; `None` if it was dropped.
+        alter: Changes the options that `Tube.alter` accepts.
+        pause: Pauses or resumes it.
         upgrade: Gives it the newest format.
         add_traces: Gives it the column for traces, too.
-        context: Makes the context of a changed record from the one before.
+        context: Makes the context for a changed record from the former context.
     """
 
     find: Callable[[], TubeRecord | None]
@@ -47,7 +47,7 @@ class Registered:
 
 
 class CurrentTube:
-    """The context of a tube by its newest record that this queue object has seen. For threads."""
+    """The context of a tube by the newest record that this queue object has read. Thread-safe."""
 
     def __init__(self, ctx: TubeContext, registered: Registered) -> None:
         """Begin with a context whose record was just read."""
@@ -58,7 +58,7 @@ class CurrentTube:
         self._is_without_traces = False
 
     def look(self) -> TubeContext:
-        """The context, by a record that was read in the last four seconds. No commit.
+        """The context by a record that was read within the last four seconds. No commit.
 
         While the registry cannot be read, the last record stays in force.
 
@@ -74,7 +74,7 @@ class CurrentTube:
                 except StoreError as error:
                     if not error.passes:
                         raise
-                    # The verb may succeed all the same: its table is another one.
+                    # The verb may succeed all the same, because it uses another table.
                     name = self.ctx.record.name
                     log.warning("tube %s: the registry could not be read: %s", name, error)
                     self._looked = began + _LOOK_AGAIN - _LOOK_EVERY
@@ -92,7 +92,7 @@ class CurrentTube:
             self._become(self._registered.alter(self.ctx, options))
 
     def pause(self, *, paused: bool) -> None:
-        """Pause the tube, or end that. Commits: as `Tube.pause`."""
+        """Pause or resume the tube. Commits: as `Tube.pause`."""
         with self._lock:
             self._become(self._registered.pause(self.ctx, paused))
 
@@ -107,12 +107,12 @@ class CurrentTube:
             return self.ctx
 
     def add_traces(self) -> bool:
-        """Add the column for traces, if the table lacks it; a failure is no failure of the put that wants it.
+        """Add the column for traces, if the table lacks it. If that fails, the put goes on without a trace.
 
         Commits: 1 to the table and 1 to the registry, 1 more if it lacks the other optional columns.
 
         Returns:
-            Whether it is there.
+            Whether the table has it.
         """
         with self._lock:
             if not self.ctx.record.has_traces and not self._is_without_traces:
@@ -126,7 +126,7 @@ class CurrentTube:
             return self.ctx.record.has_traces
 
     def _become(self, record: TubeRecord | None) -> None:
-        """Use a newer record; one that is gone makes verbs fail by themselves."""
+        """Use a newer record. If the record is gone, verbs fail by themselves."""
         before = self.ctx.record
         if record is not None and record.id == before.id and record != before:
             self.ctx = self._registered.context(self.ctx, record)

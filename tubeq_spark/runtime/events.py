@@ -1,4 +1,4 @@
-"""Counts what happens to the tasks of a tube, and tells the callback of `on_task_change`."""
+"""Counts the events of a tube's tasks, and calls the callback of `on_task_change`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _STATES = {
     TaskState.READY: "ready",
     TaskState.DELAYED: "delayed",
 }
-#: What versions that kept no total counted beside the events: tasks that came to their end.
+#: The count of ended tasks by earlier versions, which kept no total in the log.
 _DONE = "done"
-#: Verbs of the 1.5 dialect that are no events, counted beside the events that they are made of.
+#: Verbs of the 1.5 dialect. They consist of other events, and are counted beside these.
 _OLD_VERBS = ("urgent", "requeue", "done")
 
 
@@ -39,7 +39,7 @@ class TubeEvents:
     """The events of one tube, as one queue object sees them."""
 
     def __init__(self, counters: Counters, tube_id: int, name: str) -> None:
-        """Count under a tube's id; its name is for the log."""
+        """Count events under a tube's id; the name is for the log."""
         self.callback: Callback | None = None
         self._counters, self._tube_id, self._name = counters, tube_id, name
         self._happened: deque[tuple[Task, str]] = deque()
@@ -51,12 +51,12 @@ class TubeEvents:
     def record_event(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
-        """Count an event, tell the callback of it later (`notify`), and return the tasks."""
+        """Count an event, keep it for the callback (`notify`), and return the tasks."""
         rows = list(rows)
         tasks = [row.task(state) for row in rows]
         self.count(event, len(tasks))
         if self.callback is not None:
-            # Tasks of its own: a payload is changed by whoever has it.
+            # The callback gets copies of the tasks, because the caller may change a payload.
             self.queue_event(event, [row.task(state) for row in rows])
         return tasks
 
@@ -75,7 +75,7 @@ class TubeEvents:
         *,
         counted: bool = True,
     ) -> list[str]:
-        """Count events by time of a row that was changed before they were stored.
+        """Count a row's events by time that no commit had stored when the row was changed.
 
         Returns:
             The events.
@@ -93,7 +93,7 @@ class TubeEvents:
             self._happened.extend((task, event) for task in tasks)
 
     def notify(self) -> None:
-        """Call the callback for what has happened; outside all locks, so it may use the queue."""
+        """Call the callback for the kept events. No lock is held, so it may use the queue."""
         while True:
             try:
                 task, event = self._happened.popleft()
@@ -104,7 +104,7 @@ class TubeEvents:
             try:
                 self.callback(task, event)
             except Exception:
-                # The change is committed; a callback's failure is the program's to read about.
+                # The change is committed. The log shows the error of the callback.
                 log.exception("on_task_change of tube %s failed", self._name)
 
 
@@ -129,19 +129,19 @@ class Counters:
             return dict(self._counts)
 
     def begin_anew(self, written: Mapping[str, int]) -> None:
-        """Restart from zero, but keep counts that a stored snapshot lacks."""
+        """Restart from zero, but keep the counts that the stored snapshot lacks."""
         with self._lock:
             self._counts.subtract(written)
             self._counts = +self._counts
             self._written = 0
 
     def unwritten(self) -> bool:
-        """Whether anything was counted since `written` was called."""
+        """Whether anything was counted since the last call of `written`."""
         with self._lock:
             return self._counts.total() != self._written
 
     def written(self, snapshot: Mapping[str, int]) -> None:
-        """Remember that a snapshot is in storage."""
+        """Remember that a snapshot is stored."""
         with self._lock:
             self._written = sum(snapshot.values())
 
@@ -151,7 +151,7 @@ def _sum(snapshots: Iterable[Mapping[str, int]], key: str) -> int:
 
 
 def calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The call counters of a tube, every event named."""
+    """The call counters of a tube, for every event."""
     return {event: _sum(snapshots, f"{tube_id}/{event}") for event in EVENTS}
 
 
@@ -165,9 +165,9 @@ def tasks_of(
 
     Args:
         tube_id: The tube.
-        states: How many, by the letter of the effective state.
-        snapshots: What was counted: tasks that came to their end by versions that kept no total, too.
-        ended: The total of those that came to their end since then.
+        states: The number of tasks, by the letter of the effective state.
+        snapshots: The counters. In those of earlier versions, ended tasks are counted, too.
+        ended: The total of ended tasks by the log.
     """
     tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
     tasks["done"] = _sum(snapshots, f"{tube_id}/{_DONE}") + ended

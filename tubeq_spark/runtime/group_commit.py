@@ -17,7 +17,7 @@ Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
-#: The part of the last group's time for which the next one waits for as many requests.
+#: The next group waits this part of the last group's time until as many requests have come.
 _GATHERING = 0.1
 _clock = SystemClock()
 _INTERRUPTED = "the thread that committed for several was interrupted; it may have landed"
@@ -51,9 +51,9 @@ class _Entry(Generic[Request, Result]):
 class GroupCommit(Generic[Request, Result]):
     """Runs requests of many threads, one group at a time.
 
-    The first thread that comes leads: it runs all requests that have gathered by then. It hands the lead to
-    the first one of those that came meanwhile. Each thread waits for an event of its own, so none takes a
-    turn only to learn that its request is done.
+    The first thread leads: it runs all requests that have gathered. Then it hands the lead to the first thread
+    that has come meanwhile. Each thread waits for an event of its own, so no thread takes a turn only to learn
+    that its request is done.
     """
 
     def __init__(self, run: Callable[[list[Request]], Sequence[Result | Exception]]) -> None:
@@ -86,7 +86,7 @@ class GroupCommit(Generic[Request, Result]):
         try:
             entry.woken.wait()
         except BaseException:
-            # Interrupted while it waited: nobody shall take a task for it any more.
+            # This thread was interrupted while it waited, so no task may be taken for it any more.
             with self._list:
                 if entry in self._waiting:
                     self._waiting.remove(entry)
@@ -100,12 +100,12 @@ class GroupCommit(Generic[Request, Result]):
         finally:
             with self._list:
                 if entry in self._waiting:
-                    # Interrupted before its group was there: it would hand the lead to itself.
+                    # It was interrupted before its group ran, and would hand the lead to itself.
                     self._waiting.remove(entry)
                 self._hand_on()
 
     def _hand_on(self) -> None:
-        """Let the first that waits lead; the list is locked."""
+        """Let the first waiting thread lead. The caller holds the lock of the list."""
         self._is_led = bool(self._waiting)
         if self._is_led:
             self._waiting[0].leads = True
@@ -114,7 +114,7 @@ class GroupCommit(Generic[Request, Result]):
     def _run_group(self) -> None:
         with self._list:
             size, seconds = self._last
-            # The threads of the last group are about to ask again; without them this one would be small.
+            # The threads of the last group are about to ask again. Without them this group would be small.
             self._gathered.wait_for(lambda: len(self._waiting) >= size, seconds * _GATHERING)
             group, self._waiting = self._waiting, []
         began = _clock.monotonic()
@@ -122,7 +122,7 @@ class GroupCommit(Generic[Request, Result]):
             with for_others() if len(group) > 1 else contextlib.nullcontext():
                 results = self._run([entry.request for entry in group])
         except BaseException as error:
-            # An interrupt is the leader's own; the others only know that they do not know.
+            # An interrupt belongs to the leader alone. For the others the commit is unknown.
             shared = error if isinstance(error, Exception) else CommitUnknownError(_INTERRUPTED)
             self._end(group, [shared] * len(group))
             raise

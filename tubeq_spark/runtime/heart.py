@@ -1,4 +1,4 @@
-"""The heart of a session: a thread that beats until the session ends or nobody has its queue."""
+"""The heart of a session: a thread that beats until the session ends or its queue object is forgotten."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Heart:
         """Do not beat yet.
 
         Args:
-            name: Of the thread.
+            name: The name of the thread.
             beat: Called from time to time; its errors are logged.
             seconds_between: Tells the time between two beats.
         """
         self._name, self._beat, self._seconds_between = name, beat, seconds_between
-        #: A queue that a finalizer can safely put to, also while this thread takes from it.
+        #: A finalizer can safely put to this queue, also while the thread takes from it.
         self._told: SimpleQueue[_Word] = SimpleQueue()
         self._thread: threading.Thread | None = None
         #: Called by the thread once, when it starts.
@@ -68,11 +68,11 @@ class Heart:
         self._told.put(_Word.NEW_RHYTHM)
 
     def forget(self) -> None:
-        """End, and leave the session, for finalizers: nobody has the queue object any more."""
+        """End, and leave the session. For finalizers: the queue object was forgotten."""
         self._told.put(_Word.FORGOTTEN)
 
     def stop(self, seconds: float = _PATIENCE) -> None:
-        """End, and wait at most this long for a running beat."""
+        """End, and wait at most so many seconds for a running beat."""
         self._told.put(_Word.STOP)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -102,7 +102,7 @@ class Heart:
 
 
 class _Exit:
-    """End at the end of the process: a thread inside a library would crash it."""
+    """Stops all hearts at the end of the process, because a thread inside a library would crash it."""
 
     def __init__(self) -> None:
         self.has_begun = False
@@ -110,7 +110,7 @@ class _Exit:
         self._lock = threading.Lock()
 
     def comes_after(self, heart: Heart) -> None:
-        """Make the process wait for a heart before the imported libraries end."""
+        """Make the process stop a heart before the libraries that were imported so far end."""
         with self._lock:
             self._hearts.add(heart)
             atexit.unregister(self._stop_all)

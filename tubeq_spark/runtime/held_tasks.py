@@ -1,11 +1,11 @@
 """Remembers the tasks that this queue object has taken, to save reads. The table decides.
 
-A lease segment is written once, and its rows leave it all at once (rule 3 of ARCHITECTURE.md,
-"Segments"). So its tasks are remembered unchanged until a statement ends the segment, or they are
-forgotten together: the remembered tasks are never fewer than the stored ones. A lease that ends
-takes no row out of its lease segment. If a verb finds that the remembered tasks are wrong, it
-forgets them and reads the tube. Only lease segments of the current epoch are remembered, so a
-session that died cannot change tasks that it held before.
+A lease segment is written once, and all its rows leave it together (rule 3 of ARCHITECTURE.md,
+"Segments"). So either all of its tasks are remembered, until a statement ends the segment, or none:
+there are never fewer remembered tasks than stored ones. A lease that ends takes no row out of its lease
+segment. If a verb finds that the remembered tasks are wrong, it forgets them and reads the tube. Only
+lease segments of the current epoch are remembered, so a session that died cannot change tasks that it
+held before.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class HeldTasks:
     """Held tasks by tube and id, and their lease segments."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Remember no tasks yet."""
         self._rows: dict[tuple[int, int], StoredTask] = {}
         #: All tasks of each lease segment; every one of them is in `_rows`.
         self._lease_segments: dict[int, frozenset[tuple[int, int]]] = {}
-        #: Ends of the first lease in batches, whose single tasks are not remembered, by take id.
+        #: By take id, the end of the first lease of each batch. Single tasks of batches are not remembered.
         self._batches: dict[int, int | None] = {}
-        #: Ends of leases of tasks that are held as far as we know, in lease segments unknown.
+        #: Ends of the leases of tasks that are held as far as is known, in unknown lease segments.
         self._loose: dict[tuple[int, int], int | None] = {}
         self._lock = threading.Lock()
 
@@ -82,7 +82,7 @@ class HeldTasks:
         return found if len(found) == len(rows) else None
 
     def attempt(self, tube_id: int, task_id: int) -> int | None:
-        """The attempt for which a task is held, as far as is known; 0: that is not; `None`: it is not held."""
+        """The attempt for which a task is held; 0 if the attempt is unknown; `None` if the task is not held."""
         key = (tube_id, task_id)
         with self._lock:
             row = self._rows.get(key)
@@ -101,7 +101,7 @@ class HeldTasks:
 
         Args:
             tube_id: The tube.
-            ids: The tasks; of a lease segment that is not in `moves` all of them.
+            ids: The tasks. If a lease segment is not in `moves`, these are all of its tasks.
             moves: Where the rest of each lease segment moved to.
         """
         keys = {(tube_id, task_id) for task_id in ids}
@@ -115,19 +115,19 @@ class HeldTasks:
                     self._rows |= {key: replace(row, segment=fresh) for key, row in rest.items()}
                     self._lease_segments[fresh] = frozenset(rest)
                 else:
-                    # None as a rule: else they were remembered in a segment that had more to lose.
+                    # There is mostly no rest here: it means that the remembered tasks were wrong.
                     self._loosen(rest)
             for key in keys:
                 self._loose.pop(key, None)
 
     def renewed(self, tube_id: int, after: Iterable[StoredTask], moves: Mapping[int, int]) -> None:
-        """Held tasks have longer leases, and their lease segments have moved with all that is in them.
+        """Record longer leases of held tasks. Their lease segments have moved as a whole.
 
-        Of a task that is not remembered only the lease is: another may have taken it, or a batch.
+        Of a task whose row is not remembered, only the end of the lease is remembered from now on.
 
         Args:
             tube_id: The tube.
-            after: The tasks as they are by now.
+            after: The tasks after the renewal.
             moves: Where their lease segments moved to.
         """
         with self._lock:
@@ -153,8 +153,8 @@ class HeldTasks:
         Args:
             tube_id: The tube.
             task_id: The task.
-            stored: It as it was read; `None`: it is not there.
-            held: Whether this session has it in a lease that lasts.
+            stored: Its row as it was read; `None` if it does not exist.
+            held: Whether this session holds it under a lease that has not ended.
         """
         key = (tube_id, task_id)
         with self._lock:

@@ -1,4 +1,4 @@
-"""The session of a queue object: its lease, its heartbeat, its ids."""
+"""The session of a queue object: its lease, its heartbeat, and the ids of its tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Seconds from the last heartbeat of a session until its tasks are released.
 DEFAULT_TTR = 60.0
-#: However long the lease, counters are written about this often while they change.
+#: Changed counters are written about this often, also if the lease is longer.
 _BEAT_MOST = 30.0
 
 
@@ -52,18 +52,18 @@ class Session:
         held_tasks: HeldTasks,
         requests: VacuumRequests,
     ) -> None:
-        """Begin a new session; nothing is written before it is needed.
+        """Begin a new session. It is written when it is needed first.
 
         Args:
-            sessions: Where sessions are written.
-            slots: Where slots are leased.
-            clock: The queue's.
-            config: Its settings.
-            counters: What is written with each heartbeat.
-            name: A fresh one; changed by `join`.
-            held_tasks: What it has taken: the heart beats while there is any, and forgets it all when
-                the session was found dead.
-            requests: What it asks of VACUUM.
+            sessions: The table of sessions.
+            slots: The table of id slots.
+            clock: The queue's clock.
+            config: The queue's settings.
+            counters: The counters that each heartbeat writes.
+            name: A new name, which `join` changes.
+            held_tasks: The tasks that it has taken. The heart beats while it holds any, and forgets them if
+                the session is found dead.
+            requests: Its requests to delay VACUUM.
         """
         self._sessions = sessions
         self._slots = slots
@@ -73,8 +73,8 @@ class Session:
         self._name = name
         self._holdings = held_tasks
         self._requests = requests
-        #: Called as often as the heart beats, without the lock: it may commit to tubes, whose writers may wait
-        #: for numbers of this session.
+        #: Called as often as the heart beats. The lock is not held, because the call may commit to tubes, whose
+        #: writers may wait for numbers of this session.
         self.after_beat: Callable[[], None] = lambda: None
         self.member = self._new_member()
         self._holder = self.member
@@ -90,9 +90,9 @@ class Session:
         self._lock = threading.RLock()
         self._stop = threading.Event()
         member = self.member[:8]
-        #: It holds this session, and nothing that the queue object is forgotten with.
+        #: The heart refers to this session but not to the queue object, so that that can be collected.
         self.heart = Heart(f"tubeq-heartbeat-{member}", self._beat_if_needed, self._rhythm)
-        #: Works beside it: what takes long on a slow storage must not delay a beat until the lease has ended.
+        #: Does the work after a beat: on a slow storage it must not delay the next beat until the lease has ended.
         self.helper = Heart(f"tubeq-beside-heartbeat-{member}", self._look_after, self._rhythm)
 
     def _new_member(self) -> str:
@@ -110,7 +110,7 @@ class Session:
 
     @property
     def announced(self) -> bool:
-        """Whether other queue objects may have joined."""
+        """Whether other queue objects may have joined the session."""
         return self._announced
 
     @property
@@ -123,8 +123,8 @@ class Session:
     def hold(self) -> str:
         """Make sure of a lasting lease before a take, and return the owner to write.
 
-        No commit in the first half of a lease; else one, and two when the session was found dead.
-        What is taken late in a lease would be lost before the next beat comes.
+        No commit in the first half of a lease; otherwise one, and two if the session was found dead. Without
+        this, tasks that are taken late in a lease could be lost before the next beat.
         """
         with self._lock:
             now_us = self._now()
@@ -139,7 +139,7 @@ class Session:
             return self.owner
 
     def lasts(self) -> bool:
-        """Whether its lease has not ended, as far as it knows. Nothing is read."""
+        """Whether its lease has not ended, as far as is known. Nothing is read."""
         return not self._lapsed(self._now())
 
     def _is_half_over(self, now_us: int) -> bool:
@@ -164,8 +164,7 @@ class Session:
         known = self._registered
         self._sessions.beat(row, now_us)
         self._wrote(row)
-        # It may have taken so long that another process marked us as dead before the row was
-        # written.
+        # The write may have taken so long that another process marked this session as dead before.
         if live and known:
             late = due(former, self._now())
             if not self._renew(self._now()) if late else self._is_dead():
@@ -173,7 +172,7 @@ class Session:
         return row
 
     def _is_dead(self) -> bool:
-        """Whether a host with a clock ahead of ours found us dead and would release our takes."""
+        """Whether a host with a clock ahead of ours has found this session dead, and would release its tasks."""
         view = self._view(self.uuid)
         return view is not None and view.dead_epoch >= self.epoch
 
@@ -218,7 +217,7 @@ class Session:
                 self.helper.start()
 
     def beat_if_needed(self) -> None:
-        """Do once what the heart and its helper do from time to time."""
+        """Do the regular work of the heart and its helper once."""
         self._beat_if_needed()
         self._look_after()
 
@@ -254,14 +253,14 @@ class Session:
                     self.hold()
                     self._beat(self._now())
             finally:
-                # A lease of the new length may be written, also where this fails.
+                # The lease of the new length may be written even if this fails.
                 self.heart.change_rhythm()
                 self.helper.change_rhythm()
 
     # -- identity -----------------------------------------------------------------------------
 
     def announce(self) -> UUID:
-        """Keep the session alive from now on, for others to join. At most one commit."""
+        """Keep the session alive from now on, so that others can join. At most one commit."""
         with self._lock:
             if not self._announced:
                 self.hold()
@@ -279,14 +278,14 @@ class Session:
 
     def keep_no_longer(self) -> None:
         """Let the session end by itself again: no temporary tube needs it. No commit."""
-        # Without the lock, which a heartbeat may hold for as long as a server does not answer.
+        # No lock is taken: a heartbeat may hold it for as long as a server does not answer.
         self._kept = False
 
     def check_alive(self, other: UUID) -> int:
         """The epoch of a living session.
 
         Raises:
-            SessionError: It is dead or unknown.
+            SessionError: The session is dead or unknown.
         """
         view = self._view(other)
         if view is None or not view.alive(self._now(), self._skew):
@@ -298,7 +297,7 @@ class Session:
         """Become a member of another session. One commit.
 
         Raises:
-            SessionError: It died meanwhile; the former session goes on.
+            SessionError: The session died meanwhile; the former session goes on.
         """
         with self._lock:
             own = self.uuid, self.epoch
@@ -326,9 +325,9 @@ class Session:
         )
 
     def leave(self) -> None:
-        """Write the last row of this member. One commit, none if it never wrote nor counted.
+        """Write the last row of this member. One commit, or none if it has neither written nor counted.
 
-        Its counters stay in that row; what is counted from now on is another member's.
+        Its counters stay in that row. Later counts belong to a new member.
         """
         with self._lock:
             if self._registered or self._counters.unwritten():
@@ -399,7 +398,7 @@ class Session:
             return
         lease = self._slots.extend(self._slot, needed + self._horizon())
         if lease is None:
-            # Another producer has the slot now. Numbers below our bound are still ours, but the
+            # Another producer has leased the slot. Numbers below our bound are still ours, but the
             # next numbers must come from another slot.
             self._numbers = self._slot = None
         else:

@@ -1,10 +1,10 @@
 """Tells whose sessions are over: dead owners by their dead marks, and leases that have ended.
 
-If a session is known to live until some time, its lease cannot end before that, so it is not read
-again until then. A session that has just begun is not known yet, and one that is over may renew its
-lease while nobody has marked it as dead. So the sessions are read again when a known lease has ended,
-and otherwise if anything was written meanwhile: that is looked up at once while a session is over, and
-else once in `interval`.
+A known lease cannot end before its time, so the sessions need not be read again until then. But a session
+that has just begun is not known yet, and one that is over may renew its lease until somebody marks it as
+dead. So the sessions are read again when a known lease has ended, and also if their table has a new
+version. While a session is over, every call checks this version; otherwise a call checks it once in
+`interval`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tubeq_spark.model.membership import SessionTable, SessionView
     from tubeq_spark.runtime.session import Session
 
-#: For so long a session that has just begun may not be known, where a look for new ones is cheap.
+#: For so long a new session may be unknown, if the check for a new version is cheap.
 _YOUNG_US = 1_000_000
 
 
 class _Judge(Protocol):
-    """The parts of a queue object that it needs."""
+    """The parts of a queue object that the judge needs."""
 
     @property
     def config(self) -> QueueConfig: ...
@@ -40,7 +40,7 @@ class _Judge(Protocol):
 
 
 class DeadSessionJudge:
-    """Judges owners at one moment; the sessions are read once, when the first is judged."""
+    """Judges owners at one moment. It reads the sessions once, for the first owner."""
 
     def __init__(
         self, queue: _Judge, now_us: int, views: Mapping[str, SessionView] | None = None
@@ -50,7 +50,7 @@ class DeadSessionJudge:
         Args:
             queue: The queue object; its own session is alive.
             now_us: The moment.
-            views: What is written about the sessions, if it was read already.
+            views: The sessions, if they were read already.
         """
         self._queue = queue
         self._now_us = now_us
@@ -60,9 +60,9 @@ class DeadSessionJudge:
     def is_dead(self, owner: str) -> bool:
         """Whether an owner (session and epoch) has the dead mark, or gets it now.
 
-        What was read may be old, and not know a session that has just begun. It only ever spares a
-        commit: who is not seen alive gets the mark by a statement that reads its session's rows in
-        its own transaction, or is alive. At most one commit.
+        The sessions that were read may be old, and lack a session that has just begun. They only save a
+        commit: an owner that is not seen alive is marked by a statement that reads the rows of its session
+        in its own transaction, and does not mark a living one. At most one commit.
         """
         queue = self._queue
         if owner == queue.session.owner:
@@ -87,7 +87,7 @@ class DeadSessionJudge:
 
 
 class ExpiredSessionCache:
-    """What a queue object knows of the sessions of others; safe to use from many threads."""
+    """The sessions of others, as a queue object has read them. Thread-safe."""
 
     def __init__(
         self,
@@ -98,29 +98,29 @@ class ExpiredSessionCache:
         interval_us: int,
         skew_us: int,
     ) -> None:
-        """Nothing was read yet.
+        """Read nothing yet.
 
         Args:
             views: Reads all sessions.
-            version: Tells the version of what `views` reads; `None` where that costs as much.
-            own: The owner that this queue object takes tasks for.
-            interval_us: Microseconds between two readings, at least, where no known lease has ended
-                and a look at the version costs as much as a reading; else it is a second.
+            version: The version of the table that `views` reads; `None` if this check costs as much as a read.
+            own: The owner for which this queue object takes tasks.
+            interval_us: The least microseconds between two reads, if no known lease has ended and a check of
+                the version costs as much as a read. Otherwise it is a second.
             skew_us: How far clocks may be apart.
         """
         self._views, self._version, self._own = views, version, own
         self._interval_us, self._skew_us = interval_us, skew_us
         self._lock = threading.Lock()
-        #: How many looks and readings have begun, and which was the last that succeeded.
+        #: How many checks and reads have begun, and the number of the last one that succeeded.
         self._begun = self._done = 0
-        #: When it was.
+        #: The moment of that one.
         self._read_us: int | None = None
         self._seen: int | None = None
-        #: The moment that the first of the known leases ends; `None`: never.
+        #: The end of the first known lease; `None` if none ends.
         self._next_us: int | None = None
         self._is_any_over = False
         self._sessions: Mapping[str, SessionView] = {}
-        #: By tube: what was over when somebody looked whether it holds any of its tasks.
+        #: By tube: the ended owners whose tasks were searched and released there last.
         self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
 
     def owners(self, now_us: int) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class ExpiredSessionCache:
         return tuple(sorted(owner for owner, _ in self.over(now_us)))
 
     def are_new(self, tube: int, over: frozenset[tuple[str, int]]) -> bool:
-        """Whether the tasks of one of these ended owners were not searched yet in a tube."""
+        """Whether the tasks of one of these ended owners were not yet searched in a tube."""
         return not over <= self._looked[tube]
 
     def looked(self, tube: int, over: frozenset[tuple[str, int]]) -> None:
@@ -139,7 +139,7 @@ class ExpiredSessionCache:
         """Ended owners with the ends of their leases; they may get a new lease."""
         begun = self._begun
         with self._lock:
-            # One that began while this thread waited has seen whatever it would see.
+            # A check that began while this thread waited has seen all that this thread would see.
             if self._done <= begun:
                 self._look(now_us)
             own = self._own()
@@ -151,7 +151,7 @@ class ExpiredSessionCache:
             )
 
     def _look(self, now_us: int) -> None:
-        """Read the sessions again, unless what is known is new enough."""
+        """Read the sessions again, unless the known ones are new enough."""
         is_due = (
             self._read_us is None
             or now_us < self._read_us
@@ -171,12 +171,12 @@ class ExpiredSessionCache:
             self._read_us, self._done = now_us, look
 
     def _begin(self) -> int:
-        """Count a look or a reading, and return its number."""
+        """Count a check or a read, and return its number."""
         self._begun += 1
         return self._begun
 
     def _read(self, now_us: int, version: int | None) -> None:
-        """Read the sessions; `version` was there before, so what is written meanwhile is read once more."""
+        """Read the sessions. `version` is from before the read, so later commits cause one more read."""
         look = self._begin()
         self._sessions = self._views()
         self._read_us, self._seen, self._done = now_us, version, look

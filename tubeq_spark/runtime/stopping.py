@@ -1,4 +1,4 @@
-"""How a loop of work, or the wait for a stream, is asked to end: by an event of its program, or by signals."""
+"""Asks a worker loop, or the wait for a stream, to end: by an event of its program, or by signals."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Wake:
-    """Wakes one thread that waits; a signal handler of that thread may call `set`, whatever the thread is doing.
+    """Wakes one waiting thread. A signal handler in that thread may call `set` at any moment.
 
     The handler would wait for ever in `Event.set` if it interrupted a method of the same event, which has a lock.
     A put to a `SimpleQueue` may interrupt a get and another put.
     """
 
     def __init__(self) -> None:
-        """Nobody has called yet."""
+        """Begin without a call."""
         self._calls: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
@@ -37,7 +37,7 @@ class Wake:
             pass
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a call, which is forgotten then; False: none came."""
+        """Wait for a call, and forget it; False if none came."""
         try:
             self._calls.get(timeout=seconds)
         except Empty:
@@ -46,7 +46,7 @@ class Wake:
 
 
 class Stop:
-    """Whether a loop is to end after the tasks in hand, or at once."""
+    """Whether a loop must end after the tasks in hand, or at once."""
 
     def __init__(
         self, event: threading.Event | None, woken: Wake, *, each_once: bool = False
@@ -55,8 +55,8 @@ class Stop:
 
         Args:
             event: The event.
-            woken: Set when a signal comes.
-            each_once: Whether a signal that comes again says nothing new, only the other one does.
+            woken: Woken when a signal comes.
+            each_once: Whether a repeated signal counts once, so that only the other signal is a second one.
         """
         self._event = event
         self._woken = woken
@@ -70,7 +70,7 @@ class Stop:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether to give back what is in hand: a second signal came."""
+        """Whether to give back the tasks in hand, because a second signal came."""
         return len(set(self._signals) if self._each_once else self._signals) > 1
 
     @property
@@ -80,7 +80,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listen to SIGTERM and Ctrl-C for a block, where this is the main thread."""
+        """Listen to SIGTERM and Ctrl-C during a block, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -89,7 +89,7 @@ class Stop:
             yield
         finally:
             for number, handler in before.items():
-                # None: a handler that is not of Python, which cannot be set again.
+                # `None` is a handler that was not set from Python. It cannot be set again.
                 if handler is not None:
                     signal.signal(number, handler)
 

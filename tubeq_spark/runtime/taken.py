@@ -24,11 +24,11 @@ class LeasedBatch:
     """A leased batch: tasks of one take whose rows were not read.
 
     Attributes:
-        take_id: The number of the take: the segment that its tasks were moved to first.
-        segment: Where they are.
+        take_id: The number of the take: the first segment to which it moved its tasks.
+        segment: The segment in which they are now.
         lease: Their leases, and who holds them.
         count: How many tasks it holds.
-        ttr: The shortest of their ttrs, in microseconds; `None` is unlimited.
+        ttr: The shortest of their ttrs, in microseconds; `None` if unlimited.
     """
 
     take_id: int
@@ -39,7 +39,7 @@ class LeasedBatch:
 
     @property
     def until(self) -> int | None:
-        """The end of the first lease, in microseconds; `None` is never."""
+        """The end of the first lease, in microseconds; `None` if it never ends."""
         return self.lease.end(self.ttr)
 
     @property
@@ -61,14 +61,14 @@ class LeasedBatch:
         return is_mostly_left(self.until, self.ttr, now_us)
 
     def found(self, ctx: TubeContext) -> tuple[LeasedBatch | None, list[int]]:
-        """What is left of it, after others took some out of it, and where that is."""
+        """The batch and the segments of its remaining tasks, after others took some of them."""
         segments = ctx.reader.lease_segments_of(self.take_id, self.lease.owner)
         return (self, segments) if segments else (None, [])
 
     def renewed(
         self, ctx: TubeContext, dest: int, lease: NewLease, _clauses: Sequence[Clause]
     ) -> LeasedBatch | None:
-        """The batch after its leases were renewed, in the segment that it was moved to."""
+        """The batch after a renewal, in the segment to which it was moved."""
         count = ctx.reader.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
@@ -82,7 +82,7 @@ class TaskRows:
     """Tasks whose rows were read, in the tube's order.
 
     Attributes:
-        rows: They.
+        rows: The rows.
     """
 
     rows: list[StoredTask]
@@ -100,7 +100,7 @@ class TaskRows:
 
 @dataclass(frozen=True, slots=True)
 class TakenRows(TaskRows):
-    """The taken rows of one call, as the take has left them.
+    """The rows of the tasks that one call has taken, as after its take.
 
     Attributes:
         lease: Their leases, and who holds them.
@@ -139,7 +139,7 @@ class TakenRows(TaskRows):
     def renewed(
         self, ctx: TubeContext, dest: int, lease: NewLease, clauses: Sequence[Clause]
     ) -> TakenRows | None:
-        """The rows after their leases were renewed by some clauses, in the segment that they were moved to."""
+        """The rows after a renewal by some clauses, in the segment to which they were moved."""
         rows = [replace(row, segment=dest) for row in rows_after(clauses, self.rows)]
         left = {row.task_id for row in rows}
         ended = [row for row in self.rows if row.task_id not in left]
@@ -147,5 +147,5 @@ class TakenRows(TaskRows):
         return TakenRows(rows, lease) if rows else None
 
     def unknown(self) -> TakenRows:
-        """The same after others of their lease segments went: where these are is not known."""
+        """The same rows after other tasks have left their lease segments for unknown ones."""
         return replace(self, known=False)

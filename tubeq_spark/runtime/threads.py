@@ -1,4 +1,4 @@
-"""Runs a call in a thread of its own."""
+"""Runs calls in threads of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def in_thread(
     Args:
         call: What to run.
         then: Called when it has ended.
-        daemon: Whether the process may end before it; else it waits for the call.
+        daemon: Whether the process may end before the call. Otherwise it waits for the call.
     """
     future: Future[T] = Future()
 

@@ -1,6 +1,6 @@
-"""Cuts the tracebacks of errors that a caller causes: they end with the caller's line and one of the verb.
+"""Cuts the tracebacks of errors that a caller causes: they end with the caller's line and one frame of the verb.
 
-A verb has some twenty frames inside the package, in which a wrong argument is not found. If the logger
+A verb has some twenty frames inside the package, which do not help to find a wrong argument. If the logger
 `tubeq_spark` is enabled for DEBUG, tracebacks stay whole.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("tubeq_spark")
 
-#: Errors that a caller causes. The cause of the others is in the storage, and their frames may tell it.
+#: Errors that a caller causes. Other errors come from the storage, and their frames may help.
 _OF_USE = (
     InvalidOptionError,
     NotTakenError,
@@ -42,7 +42,7 @@ _OF_USE = (
     TubeExistsError,
     TubeNotFoundError,
 )
-#: The package, and what it calls itself through. Frames of a program's functions stay.
+#: The package, and modules through which it calls itself. Frames of a program's functions stay.
 _LEFT_OUT = frozenset({"tubeq_spark", "concurrent", "contextlib", "threading"})
 
 
@@ -68,8 +68,8 @@ class _Source:
 def _short(method: FunctionType) -> Callable[..., Any]:
     """Make a function with the parameters of a method, which cuts the tracebacks of its errors.
 
-    It is compiled, because a call with `*args` is one after which Python 3.11 looks for signals: an
-    interrupt there would lose the result of a take (`storage.uninterrupted`).
+    It is compiled, because Python 3.11 checks for signals after a call with `*args`: an interrupt there would
+    lose the result of a take (`storage.uninterrupted`).
     """
     declared, given, defaults = [], [], {}
     signature = inspect.signature(method)
@@ -108,7 +108,7 @@ def _cut(error: Exception) -> Exception:
     if error.__cause__ is not None:
         error.__cause__.__traceback__ = None
     handled = error.__context__
-    # An error that a verb has met and replaced; one that the program was handling stays.
+    # This hides an error that a verb has met and replaced. An error that the program was handling stays.
     if handled is not None and handled.__traceback__ and _is_own(handled.__traceback__):
         error.__suppress_context__ = True
     return error
@@ -125,6 +125,6 @@ def _of_others(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _is_own(traceback: TracebackType) -> bool:
-    """Whether the outermost frame of a traceback is of the package."""
+    """Whether the outermost frame of a traceback belongs to the package."""
     module = str(traceback.tb_frame.f_globals.get("__name__", ""))
     return module.partition(".")[0] in _LEFT_OUT

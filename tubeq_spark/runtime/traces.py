@@ -1,8 +1,8 @@
 """Spans of verbs and of handlers, by OpenTelemetry; imported only for `QueueConfig(traces=True)`.
 
-Names and attributes are those of OpenTelemetry's semantic conventions for messaging. A span of a verb is
-made when the verb has ended: a take that has found nothing needs none, and the links of a take are the
-traces of the tasks that it has found.
+Names and attributes are those of OpenTelemetry's semantic conventions for messaging. The span of a verb is made
+at the end of the verb: a take that has found nothing needs none, and the links of a take lead to the traces of
+the tasks that it has found.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TYPES = {
     "exchange": "receive",
     **dict.fromkeys(("ack", "release", "bury", "delete", "requeue", "done"), "settle"),
 }
-#: Links of a span at most: the SDK's own limit.
+#: The most links of a span, which is the SDK's own limit.
 _LINKS = 128
 
 
@@ -95,7 +95,7 @@ class Traces:
         self._tracer = trace.get_tracer("tubeq_spark")
 
     def current(self) -> str | None:
-        """The current span, as tasks that are put in it keep it; `None`: there is none."""
+        """The current span, as text for a task's row; `None` if there is none."""
         found: dict[str, str] = {}
         with contextlib.suppress(Exception):
             _W3C.inject(found)
@@ -104,10 +104,10 @@ class Traces:
     def of_verb(
         self, name: str, tube: str, type_name: str, verb: Callable[[], T], acked: int | None = None
     ) -> Callable[[], T]:
-        """Make of a verb one that leaves a span.
+        """Wrap a verb so that it leaves a span.
 
         Args:
-            name: Its name.
+            name: The name of the verb.
             tube: The tube.
             type_name: The tube's type.
             verb: The verb.
@@ -136,13 +136,14 @@ class Traces:
     def of_handler(self, tube: str, type_name: str, tasks: Sequence[Task] | Any) -> Iterator[Span]:
         """Make a span, the current one of a block that works on tasks.
 
-        The span of a single task is a child of the one whose trace the task carries, that of several is linked
-        to theirs. An error of the block is the span's, too; one of the tracer is no failure of a task.
+        The span of a single task is a child of the span whose trace the task carries. The span of several tasks
+        has links to their traces. An error of the block is recorded in the span. An error of the tracer does not
+        fail a task.
 
         Args:
-            tube: Their tube.
-            type_name: Its type.
-            tasks: The tasks; or a batch of them as a DataFrame, which is not read, or an Arrow table.
+            tube: The tube of the tasks.
+            type_name: The tube's type.
+            tasks: The tasks: a list, an Arrow table, or a DataFrame, which is not read.
         """
         span: Span = trace.INVALID_SPAN
         with contextlib.suppress(Exception):
@@ -163,7 +164,7 @@ class Traces:
             attributes |= _counted(tasks)
         parent, links = None, _links(tasks)
         if isinstance(tasks, list) and len(tasks) == 1:
-            # A task that carries no trace is worked on in the trace that is there.
+            # For a task without a trace the current trace is the parent.
             parent, links = context_of(tasks[0]) or None, []
             attributes["tubeq.attempts"] = tasks[0].attempts
         return self._tracer.start_span(
@@ -182,7 +183,7 @@ class Traces:
         result: object = None,
         error: BaseException | None = None,
     ) -> None:
-        """Make the span of a verb that has ended: whatever fails here, the verb's result is not lost by it."""
+        """Make the span of a verb that has ended. No failure here loses the verb's result."""
         with contextlib.suppress(Exception):
             found = dict(attributes)
             kind = found.get("messaging.operation.type")
@@ -218,7 +219,7 @@ def _attributes(
 
 
 def _counted(result: object) -> dict[str, AttributeValue]:
-    """How many tasks a verb was about; of a single one its id."""
+    """The number of tasks of a verb, or the id of a single task."""
     tasks = [result] if isinstance(result, Task) else result
     if isinstance(tasks, list):
         if len(tasks) == 1:
@@ -226,7 +227,7 @@ def _counted(result: object) -> dict[str, AttributeValue]:
         return {"messaging.batch.message_count": len(tasks)}
     if isinstance(tasks, pa.Table):
         return {"messaging.batch.message_count": tasks.num_rows}
-    # Of a batch, or of a put of rows; a verb without a result has found nothing.
+    # The count of a batch, or of a put of rows. A verb without a result has found nothing.
     count = result if isinstance(result, int) else getattr(result, "count", 0)
     return {"messaging.batch.message_count": count}
 
@@ -244,7 +245,7 @@ def _links(tasks: object) -> list[Link]:
 
 
 def _carriers(tasks: object) -> Iterable[object]:
-    """Tasks that are at hand, or of a table of them the payloads."""
+    """The tasks, or the payloads of a table of tasks."""
     if isinstance(tasks, Task):
         return [tasks]
     if isinstance(tasks, list):

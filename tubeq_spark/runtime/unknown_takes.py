@@ -1,4 +1,4 @@
-"""Takes whose commit is unknown: searches for their lease segments until it is known."""
+"""Searches for the lease segments of takes whose commit is unknown, until the outcome is known."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _UNDER_WAY = 3_600
 
 
 class UnknownTakes:
-    """Tasks that a queue object may hold without a caller.
+    """Takes that raised `CommitUnknownError`, so that the queue object may hold tasks without a caller.
 
-    Its take has raised `CommitUnknownError`. When the storage answers again the session's heart gives
-    the tasks back, if they were taken.
+    When the storage answers again, the session's heart gives the tasks back if they were taken.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -35,7 +34,7 @@ class UnknownTakes:
         """Search for a take from now on.
 
         Args:
-            give_back: Gives back what it has taken; False where there is nothing yet.
+            give_back: Gives back the tasks of the take; False if none were found yet.
         """
         with self._lock:
             self._waiting.append((self._now() + _UNDER_WAY * US, give_back))

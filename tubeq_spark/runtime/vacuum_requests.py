@@ -1,4 +1,4 @@
-"""Asks VACUUM to wait for the long statements of a queue object, or it would make them begin anew."""
+"""Asks VACUUM to wait for the long statements of a queue object, because it would make them begin anew."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _ASKED_US = 1_200 * US
 
 
 class VacuumRequests:
-    """What one queue object has asked of VACUUM."""
+    """The requests of one queue object to delay VACUUM."""
 
     def __init__(self, notes: VacuumTable, running: LongStatements) -> None:
-        """Note in `notes` what waits for the statements that are `running`."""
+        """Write requests to `notes` for the long statements of `running`."""
         self._notes = notes
         self._running = running
-        #: When VACUUM of a table was last asked.
+        #: By table, when the last request was written.
         self._asked: dict[str, int] = {}
 
     def renew(self, member: str, now_us: int) -> None:
-        """Ask anew where half of the time has passed. One commit for each table with a long statement."""
+        """Repeat requests after half of their time. One commit for each table with a long statement."""
         for table in self._running.longer_than(_LONG):
             last = self._asked.get(table)
             if last is None or now_us >= last + _ASKED_US // 2:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
 
-#: Longest nap of a blocking take: how soon it sees a put of its own host, in seconds.
+#: The longest nap of a blocking take, in seconds. After it the take sees a put of its own host.
 _NAP = 0.02
-#: Less than this many seconds are none: a clock need not be able to sleep them.
+#: Fewer seconds than this count as none, because a clock may not be able to sleep so short.
 _INSTANT = 1e-6
 
 
@@ -30,17 +30,17 @@ def looks(
 ) -> Iterator[None]:
     """Yield the times to check for something, until `timeout` seconds have passed.
 
-    At once, whenever the tube has changed, and otherwise at growing intervals. It ends if the verb
-    was interrupted.
+    It yields at once, whenever the tube has changed, and otherwise at growing intervals. It ends if the
+    verb was interrupted.
 
     Args:
-        timeout: Seconds; `None` is for ever, 0 is one check.
+        timeout: Seconds; `None` waits for ever, 0 checks once.
         clock: Measures the time, and sleeps.
         config: Has the waits between two checks.
         changes: Returns another value after a change of the tube; called about fifty times a
             second.
         require_running: Raises once the queue object is closed.
-        next_change: Seconds until time brings something, as far as the last look could tell.
+        next_change: Seconds until a task becomes ready by time, as far as the last check knows; `None` if unknown.
 
     Yields:
         Nothing; the caller stops when it has found something.

@@ -1,4 +1,4 @@
-"""What a call of `Tube.work` is given, and what it returns."""
+"""The limits and listeners of a call of `Tube.work`, and its report."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class WorkReport:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at a time, and when it ends.
+    """How many tasks a loop handles at a time, and when it ends.
 
     Attributes:
-        calls: Calls at a time.
-        batch: Tasks of a call at most.
-        ahead: Tasks that may be taken ahead at most.
-        idle: Seconds without a task after which the loop ends; `None`: it does not.
-        poll: Seconds between two looks at a tube that had nothing, while calls run.
-        time_limit: Seconds for which a call in a thread may run; `None`: no limit.
+        calls: The most calls at a time.
+        batch: The most tasks of a call.
+        ahead: The most tasks that may be taken ahead.
+        idle: Seconds without a task after which the loop ends; `None` if it goes on.
+        poll: Seconds between two takes from a tube that had no task, while calls run.
+        time_limit: Seconds for which a call in a thread may run; `None` if unlimited.
     """
 
     calls: int
@@ -53,14 +53,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ears:
-    """Who is told of a loop while it runs.
+    """Functions that a loop calls while it runs.
 
     Attributes:
-        progress: Called with what was done so far, after each step of the loop.
-        failed: Called with each task that a handler failed at.
-        overdue: Called with the tasks of calls that have run for too long, and all others in hand. It ends the
-            process.
-        hands_on: Whether who is told hands signals on, the first one as SIGTERM, the second one as SIGINT.
+        progress: Called with the report so far, after each step of the loop.
+        failed: Called with each failed task.
+        overdue: Called with the tasks of calls that have run for too long, and all other tasks in hand. It ends
+            the process.
+        hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
+            as SIGINT.
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None

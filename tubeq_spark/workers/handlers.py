@@ -1,4 +1,4 @@
-"""Calls a program's handler, and says what became of each task. No tube is touched here."""
+"""Calls a program's handler, and says which tasks are done and which failed. No tube is touched here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import Reason
     from tubeq_spark.task import Task
 
-    #: What a program gives `Tube.work`: a function of a task or, with `batch > 1`, of a list of tasks.
+    #: The handler of `Tube.work`: a function of a task or, with `batch > 1`, of a list of tasks.
     Handler: TypeAlias = Callable[[Any], object] | Callable[[Any], Awaitable[object]]
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task that a handler failed at, and why."""
+    """A failed task, and the reason."""
 
     task: Task
     reason: Reason
@@ -41,21 +41,21 @@ class Failure:
 
     @property
     def error(self) -> BaseException | str:
-        """What the task keeps of it: who asks to bury it says all that there is to say."""
+        """The error that is stored with the task; of a `Bury` only its text."""
         return (said(self.reason) or "Bury") if isinstance(self.reason, Bury) else self.reason
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a handler has made of some tasks."""
+    """The outcome of some tasks after a call of the handler."""
 
     done: list[Task] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
-    #: Not begun, because their leases had ended by then.
+    #: Tasks that no call has begun, because their leases had ended.
     lost: list[Task] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
-        """Add what became of other tasks."""
+        """Add the outcome of other tasks."""
         self.done += other.done
         self.failed += other.failed
         self.lost += other.lost
@@ -65,7 +65,7 @@ def check(handler: object, time_limit: float | None) -> None:
     """Refuse a handler that `Tube.work` cannot call.
 
     Raises:
-        InvalidOptionError: It cannot be called, or has a time limit that nothing could keep.
+        InvalidOptionError: It cannot be called, or nothing could enforce its time limit.
     """
     if not callable(handler) or is_generator(handler):
         msg = f"handler must be a function of a task, and no generator: {handler!r}"
@@ -79,7 +79,7 @@ def check(handler: object, time_limit: float | None) -> None:
 
 
 def took_too_long(time_limit: float | None) -> TimeoutError:
-    """The error of a task at which a call was longer than its time limit."""
+    """The error of a task whose call exceeded its time limit."""
     return TimeoutError(f"it took longer than {time_limit:g} s")
 
 
@@ -91,21 +91,21 @@ class Calls:
     """Calls a handler with one task, or with several."""
 
     def __init__(self, handler: Handler, *, single: bool, time_limit: float | None = None) -> None:
-        """Call `handler` with a task (`single`), or with a list of them, for so many seconds at most."""
+        """Call `handler` with a task (`single`) or a list of tasks, each time for at most so many seconds."""
         self._handler: Any = handler
         self._single = single
         self._time_limit = time_limit
-        #: Whether a task is held still; another consumer may have one whose lease has ended.
+        #: Whether a task is still held. If its lease has ended, another consumer may have it.
         self.is_held: Callable[[Task], bool] = lambda _: True
-        #: Whether coroutines that are cancelled are to end: nobody waits for what becomes of their tasks.
+        #: Whether cancelled coroutines must end, because nobody waits for the outcome of their tasks.
         self.ends = False
-        #: Told the tasks of each call that begins in a thread.
+        #: Called with the tasks of each call that begins in a thread.
         self.begins: Callable[[Sequence[Task]], object] = lambda _: None
-        #: What a call runs in: its span, if the program wants one.
+        #: The context manager of a call: its span, if the program wants one.
         self.span: Callable[[Sequence[Task]], AbstractContextManager[object]] = _no_span
 
     def call(self, tasks: Sequence[Task]) -> Outcome:
-        """Call the handler; of tasks that it fails at as a whole, find those that it fails at."""
+        """Call the handler. If it fails at several tasks together, find those at which it fails."""
         try:
             return self._call(tasks)
         except BaseException as error:  # noqa: BLE001  (a thread that ended would hold its tasks for ever)
@@ -145,7 +145,7 @@ class Calls:
                 async with limit:
                     result = await self._handler(self._argument(held))
             require_run(result)
-        # A handler that exits, or awaits what was cancelled, must not end the event loop.
+        # A handler that exits, or awaits something cancelled, must not end the event loop.
         except BaseException as raised:
             if isinstance(raised, asyncio.CancelledError) and self.ends:
                 raise
@@ -176,11 +176,11 @@ class Calls:
             return tasks[0]
         if len(tasks) == 1:
             return list(tasks)
-        # If it fails it is called again, and must not find what it has made of payloads.
+        # A failed handler is called again, and must not get payloads that it has changed.
         return [replace(task, data=copy.deepcopy(task.data)) for task in tasks]
 
     def _parts(self, error: BaseException, tasks: Sequence[Task]) -> Outcome | None:
-        """What an error says of the tasks; `None`: one of several was bad, and it is not known which."""
+        """The outcome of the tasks by an error; `None` if it is not known which of several tasks failed."""
         if isinstance(error, FailedTasks):
             return _outcome(tasks, error)
         if len(tasks) > 1:
@@ -206,7 +206,7 @@ def _all_failed(tasks: Sequence[Task], error: BaseException) -> Outcome:
 
 
 def _outcome(tasks: Sequence[Task], result: object) -> Outcome:
-    """What a handler that came to its end has said: all is done, but for what it names."""
+    """The outcome after a handler has returned: all tasks are done, except those that it names."""
     reasons = result.reasons if isinstance(result, FailedTasks) else {}
     strange = reasons.keys() - {task.task_id for task in tasks}
     if strange:

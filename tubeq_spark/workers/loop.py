@@ -1,8 +1,8 @@
-"""The loop of `Tube.work`: takes tasks ahead, hands them to a pool, and settles together what has ended.
+"""The loop of `Tube.work`: takes tasks ahead, hands them to a pool, and settles several ended tasks in one commit.
 
-One thread, the caller's, makes all commits: it acks what has ended and takes the next tasks in one
-exchange. While that runs, calls go on with what was taken ahead. Stopped anywhere: what is held comes back
-when its lease ends.
+The caller's thread makes all commits: it acks ended tasks and takes the next ones by one exchange. Meanwhile the
+pool goes on with tasks that were taken ahead. If the process is killed at any moment, the held tasks come back
+when their leases end.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Tasks that are taken ahead at most.
+#: The most tasks that are taken ahead.
 MOST_AHEAD = 1_000
-#: Seconds between two looks at what is not told: the event of the program, the time.
+#: Seconds between two checks of things that wake nobody: the event of the program, and the time.
 LOOK = 0.25
-#: How often the loop tries at its end to settle what has ended, `LOOK` apart.
+#: How often the loop tries at its end to settle ended tasks, with `LOOK` seconds in between.
 _LAST_TRIES = 3
 _EVER = float("inf")
 
@@ -50,7 +50,7 @@ class Loop:
         clock: Clock,
         ears: Ears,
     ) -> None:
-        """Work on tasks of `source` in `pool`, until `stop` or `limits` say that it ends."""
+        """Work on tasks of `source` in `pool`, until `stop` or `limits` end the loop."""
         self._source = source
         self._pool = pool
         self._retries = retries
@@ -59,28 +59,29 @@ class Loop:
         self._clock = clock
         self._ears = ears
         self._began = clock.monotonic()
-        #: In a call, or waiting for one, by id.
+        #: Tasks in a call, or waiting for one, by id.
         self._in_hand: dict[int, Task] = {}
-        #: Calls that have not ended: they run, or wait for their turn.
+        #: The number of calls that run or wait for their turn.
         self._calls = 0
-        #: Ended, and not settled yet.
+        #: Ended tasks that are not settled yet.
         self._done: list[Task] = []
         self._failed: list[Failure] = []
-        #: Failed, and held until a moment, so that nobody takes from their sub-queues before.
+        #: Failed tasks that are held until a moment, so that nobody takes from their sub-queues before.
         self._kept: list[tuple[float, Failure]] = []
-        #: Taken ahead, withdrawn from the pool, and not given back yet.
+        #: Tasks that were taken ahead and withdrawn from the pool, and are not given back yet.
         self._unbegun: list[Task] = []
-        #: How many are taken ahead: twice as many as have ended while the last two commits were made. While
-        #: one is made, calls go on with what the other has taken; by one of them the number would swing.
+        #: How many tasks are taken ahead: twice as many as have ended during the last two commits. During one
+        #: commit calls go on with the tasks of the other one; by one commit alone the number would swing.
         self._size = 0
         self._ended_before = 0
-        #: When there was a task last, and before when not to look for one, to take one, to renew leases.
+        #: The moment of the last task, and the next moments to look for a task, to take again after a failure, to
+        #: settle again, and to renew leases.
         self._seen = self._next_look = self._resumes = clock.monotonic()
         self._next_try = self._next_renewal = self._seen
         self._counts = {"done": 0, "failed": 0, "buried": 0}
 
     def run(self) -> WorkReport:
-        """Work until it ends; where an error ends it, what is held is settled as far as possible."""
+        """Work until the loop ends. If an error ends it, settle the held tasks as far as possible."""
         try:
             while self._step():
                 self._ears.progress(self._report())
@@ -93,7 +94,7 @@ class Loop:
         return WorkReport(**self._counts, seconds=self._clock.monotonic() - self._began)
 
     def _step(self) -> bool:
-        """Settle what has ended, take and hand out the next tasks, and wait; False: it is over."""
+        """Settle ended tasks, take and hand out the next ones, and wait; False if the loop is over."""
         self._collect()
         stopping = self._stop.is_asked
         if self._stop.is_urgent:
@@ -106,7 +107,7 @@ class Loop:
         self._settle(0 if stopping else self._wanted())
         self._renew()
         self._end_overdue()
-        # Calls whose tasks were lost take threads still: the tube may have tasks for these.
+        # Calls whose tasks were lost still occupy threads. The tube may have tasks for the other threads.
         if self._in_hand or self._settles or not (stopping or self._room):
             self._wait_for_calls()
             return True
@@ -121,7 +122,7 @@ class Loop:
             self._calls -= 1
             done = [task for task in outcome.done if self._is_current(task)]
             failed = [failure for failure in outcome.failed if self._is_current(failure.task)]
-            # A lease that has ended may not have been written down: then this session holds the task still.
+            # If no commit has written the end of a lease, this session still holds the task.
             lost = [task for task in outcome.lost if self._is_current(task)]
             self._unbegun += lost
             for task in [*done, *(failure.task for failure in failed), *lost]:
@@ -136,7 +137,7 @@ class Loop:
             self._ears.failed(failure)
 
     def _fail(self, failure: Failure) -> None:
-        """Have a failed task settled, at once or after a while."""
+        """Plan to settle a failed task, at once or later."""
         seconds = self._retries.keeps(failure)
         if seconds:
             self._kept.append((self._clock.monotonic() + seconds, failure))
@@ -144,33 +145,33 @@ class Loop:
             self._failed.append(failure)
 
     def _keep_no_longer(self, moment: float) -> None:
-        """Have the failed tasks settled that were to be kept until then."""
+        """Plan to settle the failed tasks that were kept until a moment."""
         self._failed += [failure for until, failure in self._kept if until <= moment]
         self._kept = [each for each in self._kept if each[0] > moment]
 
     @property
     def _settles(self) -> list[Task]:
-        """What is to be settled now."""
+        """The tasks to settle now."""
         return [*self._done, *(failure.task for failure in self._failed), *self._unbegun]
 
     @property
     def _unsettled(self) -> list[Task]:
-        """What has ended, or will not begin, and is held still."""
+        """The tasks that have ended, or will not begin, and are still held."""
         return [*self._settles, *(failure.task for _, failure in self._kept)]
 
     def _settle(self, wanted: int) -> None:
-        """Ack and release what has ended, and take up to `wanted` tasks."""
+        """Ack and release ended tasks, and take up to `wanted` tasks."""
         if self._clock.monotonic() < self._next_try:
             return
         self._give_back()
         self._settle_failed()
         self._settle_done(0 if self._clock.monotonic() < self._resumes else wanted)
         if self._settles:
-            # The storage fails for a moment, or rivals come first.
+            # The storage failed for a moment, or rivals came first.
             self._next_try = self._clock.monotonic() + LOOK
 
     def _give_back(self) -> None:
-        """Give back what will not begin: it is as if it had never been taken."""
+        """Give back the tasks that will not begin, as if they had never been taken."""
         if self._unbegun:
             self._unbegun = self._source.give_back(self._unbegun)
 
@@ -196,7 +197,7 @@ class Loop:
             self._took(self._source.take(wanted), wanted)
 
     def _settle_now(self) -> Exception | None:
-        """Settle all that no call is at, now: there is no later. What has not begun does not begin."""
+        """Settle all tasks that are in no call, because the loop ends. No other call begins."""
         steps = (
             self._withdraw,
             self._collect,
@@ -210,10 +211,10 @@ class Loop:
         return self._at_last(steps, lambda: self._unsettled)
 
     def _let_go(self) -> Exception | None:
-        """Settle what has ended, and give back all that is held: calls are not waited for."""
+        """Settle ended tasks, and give back all others. Running calls are not waited for."""
         error = self._settle_now()
         held = [*self._in_hand.values(), *self._unsettled]
-        # Of these tasks no call begins any more: `is_held` says no.
+        # No call begins with these tasks any more, because `is_held` is false for them.
         self._in_hand, self._done, self._failed, self._unbegun = {}, [], [], []
         self._kept = []
 
@@ -226,7 +227,7 @@ class Loop:
     def _at_last(
         self, steps: Sequence[Callable[[], None]], left: Callable[[], list[Task]]
     ) -> Exception | None:
-        """Take steps until nothing is left, a few times; an error of one does not keep the others from it.
+        """Run steps until nothing is left, a few times. After an error of a step the others still run.
 
         Returns:
             The first error.
@@ -246,7 +247,7 @@ class Loop:
         return first
 
     def is_held(self, task: Task) -> bool:
-        """Whether a task's lease lasts still, as far as this loop knows."""
+        """Whether a task's lease has not ended, as far as this loop knows."""
         newest = self._in_hand.get(task.task_id)
         if newest is None or newest.attempts != task.attempts:
             return False
@@ -255,7 +256,7 @@ class Loop:
         return self._source.holds(newest)
 
     def _is_current(self, task: Task) -> bool:
-        """Whether a call was about what this loop holds: a task that was lost may be held again by now."""
+        """Whether a call was for the attempt that this loop holds: a lost task may have been taken again."""
         newest = self._in_hand.get(task.task_id)
         if newest is not None and newest.attempts == task.attempts:
             return True
@@ -275,21 +276,21 @@ class Loop:
 
     @property
     def _room(self) -> int:
-        """How many more tasks are to be in hand: those of all calls, and those that are taken ahead."""
+        """How many more tasks to take, for all calls and ahead."""
         if not self._source.takes_ahead:
-            # A call that is not full takes a thread all the same.
+            # A call with fewer tasks than `batch` still occupies a thread.
             return max(0, self._limits.calls - self._calls) * self._limits.batch
         most = self._limits.calls * self._limits.batch + self._size
         return max(0, most - len(self._in_hand))
 
     def _took(self, tasks: Sequence[Task], wanted: int) -> None:
-        """Hand out what was taken."""
+        """Hand out taken tasks."""
         now = self._clock.monotonic()
         if tasks:
             self._seen = now
             self._forget({task.task_id for task in tasks})
         if len(tasks) < wanted:
-            # There is no more for now; calls that end meanwhile are settled without a look.
+            # The tube has no more tasks for now. Until the next look, ended calls are settled without a take.
             self._next_look = now + self._limits.poll
         self._in_hand.update((task.task_id, task) for task in tasks)
         for start in range(0, len(tasks), self._limits.batch):
@@ -297,7 +298,7 @@ class Loop:
             self._pool.submit(tasks[start : start + self._limits.batch])
 
     def _forget(self, ids: set[int]) -> None:
-        """Forget what was to be settled of earlier attempts of tasks that were just taken."""
+        """Forget to settle earlier attempts of tasks that were just taken."""
         for task in self._unsettled:
             if task.task_id in ids:
                 log.warning("task %d was lost at attempt %d", task.task_id, task.attempts)
@@ -307,7 +308,7 @@ class Loop:
         self._kept = [each for each in self._kept if each[1].task.task_id not in ids]
 
     def _withdraw(self) -> None:
-        """Have what was taken ahead not begin."""
+        """Withdraw tasks that were taken ahead from the pool."""
         for unit in self._pool.withdraw():
             self._calls -= 1
             for task in unit:
@@ -315,7 +316,7 @@ class Loop:
                     self._unbegun.append(self._in_hand.pop(task.task_id))
 
     def _renew(self) -> None:
-        """Renew the leases of all that is held, where one of them is half over."""
+        """Renew the leases of all held tasks, if one of them is half over."""
         now_us = to_us(self._clock.now())
         held = [*self._in_hand.values(), *self._unsettled]
         if all(_left_us(task, now_us) > 0 for task in held):
@@ -326,7 +327,7 @@ class Loop:
         self._next_renewal = now + self._limits.poll
         lasting = {task.task_id: task for task in self._source.renew(held)}
         self._in_hand = {i: lasting[i] for i in self._in_hand if i in lasting}
-        # Whether these were lost is found out when they are settled.
+        # If these were lost, settling them will show it.
         self._done = [lasting.get(task.task_id, task) for task in self._done]
         self._unbegun = [lasting[t.task_id] for t in self._unbegun if t.task_id in lasting]
         self._failed = [
@@ -335,23 +336,23 @@ class Loop:
         ]
 
     def _end_overdue(self) -> None:
-        """Tell of calls that have run for too long."""
+        """Report calls that have run for too long."""
         if self._limits.time_limit is None:
             return
         late = [task for unit in self._pool.late(self._limits.time_limit) for task in unit]
         if late:
-            # What no call has begun, and what has ended, is nobody's business any more.
+            # Tasks that no call has begun, and ended ones, are settled before the process is killed.
             self._settle_now()
             ids = {task.task_id for task in late}
             held = [*self._in_hand.values(), *self._unsettled]
-            # It is the last chance to tell.
+            # This is the last chance to report.
             self._ears.progress(self._report())
             self._ears.overdue(late, [task for task in held if task.task_id not in ids])
 
     # -- waiting -----------------------------------------------------------------------------
 
     def _wait_for_tasks(self) -> bool:
-        """Nothing is in hand: wait in the tube, as a take does; False: it was idle for long enough."""
+        """Wait for a task as a take does, because none is in hand; False if it was idle for long enough."""
         now = self._clock.monotonic()
         if self._resumes > now:
             self._clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
@@ -365,14 +366,14 @@ class Loop:
         tasks = self._source.take(wanted, waits)
         self._took(tasks, wanted)
         if not tasks:
-            # A storage that fails answers sooner.
+            # A take from a storage that fails may end too early.
             self._clock.sleep(max(0.0, now + waits - self._clock.monotonic()))
         if tasks or self._kept or idle is None:
             return True
         return self._clock.monotonic() - self._seen < idle
 
     def _wait_for_calls(self) -> None:
-        """Wait until a call ends, and no longer than until there is something else to do."""
+        """Wait until a call ends, or until there is something else to do."""
         now_us, now = to_us(self._clock.now()), self._clock.monotonic()
         renews = min((_left_us(task, now_us) / US for task in self._in_hand.values()), default=LOOK)
         waits = [LOOK, max(renews, self._next_renewal - now)]
@@ -382,7 +383,7 @@ class Loop:
 
 
 def _left_us(task: Task, now_us: int) -> float:
-    """Microseconds until half of a task's ttr is left of its lease; infinite where it does not end."""
+    """Microseconds until only half of a task's ttr is left of its lease; infinite if it does not end."""
     if task.next_event is None or task.ttr is None:
         return float("inf")
     return to_us(task.next_event) - task.ttr / 2 * US - now_us

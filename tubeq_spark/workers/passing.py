@@ -1,18 +1,18 @@
-"""Which errors of the storage may pass: work goes on after them, and tries again later."""
+"""The errors of the storage that may pass: a loop goes on after them, and tries again later."""
 
 from __future__ import annotations
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
 
-#: Those that may; of a `StoreError` `require_passing` tells.
+#: Errors that may pass. For a `StoreError`, `require_passing` decides.
 OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
 
 
 def require_passing(error: Exception) -> None:
-    """Raise what does not pass by itself.
+    """Raise an error that does not pass by itself.
 
     Raises:
-        StoreError: As given.
+        StoreError: The error itself.
     """
     if isinstance(error, StoreError) and not error.passes:
         raise error

@@ -1,4 +1,4 @@
-"""Runs calls of a handler side by side: in threads, or in an event loop."""
+"""Runs calls of a handler at the same time: in threads, or in an event loop."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _clock = SystemClock()
 
 
 class Pool(Protocol):
-    """Runs some calls at a time; the others wait for their turn."""
+    """Runs several calls at a time; further calls wait for their turn."""
 
-    #: Set when a call has ended, or by whoever wants the loop to look around.
+    #: Set when a call has ended, or when the loop must look at something else, such as a signal.
     woken: Wake
 
     def submit(self, tasks: Sequence[Task]) -> None:
@@ -53,7 +53,7 @@ class Pool(Protocol):
 
 
 def _all_of(queue: SimpleQueue[T]) -> list[T]:
-    """What is in a queue by now."""
+    """Take all that is in a queue now."""
     found = []
     while True:
         try:
@@ -63,16 +63,16 @@ def _all_of(queue: SimpleQueue[T]) -> list[T]:
 
 
 class Threads:
-    """Threads, each of which runs one call at a time. They end with the process at the latest."""
+    """Threads that run one call at a time each. They end with the process at the latest."""
 
     def __init__(self, calls: Calls, threads: int) -> None:
-        """Start them."""
+        """Start the threads."""
         self.woken = Wake()
         self._calls = calls
         self._units: SimpleQueue[Sequence[Task] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._threads = threads
-        #: What runs, and since when.
+        #: By thread, the tasks of the running call, and since when it runs.
         self._running: dict[int, tuple[float, Sequence[Task]]] = {}
         calls.begins = self._begins
         try:
@@ -121,7 +121,7 @@ class EventLoop:
     """An event loop in a thread of its own, for handlers that are coroutine functions."""
 
     def __init__(self, calls: Calls, most: int) -> None:
-        """Start it, for so many calls at a time."""
+        """Start the event loop, for at most so many calls at a time."""
         self.woken = Wake()
         self._calls = calls
         self._most = most
@@ -157,14 +157,14 @@ class EventLoop:
         return _all_of(self._outcomes)
 
     def late(self, seconds: float) -> list[Sequence[Task]]:
-        """None: a coroutine that takes too long is cancelled."""
+        """No tasks, because a coroutine that takes too long is cancelled."""
         return []
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
         self.withdraw()
         self._is_closed = True
-        # It may have seen that already, and be over.
+        # The loop may have seen `_is_closed` already, and have ended.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -172,7 +172,7 @@ class EventLoop:
         while not self._is_closed:
             try:
                 self._loop.run_forever()
-            # asyncio raises here what exits in a coroutine that a handler has begun; its task has failed by that.
+            # If a coroutine that a handler has started exits, asyncio raises that here. Its task has failed already.
             except BaseException as error:  # noqa: BLE001
                 log.warning("a coroutine exited: %r", error)
         self._calls.ends = True

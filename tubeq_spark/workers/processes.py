@@ -1,7 +1,7 @@
-"""Several processes that work one tube off: started, started again when they die, and asked to end.
+"""Runs several processes that work on one tube: starts them, starts dead ones again, and asks them to end.
 
-Each child writes lines of JSON to a pipe: what it has done so far, or that a handler has run for too long. A
-child of the latter kind is killed first; then what it held is given back.
+Each child writes lines of JSON to a pipe: its report so far, or that a handler has run for too long. A child with
+such a handler is killed first, and then its tasks are given back.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds before a child that died is started again; they double while it dies at once.
+#: Seconds before a child that died is started again. They double while children die at once.
 _FIRST, _MOST = 1.0, 60.0
-#: The exit code of a child that no new start can help: bad use, or a tube that is gone.
+#: The exit code of a child after which a new start does not help: bad use, or a tube that is gone.
 BAD_USE = 2
-#: What a child is sent when it is to end, and then at once. Two of one kind may come as one, where it is in a long
-#: call; and a service manager sends SIGTERM to all processes of a service by itself.
+#: The signal that asks a child to end, and the one that asks it to end at once. Two equal signals may arrive as one
+#: during a long call, and a service manager also sends SIGTERM to all processes of a service by itself.
 _HANDED_ON = (signal.SIGTERM, signal.SIGINT)
-#: Seconds between two looks at children after which they, too, may have been stopped for a while, as a container is.
+#: If more seconds pass between two looks, the children may have been stopped, too, as in a paused container.
 _PAUSE = 10.0
-#: The exit codes of a child that a signal ended before it listened to it, or while it closed its queue.
+#: The exit codes of a child that a signal ended before it listened to signals, or while it closed its queue.
 _TERMINATED = tuple(code for sent in _HANDED_ON for code in (-sent, 128 + sent))
 
 
@@ -46,7 +46,7 @@ class Overdue:
     """A child whose handler has run for too long.
 
     Attributes:
-        session: Its session.
+        session: The session of the child.
         overdue: Ids of the tasks that were in that handler.
         held: Ids of all other tasks that it holds.
     """
@@ -64,15 +64,15 @@ class _Child:
     report: WorkReport = field(default_factory=WorkReport)
     text: bytes = b""
     overdue: Overdue | None = None
-    #: When it has said something last.
+    #: When it wrote to the pipe last.
     heard: float | None = None
 
 
 class ChildFailedError(Exception):
-    """A child ended in a way that no new start can help; it has said why.
+    """A child ended so that a new start does not help. It has printed the reason.
 
     Attributes:
-        code: Its exit code.
+        code: The exit code of the child.
     """
 
     def __init__(self, code: int) -> None:
@@ -95,17 +95,17 @@ class Processes:
         told: Callable[[WorkReport], object],
         silence: float = float("inf"),
     ) -> None:
-        """Prepare to run `command` so many times; the number of its pipe is put at the end of it.
+        """Prepare to run `command` `count` times. The number of each child's pipe is added to its command.
 
         Args:
             command: What each child runs.
             count: How many run at a time.
-            stop: Ends them, as it ends a loop.
+            stop: Ends the children, as it ends a loop.
             clock: Real time.
-            give_back: Gives back what a child held that was killed.
-            told: Called with what all have done so far.
-            silence: Seconds after which a child is killed that has begun to say something and says nothing more: a
-                handler that lets no other thread run keeps it from telling that it is overdue.
+            give_back: Gives back the tasks of a child that was killed.
+            told: Called with the report of all children so far.
+            silence: Seconds of silence after which a child is killed that has written before: a handler that lets
+                no other thread run prevents its report that the call is overdue.
         """
         self._command = command
         self._count = count
@@ -116,22 +116,22 @@ class Processes:
         self._silence = silence
         self._children: list[_Child] = []
         self._selector = selectors.DefaultSelector()
-        #: When it has looked for silent children last.
+        #: When silent children were searched last.
         self._looked = float("-inf")
-        #: Of children that have ended.
+        #: The report of children that have ended.
         self._before = WorkReport()
         self._wait = _FIRST
-        #: When to start children that are missing, for each of them.
+        #: The moment to start each missing child.
         self._starts: list[float] = []
         self._signals = 0
         #: The first error, which is raised once all children have ended.
         self._error: BaseException | None = None
 
     def run(self) -> WorkReport:
-        """Run them until all have ended; an error asks them to end.
+        """Run the children until all have ended. After an error they are asked to end.
 
         Raises:
-            ChildFailedError: One ended in a way that no new start can help.
+            ChildFailedError: A child ended so that a new start does not help.
         """
         began = self._clock.monotonic()
         self._starts = [began] * self._count
@@ -139,8 +139,8 @@ class Processes:
             try:
                 self._step(began)
             except BaseException as error:  # noqa: BLE001  (it is raised in the end, or another one is)
-                # Until they have ended, the others are read still, and killed where they are overdue: they
-                # would wait for it for ever.
+                # Until the children have ended, their reports are read, and overdue ones are killed. Otherwise
+                # they would wait for ever to be killed.
                 if self._error is not None:
                     log.warning("while worker processes end: %s", error)
                 self._error = self._error or error
@@ -170,7 +170,7 @@ class Processes:
         self._starts = [moment for moment in self._starts if moment > now]
         for _ in due:
             pipe, theirs = os.pipe()
-            # A terminal signals all processes of a group: a child would get Ctrl-C twice, and give back at once.
+            # A terminal sends Ctrl-C to all processes of a group. A child would get it twice, and end at once.
             process = subprocess.Popen(  # noqa: S603
                 [*self._command, str(theirs)], pass_fds=[theirs], process_group=0
             )
@@ -181,7 +181,7 @@ class Processes:
             self._children.append(child)
 
     def _read(self) -> None:
-        """Read what the children say, and wait a moment for it."""
+        """Wait a moment for reports of the children, and read them."""
         if not self._children:
             self._clock.sleep(LOOK)
             return
@@ -189,12 +189,12 @@ class Processes:
             self._hear(key.data)
 
     def _kill_silent(self) -> None:
-        """Kill children that say nothing more; what they hold comes back when their leases end."""
+        """Kill silent children. Their tasks come back when the leases end."""
         now = self._clock.monotonic()
         was_away, self._looked = now - self._looked > _PAUSE, now
         for child in self._children:
             if child.heard is not None and was_away:
-                # Perhaps nobody could say anything.
+                # All processes may have been stopped, so the silence begins anew.
                 child.heard = now
             if child.heard is not None and now - child.heard > self._silence:
                 log.warning(
@@ -215,7 +215,7 @@ class Processes:
 
     def _understand(self, child: _Child) -> None:
         *lines, child.text = child.text.split(b"\n")
-        # An empty line only says that it is there.
+        # An empty line only says that the child is alive.
         for line in filter(None, lines):
             said: dict[str, Any] = json.loads(line)
             if "session" in said:
@@ -225,7 +225,7 @@ class Processes:
                 child.report = WorkReport(**said)
 
     def _signal(self) -> None:
-        """Hand on what this process was asked for, or that it ends by an error."""
+        """Hand signals on to the children, also if this process ends by an error."""
         asked = 2 if self._stop.is_urgent else int(self._is_ending)
         for number in _HANDED_ON[self._signals : asked]:
             self._signals += 1
@@ -262,11 +262,11 @@ class Processes:
             self._starts.append(now + self._wait)
 
     def _settle(self, killed: Overdue) -> None:
-        """Give back what a killed child held, or leave it to the leases."""
+        """Give back the tasks of a killed child, or leave them to the ends of their leases."""
         try:
             self._give_back(killed)
         except SessionError:
-            # It is over: whoever ended it has given all back.
+            # The session is over, so its tasks were given back.
             log.info("the session of a killed worker process was over: %s", killed.session)
         except OF_STORAGE as error:
             require_passing(error)

@@ -1,4 +1,4 @@
-"""The tube of a loop of work: takes, settles and renews tasks, and decides about failed ones."""
+"""The tube of a worker loop: takes, settles and renews tasks, and decides about failed ones."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ log = logging.getLogger(__name__)
 
 
 class Source:
-    """One tube, as a loop of work uses it. For one thread."""
+    """One tube, as a worker loop uses it. For one thread."""
 
     def __init__(self, tube: Tube, per_utube: int, utube: Utubes | None, retries: Retries) -> None:
-        """Take from a tube; `retries` says what becomes of tasks that failed."""
+        """Take from a tube; `retries` decides about failed tasks."""
         self._tube = tube
         self._per_utube = per_utube
         self._utube = utube
         self._retries = retries
-        #: Tasks that an ack may have removed; it failed in a way that does not tell.
+        #: Tasks that an ack with an unknown outcome may have removed.
         self._perhaps: set[int] = set()
 
     @property
     def takes_ahead(self) -> bool:
-        """Whether more may be taken than calls can begin at once."""
+        """Whether more tasks may be taken than calls can begin at once."""
         return not self._tube._ctx.record.options.limit_takes  # noqa: SLF001  (as below)
 
     def holds(self, task: Task) -> bool:
-        """Whether this session holds a task still, for that attempt, as far as it knows. Nothing is read."""
+        """Whether this session still holds a task for its attempt, as far as is known. Nothing is read."""
         return self._tube._ctx.queue.session.lasts() and self._attempt(task) in (0, task.attempts)  # noqa: SLF001  (as below)
 
     def _attempt(self, task: Task) -> int | None:
@@ -51,7 +51,7 @@ class Source:
         return ctx.queue.held_tasks.attempt(ctx.record.id, task.task_id)
 
     def take(self, count: int, timeout: float = 0) -> list[Task]:
-        """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
+        """Take up to so many tasks; none if the storage fails for a moment, or rivals come first."""
         try:
             return self._tube.take_many(
                 count, timeout=timeout, per_utube=self._per_utube, utube=self._utube
@@ -62,11 +62,11 @@ class Source:
             return []
 
     def finish(self, done: Sequence[Task], count: int) -> tuple[list[Task], list[Task], list[Task]]:
-        """Ack tasks, and take up to so many.
+        """Ack tasks, and take up to `count` tasks.
 
         Returns:
-            What was acked, what has to be acked later, and what was taken. Tasks in neither of the first two
-            were lost: their leases had ended.
+            The acked tasks, those to ack later, and the taken ones. Other tasks of `done` were lost: their leases
+            had ended.
         """
 
         def ack(ids: list[int]) -> list[Task]:
@@ -82,7 +82,7 @@ class Source:
             return []
 
         result = self._on_held(done, ack)
-        # An ack without an answer has removed them.
+        # An earlier ack with an unknown outcome has removed them.
         before = [task for task in result.lost if task.task_id in self._perhaps]
         acked = [*before, *result.settled]
         self._perhaps.difference_update(task.task_id for task in acked)
@@ -92,7 +92,7 @@ class Source:
         """Release tasks that failed, or bury them.
 
         Returns:
-            How many are buried by now, and those that have to be released or buried later.
+            The number of buried tasks, and the failures to settle later.
         """
         buried, later = 0, list[Failure]()
         for buries, group in self._retries.fates(failures).items():
@@ -111,32 +111,32 @@ class Source:
         tube, some = self._tube, {task_id: errors[task_id] for task_id in ids}
         if not buries:
             return tube._retry(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
-        # `Tube.bury_many` also buries what another consumer holds by now.
+        # `Tube.bury_many` would also bury a task that another consumer holds by now.
         texts = error_texts(some, ids)
         return tube._verb(lambda: settle.bury_held(tube._with(texts), ids, texts))  # noqa: SLF001  (as above)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
-        """Give back tasks that no handler has begun: they are ready, and were never taken.
+        """Give back tasks that no handler has begun, as if they had never been taken.
 
         Returns:
-            Those that have to be given back later.
+            The tasks to give back later.
         """
         return self._on_held(tasks, self._tube._give_back).later  # noqa: SLF001  (the loop is a part of the tube)
 
     def release(self, tasks: Sequence[Task]) -> list[Task]:
-        """Give back tasks that handlers may still be at; returns those that have to be released later."""
+        """Release tasks, perhaps with running handlers; returns those to release later."""
         return self._on_held(tasks, self._tube.release_many).later
 
     def renew(self, tasks: Sequence[Task]) -> list[Task]:
-        """Renew the leases of tasks; returns those that are held still, with their new leases."""
+        """Renew the leases of tasks; returns those that are still held, with their new leases."""
         result = self._on_held(tasks, self._tube._renew)  # noqa: SLF001  (as above)
         return [*result.tasks, *result.later]
 
     def _on_held(self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]) -> _Result:
-        """Run a verb on those of some tasks that are held still, together.
+        """Run a verb, in one commit, on those tasks that are still held.
 
-        One lost task must not cost a commit for each of the others: their leases would end meanwhile. A task that
-        this session holds for another attempt by now is lost, too: verbs go by the ids.
+        A lost task must not cost a commit for each of the others, because their leases would end meanwhile. A task
+        that this session holds for another attempt by now is lost, too, because verbs name only ids.
         """
         ids_held = {t.task_id for t in tasks if self._attempt(t) in (None, 0, t.attempts)}
         held = [task for task in tasks if task.task_id in ids_held]
@@ -162,7 +162,7 @@ class Source:
         return _Result([], [], held, lost)
 
     def _lost(self, tasks: list[Task]) -> list[Task]:
-        """Tell of tasks that are not held any more, except of those that an ack may have removed."""
+        """Log tasks that are no longer held, except those that an ack may have removed."""
         for task in tasks:
             if task.task_id not in self._perhaps:
                 log.warning(
@@ -172,7 +172,7 @@ class Source:
 
 
 class _Result(NamedTuple):
-    """What a verb of tasks has answered, the tasks that it has settled, has yet to settle, and those that are lost."""
+    """The result of a verb, the settled tasks, those to settle later, and the lost ones."""
 
     tasks: list[Task]
     settled: list[Task]
@@ -181,22 +181,22 @@ class _Result(NamedTuple):
 
 
 class Retries:
-    """Which failed tasks are buried; the tube delays the others.
+    """Decides which failed tasks are buried. The tube delays the others.
 
-    A type that cannot delay a task hands it out again as soon as it is released. In a tube with sub-queues the
-    loop keeps the task until the delay has passed: so its sub-queue waits, and the others go on. In a tube
-    without them the loop takes nothing meanwhile.
+    A tube whose type has no delay hands a task out again as soon as it is released. If it has sub-queues, the loop
+    keeps the task until the delay has passed: its sub-queue waits, and the others go on. If it has none, the loop
+    takes nothing until then.
     """
 
     def __init__(self, tube: Tube, *, buries: bool) -> None:
-        """Decide for a tube; `buries`: each failed task is buried."""
+        """Decide for a tube. With `buries` each failed task is buried."""
         self._tube = tube
         self._buries = buries
         self._backoff = Backoff()
         driver = tube._ctx.driver  # noqa: SLF001  (the loop is a part of the tube)
         self._delays = driver.timed
         self._keeps = driver.subqueues and not driver.timed
-        #: Seconds for which nothing is to be taken, after the last failures.
+        #: Seconds for which the loop must take nothing after the last failures.
         self.pause = 0.0
         if not self._delays and not buries and tube.options.max_attempts is None:
             log.warning(
@@ -204,7 +204,7 @@ class Retries:
             )
 
     def fates(self, failures: Sequence[Failure]) -> Mapping[bool, list[Failure]]:
-        """The failures by whether they are buried."""
+        """The failures, grouped by whether their tasks are buried."""
         groups = defaultdict(list)
         for failure in failures:
             buries = self._buries or failure.buries
@@ -214,10 +214,10 @@ class Retries:
         return groups
 
     def keeps(self, failure: Failure) -> float:
-        """Seconds for which a failed task is held before it is settled: 0 where it need not wait there."""
+        """Seconds for which a failed task is held before it is settled; 0 if it need not be held."""
         if not self._keeps or self._buries or failure.buries:
             return 0.0
-        # As last seen: nothing is read here, where it could fail.
+        # The last known options: a read could fail here.
         most = self._tube._ctx.max_attempts  # noqa: SLF001  (as above)
         is_last = most is not None and failure.task.attempts >= most
         return 0.0 if is_last else self._delay(failure)

@@ -1,4 +1,4 @@
-"""Starts a loop of work: checks its arguments, and puts its parts together."""
+"""Starts a worker loop: checks its arguments, and puts its parts together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def work(  # noqa: PLR0913  (the contract)
     time_limit: float | None,
     ears: Ears | None = None,
 ) -> WorkReport:
-    """Work a tube off; see `Tube.work`. With `ears` a time limit holds for functions, too: they end the process."""
+    """Work on a tube's tasks, see `Tube.work`. With `ears` a function may have a time limit: they end the process."""
     ctx = tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
     check(handler, None if ears else time_limit)
     if time_limit is not None:
