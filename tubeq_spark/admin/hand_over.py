@@ -15,7 +15,7 @@ The tubes have been upgraded to the newest format before.
 | Spark reads the table again, the native engine compares the version | as before | the versions differ: refused |
 | check again for other sessions, compare all versions, look for commits that are only noted | as before | refused |
 | the native engine changes the mark by a conditional PUT | it is changed or not; the next call finds out | not seen |
-| repeat the check and the comparison | it is changed | `StoreError`, which names the tables |
+| compare all versions and look for noted commits once more | it is changed | `StoreError`, which names the tables |
 
 Until the mark is changed the location is Spark's, and the next call begins anew. Other queue objects read the
 mark every four seconds and after each conflict (`Permission`), so one that was not stopped is refused then.
@@ -141,18 +141,18 @@ class HandOver:
         """Make the location the native engine's.
 
         Args:
-            versions: What `finish` has returned.
+            versions: The result of `finish`.
 
         Raises:
             TubeBusyError: Another program works on the queue; the location is Spark's as before.
-            StoreError: The storage failed; the next call finds out whether the mark was changed. Or it
-                was, and another program committed meanwhile.
+            StoreError: The storage failed, and the next call finds out whether the mark was changed. Or the mark
+                was changed, and another program committed meanwhile.
         """
         registry = self.opened.location.table(TUBES)
         try:
             is_changed = self.native.set_property(registry, WRITERS, "native")
         finally:
-            # What this object would still commit is refused from now on, also if the answer was lost.
+            # Further commits of this queue object are refused from now on, also if the answer was lost.
             self.queue.loop.look_again()
         if not is_changed:
             with telling_what_is_done(self.opened):
