@@ -1,6 +1,6 @@
 """Queries and statements by DataFusion, where Arrow or this package's own reader of logs cannot run them.
 
-`DataFusion` is all that the native engine knows of it, and is imported when it is first needed.
+The native engine only knows the class `DataFusion`, and imports it when it needs it first.
 """
 
 from __future__ import annotations

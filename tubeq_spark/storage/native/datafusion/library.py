@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DataFusion:
-    """Reads tables on object stores, tables with features of Delta, and rows that Arrow cannot compute with."""
+    """Reads tables that only the library reads, and computes what Arrow cannot: large groups, sums beyond 64 bits."""
 
     def __init__(self, handles: Handles) -> None:
         """Run queries on these tables."""
@@ -32,7 +32,7 @@ class DataFusion:
         self._exchange = ArrowHandover()
 
     def close(self) -> None:
-        """Remove what was handed over."""
+        """Remove the files that were handed over."""
         self._exchange.close()
 
     @staticmethod
@@ -45,8 +45,8 @@ class DataFusion:
 
         Args:
             query: The query.
-            expected: How many rows it reads, about.
-            at: The version of its table that it reads; `None`: the newest.
+            expected: About how many rows it reads.
+            at: The version of its table that it reads; `None` for the newest.
         """
         return self._run(lambda renderer: renderer.query(query), expected, at)
 
@@ -70,7 +70,7 @@ class DataFusion:
             statement: The statement.
             schema: The columns of its table.
             by: Its partition columns.
-            at: The version that it is decided on.
+            at: The version on which it is decided.
             is_new: Whether the partitions that it names are empty.
         """
         query = StatementQuery(statement, schema, by)
@@ -92,7 +92,7 @@ class DataFusion:
                     with table.queried() as newest:
                         running.over(table.alias, newest)
                 if table.is_far:
-                    # All files of a table are read by the client that was registered for it last.
+                    # DataFusion reads all files of a table by the client that was registered last for it.
                     with table.reader() as reader:
                         running.over(f"{table.alias}_reader", reader)
             return table.alias

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-#: From so many rows on it pays to read by all cores.
+#: From so many rows on all cores read faster than one.
 MANY = 50_000
 _SETTINGS = {
     # Strings as Delta and older readers know them.
     "datafusion.sql_parser.map_string_types_to_utf8view": "false",
     "datafusion.execution.parquet.schema_force_view_types": "false",
-    # Moments as Spark writes them have nanoseconds: read as such, those before 1677 and after 2262
-    # would become others without a word.
+    # Spark's moments (INT96) have nanoseconds. If they were read as such, moments before 1677 and after
+    # 2262 would change without an error.
     "datafusion.execution.parquet.coerce_int96": "us",
 }
-#: To plan a small query takes longer than to run it: one pass over the plan makes as good a one of what
-#: is asked here, and no file is worth to be looked at before it is read.
+#: Planning a small query takes longer than running it. For these queries one pass over the plan gives the same plan,
+#: and a look at a file's index or filter costs more than reading the file.
 _SMALL = _SETTINGS | {
     "datafusion.execution.target_partitions": "1",
     "datafusion.optimizer.max_passes": "1",
@@ -43,15 +43,15 @@ _SMALL = _SETTINGS | {
 
 
 class RunningQuery:
-    """What one query reads."""
+    """One query and the tables that it reads."""
 
     def __init__(self, exchange: ArrowHandover, rows: int = 0) -> None:
-        """Read about so many rows, and those that the caller holds by way of `exchange`."""
+        """Read about so many rows, and rows of the caller through `exchange`."""
         self._exchange = exchange
         self._builder = QueryBuilder(_SETTINGS if rows >= MANY else _SMALL)
 
     def over(self, alias: str, table: DeltaTable) -> None:
-        """Read a table as it is now, by a name."""
+        """Give a version of a table a name in the query."""
         self._builder.register(alias, table)
 
     def rows(self, text: str, sources: Mapping[str, pa.Table]) -> pa.Table:
@@ -62,20 +62,20 @@ class RunningQuery:
                 place = str(file).replace("'", "''")
                 made = f"CREATE EXTERNAL TABLE tubeq_{name} STORED AS ARROW LOCATION '{place}'"
                 self._builder.execute(made).read_all()
-            # By Arrow's own stream: the library's reader keeps all threads of the process from running
-            # while it reads, those that renew leases included.
+            # Arrow's own stream is used, because the library's reader stops all threads of the process while it
+            # reads, also those that renew leases.
             found = pa.RecordBatchReader.from_stream(self._builder.execute(text))
             try:
                 return plain(found.read_all())
             except (pa.ArrowException, OSError) as error:
-                # What the library says comes by way of Arrow, which has classes of its own.
+                # Errors of the library come through Arrow, which has classes of its own.
                 raise DeltaError(str(error)) from error
 
 
 class ArrowHandover:
-    """Hands rows to the library, which takes them by no other way than a file.
+    """Hands rows to the library, which accepts them only as a file.
 
-    Arrow's own files cost no more than a copy. They are seen by this user alone, for the time of a
+    Arrow's own files cost no more than a copy. Only this user can read them, and they exist only during a
     query.
     """
 

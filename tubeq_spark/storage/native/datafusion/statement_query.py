@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
     from tubeq_spark.storage.statement import Clause, Statement
 
-#: Whether there is a row of the table, and one of the source.
+#: Whether a joined row has a row of the table, and one of the source.
 _TABLE, _SOURCE = Column("tubeq_t", "t"), Column("tubeq_s", "s")
 
 
@@ -44,7 +44,7 @@ class StatementQuery:
         return f"SELECT * FROM {table} WHERE {partitions.named(self._statement.partitions)}"
 
     def joined(self, renderer: DataFusionRenderer) -> str:
-        """All rows of the table's part, and the source rows that match none of them."""
+        """All rows of the named partitions, and the source rows that match none of them."""
         where = renderer.expression(self._statement.where)
         cases = [(_when(clause), clause) for clause in self._statement.clauses]
         columns = self._columns(renderer, cases, "t.")
@@ -74,8 +74,8 @@ class StatementQuery:
 
         Args:
             renderer: Writes expressions.
-            cases: When each clause applies; `None`: always.
-            kept: The alias of the row before; `None`: there is none.
+            cases: The condition of each clause; `None` if it always applies.
+            kept: The alias of the stored row; `None` if there is none.
         """
         numbers = {id(clause): n for n, clause in enumerate(self._statement.clauses, 1)}
         texts = [

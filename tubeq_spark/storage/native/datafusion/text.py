@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.query import Aggregate
     from tubeq_spark.storage.statement import Rows
 
-#: Of a column of moments, in Arrow's words.
+#: The Arrow type of a column of moments.
 _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
 
@@ -112,7 +112,7 @@ class DataFusionRenderer(Renderer):
                 return f"count(*) FILTER (WHERE {part})"
             case Function.MAX_BY if aggregate.by is not None:
                 by = self.expression(aggregate.by)
-                # Rows without a measure do not count, not even where all are such.
+                # Rows without a measure do not count, even if no row has one.
                 return f"first_value({part} ORDER BY {by} DESC) FILTER (WHERE {by} IS NOT NULL)"
             case Function.COLLECT:
                 chosen = f"array_agg(DISTINCT {part}) FILTER (WHERE {part} IS NOT NULL)"

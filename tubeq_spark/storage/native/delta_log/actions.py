@@ -1,4 +1,4 @@
-"""What a commit of a Delta log says, line by line: the actions of Delta's protocol."""
+"""The lines of a commit in a Delta log: the actions of Delta's protocol."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tubeq_spark.storage.durability.commit_file import FOLLOWS, following
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: What says nothing of the state of a table.
+#: Actions that do not change the state of a table.
 _SILENT = frozenset({"commitInfo", "cdc"})
-#: How a pair of escapes begins, by which earlier versions wrote the rarest characters.
+#: The beginning of a pair of escapes, by which earlier versions wrote the rarest characters.
 _PAIRS = ("\\ud", "\\uD")
-#: How the line begins that is read by people, and is a third of most commits.
+#: The beginning of the line for people, which is a third of most commits.
 _OF_THE_COMMIT = b'{"commitInfo":'
 
 
@@ -29,14 +29,14 @@ class DataFile:
     """A file of a table.
 
     Attributes:
-        path: As the log has it, relative to the table.
+        path: Its path as the log has it, relative to the table.
         size: Bytes.
         partition: The values of the partition columns.
-        stats: Its statistics as the log has them, JSON; `None`: there are none.
+        stats: Its statistics as the log has them, in JSON; `None` if it has none.
         at_ms: When it was written, in milliseconds since 1970.
-        tags: What else its writer says of it.
-        is_misread: Whether its statistics in the log are written such that the library misreads them;
-            `stats` are not.
+        tags: Its tags, which its writer chooses.
+        is_misread: Whether the library misreads the form of its statistics in the log. `stats` has another form,
+            which it reads correctly.
     """
 
     path: str
@@ -53,7 +53,7 @@ class DataFile:
         """The file that an action adds.
 
         Raises:
-            UnknownLogError: It is not a plain one.
+            UnknownLogError: It is not a plain file.
         """
         path = str(add["path"])
         if add.get("deletionVector") or path.startswith("/") or ":" in path or "%" in path:
@@ -81,7 +81,7 @@ class DataFile:
         """The lower ("minValues") or upper ("maxValues") bound of a column.
 
         Returns:
-            The value as JSON has it; `None`: it does not tell.
+            The value as JSON has it; `None` if it has no bound.
         """
         return (self._statistics.get(which) or {}).get(column)
 
@@ -136,9 +136,9 @@ class Actions:
     """The actions of a commit or a checkpoint.
 
     Attributes:
-        adds: Files that are there from now on.
+        adds: Files that are added.
         removes: The actions that remove files.
-        transactions: Versions that were written under ids of applications, and when, in milliseconds.
+        transactions: By application id, the version that was written, and when, in milliseconds.
         metadata: The table's new metadata, if it changes.
         protocol: Its new protocol, if that changes.
     """
@@ -153,7 +153,7 @@ class Actions:
         """Add an action.
 
         Raises:
-            UnknownLogError: It is not known.
+            UnknownLogError: Its kind is unknown.
         """
         if kind == "add":
             self.adds.append(DataFile.parse(action))
@@ -173,7 +173,7 @@ def read(lines: Iterable[bytes]) -> Actions:
     """The actions of a commit.
 
     Raises:
-        UnknownLogError: It has others than are known.
+        UnknownLogError: It has an action of an unknown kind.
     """
     found = Actions()
     for line in lines:
@@ -185,10 +185,10 @@ def read(lines: Iterable[bytes]) -> Actions:
 
 
 def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
-    """The lines of a commit; the first one says how much follows.
+    """The lines of a commit. The first one has the number of lines and bytes after it.
 
     Args:
-        actions: What the commit says, `commitInfo` first.
+        actions: The actions, `commitInfo` first.
     """
     info, *others = actions
     rest = "".join(f"{as_json(action)}\n" for action in others).encode()

@@ -1,7 +1,6 @@
-"""Data files of a table that are not as they were written: what reads leave out while they are so.
+"""Finds data files of a table that are missing or damaged. Reads leave them out.
 
-They are found where a read fails. A file can be missing for a moment, so each read looks again at those that
-are known.
+They are found when a read fails. A file can be missing for a moment, so each read checks the known ones again.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ _ROW = row()
 
 
 class BadFiles:
-    """The data files of one table that are missing, cut or no Parquet. For threads.
+    """The data files of one table that are missing, cut or no Parquet. Thread-safe.
 
-    One that the system refuses to read for another reason is none of them.
+    A file that the system refuses to read for another reason is not among them.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Know none of the table at a directory."""
+        """Begin without bad files, for the table at a directory."""
         self._directory = directory
-        #: What is wrong with them, by their paths.
+        #: The fault of each bad file, by its path.
         self._faults: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def of(self, version: Snapshot) -> list[DataFile]:
-        """Those of a version that are known and not back yet."""
+        """The known bad files of a version that have not come back."""
         if not self._faults:
             return []
         with self._lock:
-            # What a later version has removed is no file of the table any more.
+            # A file that a later version has removed is no longer a file of the table.
             known = [path for path in self._faults if path in version.files]
             self._faults = {path: self._faults[path] for path in known}
         files = [version.files[path] for path in known]
@@ -55,11 +54,11 @@ class BadFiles:
         return [file for file in files if file.path in self._faults]
 
     def look(self, files: Iterable[DataFile], *, at_content: bool = True) -> None:
-        """Look at some files.
+        """Check some files.
 
         Args:
             files: The files.
-            at_content: Whether to look for the end of a Parquet file, too; else at lengths only.
+            at_content: Whether to check for the end of a Parquet file, too, and not only the length.
         """
         for file in files:
             place, is_known = self._directory / file.path, file.path in self._faults
@@ -75,11 +74,11 @@ class BadFiles:
                     self._faults.pop(file.path, None)
 
     def among(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Those of some files that are known."""
+        """The known bad files among some files."""
         return [file for file in files if file.path in self._faults] if self._faults else []
 
     def told(self, version: Snapshot) -> list[BadFile]:
-        """What is known of those of a version."""
+        """The bad files of a version with their faults, for reports."""
         files = self.of(version)
         counts: dict[int | None, list[int | None]] = {}
         for file in version.beside(files) if files else ():
@@ -96,7 +95,7 @@ class BadFiles:
         ]
 
     def refusal(self, file: DataFile) -> DamagedFileError:
-        """The refusal of what needs the rows of a file."""
+        """The error for a read that needs the rows of a bad file."""
         return damaged(self._directory / file.path, self._faults.get(file.path, "was not there"))
 
 
@@ -104,7 +103,7 @@ def _fault_of(place: Path, size: int, *, at_content: bool) -> str:
     try:
         if not at_content:
             return fault_of_length(place, size)
-        # Imported where it is needed: who meets no damage does without.
+        # Imported here, because most processes find no damage.
         from tubeq_spark.storage.check.examine import fault_of_file  # noqa: PLC0415
 
         return fault_of_file(place, size)
@@ -113,12 +112,12 @@ def _fault_of(place: Path, size: int, *, at_content: bool) -> str:
 
 
 def left_out(files: Sequence[DataFile], together: Sequence[str]) -> Expression:
-    """The condition of the rows of a tube that are read although some files cannot be.
+    """The condition for the rows of a tube that are read although some files are bad.
 
     Args:
-        files: All files of the segments that one of these is in, at least one. No row of them is read.
-        together: Columns whose values keep rows together: rows with a value that may be in one of the files
-            are left out, too.
+        files: All files of the segments of the bad files, at least one. None of their rows is read.
+        together: Columns whose values keep rows together: rows with a value that may be in one of these files are
+            left out, too.
     """
     segments = {file.partition[PARTITION] for file in files}
     others = [_ROW.segment != segment for segment in segments if segment is not None]
@@ -127,7 +126,7 @@ def left_out(files: Sequence[DataFile], together: Sequence[str]) -> Expression:
 
 
 def _is_apart(file: DataFile, column: str) -> Expression:
-    """The condition of rows whose value of a column is in no row of a file, by what the log tells of it."""
+    """The condition for rows whose value of a column is in no row of a file, by the file's statistics."""
     value = _ROW[column]
     if file.is_null(column):
         return value.is_not_null()

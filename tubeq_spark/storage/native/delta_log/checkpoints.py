@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.log import Log
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
-#: So many removed files are copied at a time.
+#: The number of removed files that are copied at a time.
 _AT_ONCE = 8_192
 #: Milliseconds of an hour, and the hours for which Delta keeps files by default.
 _HOUR, _DELTAS_HOURS = 3_600_000, 7 * 24
@@ -95,15 +95,15 @@ def write(
         log: The log.
         snapshot: The version.
         now_ms: The moment, in milliseconds since 1970.
-        removes: What commits have removed, by version, as far as it is known.
+        removes: The files that commits have removed, by version, as far as they are known.
 
     Raises:
-        OSError: It cannot be written.
-        DamagedFileError: A commit since the last one is not as it was written.
-        UnknownLogError: One says something that only the library knows.
+        OSError: The checkpoint cannot be written.
+        DamagedFileError: A commit since the last checkpoint is damaged.
+        UnknownLogError: A commit has something that only the library knows.
     """
     for before in (*checkpoints_until(log, snapshot.version), None):
-        # The ends of the last one may be whole, and the rest not.
+        # The last checkpoint may be damaged between its ends, which were checked.
         with suppress(UnreadableCheckpointError):
             _write(log, snapshot, now_ms, before, removes or {})
             return
@@ -116,10 +116,10 @@ def _write(
     before: int | None,
     removes: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> None:
-    """Write it, based on an earlier one or on the whole log.
+    """Write the checkpoint, based on an earlier one or on the whole log.
 
     Raises as `write`, and:
-        UnreadableCheckpointError: The earlier one is not as it was written.
+        UnreadableCheckpointError: The earlier checkpoint is damaged.
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
@@ -139,7 +139,7 @@ def _write(
     }
     with log.replacing(LAST_CHECKPOINT) as sink:
         sink.write(json.dumps(told).encode())
-    # Of some MB that this took Arrow would hold on to ten times as many.
+    # Otherwise Arrow would keep ten times the memory that the checkpoint needed.
     pa.default_memory_pool().release_unused()
 
 
@@ -163,7 +163,7 @@ def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]
     transactions = [
         {"appId": app, "version": version, "lastUpdated": at}
         for app, (version, at) in snapshot.transactions.items()
-        # A total that Spark has written bears the moment of its commit.
+        # A total that Spark has written has the moment of its commit, and must not expire.
         if since is None or at is None or at >= since or app.startswith(TOTALS)
     ]
     yield "txn", _structs("txn", transactions)
@@ -197,7 +197,7 @@ def _gone(
             kept = found.filter(
                 pc.greater_equal(pc.struct_field(found, "deletionTimestamp"), since)
             )
-        # What came back since, as by RESTORE, is not gone.
+        # A file that came back since, for example by RESTORE, is not removed.
         is_there = pc.is_in(pc.struct_field(kept, "path"), value_set=there)
         yield "remove", kept.filter(pc.invert(is_there))
 

@@ -1,7 +1,7 @@
-"""Writes the next version of a log, as a whole and only where it is not there yet; the last part of a disk is kept.
+"""Writes the next version of a log, as a whole and only if it does not exist yet; refuses puts on a nearly full disk.
 
-The reserve: a take, an ack and a heartbeat also write to the disk; on a completely full disk no task could be
-processed any more. So a put is refused while some space is still left.
+A take, an ack and a heartbeat also write to the disk, so on a completely full disk no task could be processed any
+more. So a put is refused while some space is still left.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def prepare(log: Path, actions: Sequence[Mapping[str, Any]], *, synced: bool = F
 
     Args:
         log: The directory of the log.
-        actions: What it says.
-        synced: Whether its content is to be on the disk.
+        actions: Its actions.
+        synced: Whether its content must be on the disk.
 
     Returns:
-        The file; of a process that is stopped it goes when the log is shortened.
+        The file. If the process is stopped, the file is removed when the log is shortened.
 
     Raises:
-        OSError: It cannot be written; it is not there.
+        OSError: It cannot be written, and does not exist.
     """
-    # As the library names what it has not committed yet.
+    # The library names its uncommitted files like this.
     prepared = log / f"_commit_{uuid.uuid4()}.json.tmp"
     try:
         prepared.write_bytes(encoded(actions))
@@ -59,22 +59,22 @@ def create(log: Path, version: int, prepared: Path) -> bool:
     Args:
         log: The directory of the log.
         version: The version.
-        prepared: What it says; the file is gone afterwards.
+        prepared: The prepared file, which is removed.
 
     Returns:
-        Whether it is there; False: another commit came first.
+        Whether the version is committed; False if another commit came first.
 
     Raises:
-        OSError: It may be there, or not.
+        OSError: The version may be committed or not.
     """
     place = commit_file(log, version)
     try:
         os.link(prepared, place)
     except FileExistsError:
-        # Where a request is sent twice, as by NFS, the second one meets what the first one did.
+        # If a request is sent twice, for example by NFS, the second one finds the link of the first one.
         return os.path.samefile(prepared, place)  # noqa: PTH121  (as its siblings)
     finally:
-        # It is there, or it is not: that a name is left over changes neither.
+        # The version is committed or not. A prepared file that stays does not change that.
         _remove(prepared)
     return True
 
@@ -84,7 +84,7 @@ def _remove(prepared: Path) -> None:
         prepared.unlink()
 
 
-#: So many bytes are kept, or this part of a small disk.
+#: The bytes that are kept free, or this part of a small disk.
 _KEPT, _PART = 256 << 20, 32
 #: The column that only rows of tasks have a value in.
 _TASK = "task_id"
@@ -96,10 +96,10 @@ def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None
     Args:
         table: The directory of its table.
         rows: The rows that the commit writes.
-        gone: The files whose place they take.
+        gone: The files that they replace.
 
     Raises:
-        OSError: So it is.
+        OSError: The disk is nearly full.
     """
     if table.name in SYSTEM or _TASK not in rows.column_names:
         return

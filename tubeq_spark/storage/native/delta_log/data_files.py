@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
 
 _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
-#: Columns of tubes that are measured although no query skips files by them: looks at a queue know them by the log.
+#: Columns of tubes with statistics by which no query skips files: `told_file` reads them from the log.
 _TOLD = ("tube", "owner", "created")
-#: Of a longer text only so many characters are told.
+#: Bounds of longer texts have so many characters.
 _TEXT = 64
-#: So many rows are in the first of several pieces, and so many times as many in each next one.
+#: The rows of the first of several pieces, and the factor by which each next piece is larger.
 _PIECE, _GROWS = 512, 4
-#: So many rows are written without dictionaries.
+#: At most so many rows are written without dictionaries.
 _FEW = 1_000
-#: The last character, which has no next one, and those that texts do not have.
+#: The last character, which has no next one, and the surrogates, which texts do not have.
 _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 
@@ -54,14 +54,14 @@ def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
         greatest: The greatest value.
 
     Returns:
-        Both; `None`: it cannot be told.
+        Both bounds; `None` for a bound that cannot be told.
     """
     if least.type == _MOMENT:
-        # As numbers: for a moment Arrow asks pandas, wherever that is installed.
+        # By numbers, because Arrow converts a moment by pandas if that is installed.
         return _milliseconds(least, 0), _milliseconds(greatest, 1)
     low, high = least.as_py(), greatest.as_py()
     if isinstance(low, str):
-        # The beginning of a text is no greater than the text.
+        # The beginning of a text is a lower bound of the text.
         return low[:_TEXT], _no_less(high)
     return low, high
 
@@ -74,7 +74,7 @@ def _no_less(text: str) -> str:
         point = ord(text[end - 1])
         if point < _LAST:
             return text[: end - 1] + chr(_after(point))
-    # Nothing shorter is greater.
+    # No shorter text is greater.
     return text
 
 
@@ -88,10 +88,10 @@ def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
 
     Args:
         moment: The moment.
-        more: So many milliseconds later.
+        more: The milliseconds to add.
 
     Returns:
-        `None`: it is not in the years 1 to 9999, and neither Python nor Arrow reads such a bound.
+        The text; `None` outside the years 1 to 9999, where neither Python nor Arrow reads a bound.
     """
     at_us = moment.value
     bound = min((at_us // 1_000 + more) * 1_000, LAST_US)
@@ -110,15 +110,15 @@ def write(
 ) -> list[tuple[DataFile, pa.Table]]:
     """Write rows on local files; a commit that adds their files makes them part of the table.
 
-    With an order, what is left of the partitions of `gone` is written in pieces.
+    With an order, the rest of the partitions of `gone` is written in pieces.
 
     Args:
         table: The directory of the table.
-        shape: What its rows look like; these have its columns.
-        rows: The rows, which are some.
+        shape: The shape of the table. The rows have its columns.
+        rows: The rows, at least one.
         at_ms: The moment, in milliseconds since 1970.
-        gone: The files in whose place they come.
-        order: The order in which the rows are taken next; none: in no order.
+        gone: The files that they replace.
+        order: The order in which the rows are taken next; empty if there is none.
 
     Returns:
         The files, each with its rows.
@@ -138,7 +138,7 @@ def write(
                 size = sink.tell()
             written.append((_file(path, size, shape, partition, part, at_ms), part))
     except BaseException:
-        # On a full disk these may be what fills it.
+        # These files may be what fills the disk.
         for place in begun:
             with suppress(OSError):
                 place.unlink()
@@ -167,7 +167,7 @@ def _parts(
 
 
 def _pieces(rows: pa.Table, order: Sequence[str]) -> Iterator[pa.Table]:
-    """Rows in pieces that grow: who takes the first ones next writes a small file anew, not all of them."""
+    """Rows in growing pieces, so that the next take of the first ones rewrites a small file and not all rows."""
     if rows.num_rows < 2 * _PIECE:
         yield rows
         return
@@ -184,10 +184,10 @@ def _pieces(rows: pa.Table, order: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _going_on(key: pa.ChunkedArray, place: int) -> int:
-    """How many values from a place on are equal to the one before it, in a sorted column.
+    """The number of values from a place on that are equal to the one before it, in a sorted column.
 
-    A piece with these has no others: by its bounds, which are those of each column, it might have rows that come
-    before some of the piece before it.
+    A piece that begins with such values has no other ones. Bounds are kept for each column separately, so with
+    other values its bounds would allow rows that come before some of the former piece.
     """
     before = key[place - 1].as_py()
     following = key.slice(place)
@@ -198,7 +198,7 @@ def _going_on(key: pa.ChunkedArray, place: int) -> int:
 
 def _path(partition: Mapping[str, int | None]) -> str:
     """A new path under a table's directory."""
-    # As Spark names them.
+    # Spark names its files like this.
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     return "/".join([*(_directory(*value) for value in partition.items()), name])
 
@@ -206,8 +206,8 @@ def _path(partition: Mapping[str, int | None]) -> str:
 def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.NativeFile) -> None:
     from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
 
-    # Not with Arrow's own schema beside Parquet's: readers take their types from the log. A dictionary
-    # for each column of a few rows makes a file larger, and later.
+    # Arrow's own schema is left out, because readers take their types from the log. For a few rows
+    # dictionaries make the file larger and slower to write.
     write_table(
         rows.drop_columns(list(partition)),
         sink,
@@ -244,7 +244,7 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
         is_one = rows.num_rows == 1
         ends = {"min": column[0], "max": column[0]} if is_one else pc.min_max(column)
         low, high = bounds(ends["min"], ends["max"])
-        # The library's queries fail where there is one bound and not the other.
+        # The library's queries fail if a column has only one of both bounds.
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     return {

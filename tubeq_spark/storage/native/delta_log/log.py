@@ -1,4 +1,4 @@
-"""The files of a table's log: what reading and checkpoints need of a storage."""
+"""The files of a table's log, as readers and checkpoints use them on each storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
-    #: What tells one file from another of its name.
+    #: Distinguishes a file from another file of the same name.
     FileIdentity: TypeAlias = tuple[int, int]
 
 
@@ -28,7 +28,7 @@ class Log(Protocol):
     """The files of one log, by their names. A missing file raises FileNotFoundError."""
 
     def __str__(self) -> str:
-        """Where it is."""
+        """The place of the log."""
         ...
 
     def read(self, name: str) -> bytes:
@@ -43,8 +43,8 @@ class Log(Protocol):
         """The names of its files, and whether these are all; none if there is no log.
 
         Args:
-            whole: Whether all names are wanted. Else those before the checkpoint that readers begin with may
-                be left out.
+            whole: Whether all names are wanted. If not, those before the checkpoint with which readers begin may be
+                left out.
         """
         ...
 
@@ -68,7 +68,7 @@ class LocalLog:
 
     def read(self, name: str) -> bytes:
         """The contents of a file."""
-        # As text: each verb asks for some.
+        # By a plain path, which is faster: each verb reads some files.
         with open(f"{self.directory}/{name}", "rb") as opened:  # noqa: PTH123
             return opened.read()
 
@@ -77,7 +77,7 @@ class LocalLog:
         return os.path.exists(f"{self.directory}/{name}")  # noqa: PTH110  (each read asks)
 
     def identity(self, version: int) -> FileIdentity | None:
-        """Which file the commit of a version is, another one after the table was created again; `None`: it is gone."""
+        """The identity of the commit's file, which changes if the table is created again; `None` if it is gone."""
         try:
             found = os.stat(commit_file(self.directory, version))  # noqa: PTH116  (each read asks)
         except OSError:
@@ -98,7 +98,7 @@ class LocalLog:
     @contextmanager
     def replacing(self, name: str) -> Iterator[pa.NativeFile]:
         """Write a file in a block, which is there after the block as a whole."""
-        # The log is shortened on its word: it must not have its name before it has its content.
+        # The log is shortened because of this file, so it must have its content before its name.
         is_synced = synced_log_of(self.directory.parent).durability is not Durability.NONE
         with (
             disk.replacing(self.directory / name, synced=is_synced) as prepared,

@@ -4,7 +4,8 @@ Spark, and many calls of the library, list the whole log, so a growing log makes
 library's own cleaning reads all names in the log after each commit, which takes longer than the
 rest of a commit. So the committing process itself shortens the log from time to time, under the
 table's lock, which excludes all other writers and their cleaning. On other storage a listing can
-begin at a version: there the library cleans, by the table's own retention, also from time to time.
+begin at a version. After commits of the library there, the library cleans, by the table's own
+retention, also from time to time.
 
 The removed files are before a checkpoint that stays. Nobody needs them: writers hold the lock from
 their read to their commit. Readers without Spark keep a version in memory, and need the log while
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Versions between two looks whether the log can be shortened.
+#: Versions between two checks whether the log can be shortened.
 EVERY = 50
-#: So does what was committed within so many seconds: to list a log and to read what was listed takes less.
+#: Commits of the last so many seconds stay: a reader needs less time to list a log and to read the listed files.
 SECONDS = 5.0
-#: And where Spark reads.
+#: The same where Spark reads.
 SPARK_SECONDS = 600.0
-#: For so many actions of a checkpoint there is at least one commit until the next one.
+#: The next checkpoint comes after at least one commit for so many actions of the last one.
 _ACTIONS = 200
-#: But no more than about so many.
+#: But after no more commits than about this.
 _SELDOM = 1_000
-#: Hours of retention that nobody has asked for.
+#: The hours of the default retention.
 _DEFAULT_HOURS = 2
 
 
@@ -63,7 +64,7 @@ class LogFiles:
         directory = local_directory(path)
         self._log = None if directory is None else LocalLog(directory / "_delta_log")
         self._synced = None if directory is None else synced_log_of(directory)
-        #: How often the log has grown by `EVERY` versions, when this process looked last.
+        #: The version at the last check of this process, divided by `EVERY`.
         self._looked: int | None = None
 
     def is_newest(self, version: int) -> bool:
@@ -71,7 +72,7 @@ class LogFiles:
         return self._log is not None and is_newest(self._log, version)
 
     def identity(self, version: int) -> FileIdentity | None:
-        """Which file the commit of a version is; `None`: it is gone, or on an object store."""
+        """The identity of a commit's file; `None` if it is gone, or on an object store."""
         return None if self._log is None else self._log.identity(version)
 
     def is_far_behind(self, version: int) -> bool:
@@ -88,7 +89,7 @@ class LogFiles:
         if self._synced is None:
             table.cleanup_metadata()
         elif hours is not None:
-            # Not by the library, which removes in any order: who is stopped on the way leaves a hole.
+            # The library removes files in any order, and leaves a hole if it is stopped on the way.
             shorten(self._synced, table.version(), SystemClock().now().timestamp() - hours * 3600)
 
     def committed(self, version: int, properties: Mapping[str, str | None], before: int) -> None:
@@ -97,7 +98,7 @@ class LogFiles:
         Args:
             version: The version that was committed.
             properties: The table's properties.
-            before: The version that it was committed on.
+            before: The version on which it was committed.
         """
         looked = before // EVERY if self._looked is None else self._looked
         self._looked = version // EVERY
@@ -109,15 +110,15 @@ class LogFiles:
                 if kept is not None:
                     shorten(self._synced, version, SystemClock().now().timestamp() - kept)
         except OSError:
-            # The commit is made; the next look is soon.
+            # The commit has succeeded, and the next check comes soon.
             log.warning("%s was not shortened", self._log, exc_info=True)
 
 
 def is_checkpoint_due(files: Log, version: int) -> bool:
     """Whether a committed version of a log should have a checkpoint.
 
-    One costs what the table has of files, and of those that are gone and still told of: where these
-    are many it is made more seldom.
+    The cost of a checkpoint grows with the number of files of the table, and of removed files that it lists. If
+    there are many, checkpoints are written less often.
     """
     if version % EVERY:
         return False

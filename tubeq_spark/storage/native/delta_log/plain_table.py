@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit changes.
+    """The changes of one commit.
 
     Attributes:
-        user_metadata: What it says of itself, as user metadata.
-        rows: Rows that are there from now on; `None`: there are none.
-        gone: Files that are not.
-        once: Version that is written under an id of an application, if it is.
-        total: The same of a total, which stays for ever.
+        user_metadata: Its user metadata.
+        rows: New rows; `None` if there are none.
+        gone: Removed files.
+        once: An application id, and the version that is written under it, if any.
+        total: The same for a total of ended tasks, which never expires.
         operation_id: The id in `user_metadata` that no other commit has.
-        on: The same change for a later version than it was decided on; `None`: it must be decided anew. It
-            has the same rows and files.
-        written: Files that are there from now on, and were written before.
-        order: The order in which the rows that stay in their partitions are read next; none: in no order.
+        on: Makes the same change for a later version than it was decided on, with the same rows and files;
+            `None` if it must be decided anew.
+        written: Added files that were written before.
+        order: The order in which the rows that stay in their partitions are read next; empty if there is none.
     """
 
     user_metadata: str
@@ -61,7 +61,7 @@ class Commit:
 
         Args:
             added: The files of its rows, and `written`.
-            before: The version that it is committed on.
+            before: The version on which it is committed.
             now_ms: The moment, in milliseconds since 1970.
         """
         count = sum(file.rows or 0 for file in added)
@@ -91,9 +91,9 @@ class Commit:
 
 
 class PlainTable(Protocol):
-    """A table that the library is not needed for. Thread-safe."""
+    """A table that needs no library. Thread-safe."""
 
-    #: Those of its data files that cannot be read.
+    #: Its data files that cannot be read.
     bad_files: BadFiles
 
     @property
@@ -102,19 +102,19 @@ class PlainTable(Protocol):
         ...
 
     def recent(self, seconds: float) -> Snapshot | None:
-        """The known version if it was the newest so many seconds ago, and a look at it would be a request."""
+        """The known version if it was the newest within so many seconds, where a look costs a request."""
         ...
 
     @property
     def rivals(self) -> int:
-        """How many commits of others the last commits had to give way to; 0 under a lock."""
+        """How many commits of others came before the last commits of this process; 0 under a lock."""
         ...
 
     def newest(self) -> Snapshot:
         """The newest version.
 
         Raises:
-            TableNotFoundError: There is no table.
+            TableNotFoundError: The table does not exist.
             UnknownLogError: Only the library can read it.
             OSError: The storage fails.
         """
@@ -128,7 +128,7 @@ class PlainTable(Protocol):
         """The newest version, while no other thread of this process commits.
 
         Args:
-            as_known: Whether one will do that was the newest a moment ago, where each look costs a request.
+            as_known: Whether the newest version of a moment ago is enough, where each look costs a request.
 
         Raises as `newest`.
         """
@@ -154,18 +154,18 @@ class PlainTable(Protocol):
         ...
 
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
-        """Look for news, and yield the commit infos of the newest versions, the newest first, with their versions.
+        """Look for new commits, and yield the newest commit infos with their versions, the newest first.
 
         Raises as `newest`.
         """
         ...
 
     def last_checkpoint(self) -> int:
-        """The version of the last checkpoint; -1: there is none."""
+        """The version of the last checkpoint; -1 if there is none."""
         ...
 
     def key(self, file: DataFile) -> str:
-        """The name of a data file that no file of another table has."""
+        """The key of a data file, which differs from those of all other tables."""
         ...
 
     def opened(self, file: DataFile) -> pa.NativeFile:
@@ -177,7 +177,7 @@ class PlainTable(Protocol):
         ...
 
     def has(self, files: Sequence[DataFile]) -> bool:
-        """Whether files of one directory are there as they were written, by their lengths."""
+        """Whether files of one directory exist with the lengths that were written."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -189,5 +189,5 @@ class PlainTable(Protocol):
         ...
 
     def fetch(self, files: Sequence[DataFile]) -> None:
-        """Begin to read small data files that are read next, where each costs a request."""
+        """Fetch small data files that are read next, where each costs a request."""
         ...

@@ -1,4 +1,4 @@
-"""Reads a log: where it begins, and from one version to the next.
+"""Reads a log: finds its beginning, and moves from one version to the next.
 
 A log grows at its end, by one file for each commit, and others shorten it at its beginning, before
 a checkpoint, while it is read. So a version is the newest one if the next version does not exist
@@ -46,10 +46,10 @@ class _Listed:
     """The versions of the files in a log, in order.
 
     Attributes:
-        commits: Those of its commits.
-        checkpoints: Those of its checkpoints of one file.
-        others: Those of checkpoints that only the library knows.
-        is_whole: Whether these are all that there are.
+        commits: The versions of commits.
+        checkpoints: The versions of checkpoints of one file.
+        others: The versions of checkpoints that only the library can read.
+        is_whole: Whether the listing was complete.
     """
 
     commits: Sequence[int]
@@ -59,7 +59,7 @@ class _Listed:
 
     @classmethod
     def read(cls, log: Log, *, whole: bool = True) -> _Listed:
-        """List a log; there may be none. `whole` is as for `Log.names`."""
+        """List a log, which need not exist. `whole` is as for `Log.names`."""
         names, is_whole = log.names(whole=whole)
         found = checkpoints_in(names).values()
         plain = sorted(file.version for file in found if file.is_plain)
@@ -78,13 +78,13 @@ def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) ->
     Args:
         files: The log.
         last: Read no further than this version.
-        is_sure: Whether what was not listed is missing. It may have been removed by who shortened the
-            log, or be new: another listing tells.
+        is_sure: Whether a file that was not listed counts as missing. The log may have been shortened
+            meanwhile, or the file may be new: another listing shows that.
         whole: Whether to list the whole log, however long.
 
     Raises:
         TableNotFoundError: There is no log.
-        FileNotFoundError: What was listed is gone, or something was not: look again.
+        FileNotFoundError: A listed file is gone, or one was not listed: list again.
         DamagedFileError: No beginning leads to the newest version.
         UnknownLogError: Only the library can read it.
     """
@@ -130,7 +130,7 @@ def _is_misled(files: Log, listed: _Listed) -> bool:
     last = pointer(files)
     if last is None:
         return bool(listed.checkpoints)
-    # There may be a newer one than was listed.
+    # The log may have a newer checkpoint than the listing.
     version = last["version"]
     there = {*listed.others, *listed.checkpoints}
     return version not in there and not files.exists(checkpoint_name(version))
@@ -144,22 +144,22 @@ def _missing(files: Log, version: int, *, is_sure: bool) -> Exception:
 
 
 def last_listed(files: Log) -> int:
-    """The newest version that a log has files of; -1: there is none."""
+    """The newest version of which a log has files; -1 if there is none."""
     listed = _Listed.read(files, whole=False)
     return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
 
 
 def require_no_hole(files: Log, version: int) -> None:
-    """Refuse to commit a version if the log has the next one, which would fill a hole.
+    """Refuse to commit a version if the log has the next one: the commit would fill a hole.
 
     Args:
         files: The log; the table's lock is held.
         version: The version.
 
     Raises:
-        DamagedFileError: There is the next one.
+        DamagedFileError: The log has the next version.
     """
-    # Where it is there itself somebody else has committed both.
+    # If the version exists, too, others have committed both.
     if is_there(files, version + 1) and not is_there(files, version):
         raise damaged(commit_file(files, version), "is missing, though later ones are there")
 
@@ -177,9 +177,9 @@ def checkpoints_until(files: Log, most: int) -> Iterator[int]:
             return
 
 
-#: How often a log is read anew that was shortened meanwhile.
+#: How often a log is read again if others have shortened it meanwhile.
 _TRIES = 20
-#: How often it is listed before what is missing is taken for lost.
+#: How often it is listed before a missing file counts as lost.
 _SURE = 3
 
 
@@ -200,11 +200,11 @@ def newest(
         files: The log.
         known: A version that was read before.
         last: Read no further than this version.
-        seen: Is told each commit that follows where the reading begins.
+        seen: Called with each commit after the version at which the reading begins.
 
     Raises:
         TableNotFoundError: There is no log.
-        DamagedFileError: A file of it is not as it was written, or missing.
+        DamagedFileError: A file of the log is damaged or missing.
         UnknownLogError: Only the library can read it.
         OSError: It cannot be read.
     """
@@ -212,12 +212,12 @@ def newest(
         try:
             begins = known or begun(files, last, is_sure=tries >= _SURE, whole=tries > 0)
         except FileNotFoundError:
-            # What was listed is gone, and something newer is there.
+            # A listed file is gone, because the log has moved on.
             continue
         found = moved_on(files, begins, last, seen)
         if found.version == last or is_there(files, found.version):
             return found
-        # Of a checkpoint the commit may be gone.
+        # The commit of the checkpoint's version may be removed already.
         if last_listed(files) == found.version:
             return found
         known = None
@@ -231,16 +231,16 @@ def moved_on(
     last: int | None = None,
     seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
 ) -> Snapshot:
-    """A version after all commits that follow it, or those up to a version. Raises as `newest`.
+    """Apply all commits that follow a version, or those up to `last`. Raises as `newest`.
 
     Args:
         files: The log.
         found: The version.
         last: Read no further than this version.
-        seen: Is told each commit.
+        seen: Called with each commit.
     """
     commits: list[Actions] = []
-    # Until the next one is not there.
+    # Until the next one does not exist.
     with suppress(FileNotFoundError):
         while last is None or found.version + len(commits) < last:
             version = found.version + 1 + len(commits)

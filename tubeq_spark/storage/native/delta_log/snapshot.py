@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.delta_log.actions import DataFile
 
-#: What readers and writers have to know of a table that is plain.
+#: The protocol versions of plain tables, for readers and writers.
 _READERS, _WRITERS = {1}, {1, 2}
 
 
 @functools.lru_cache(maxsize=64)
 def _columns(text: str) -> pa.Schema:
-    """The columns that a schema tells; most tubes have the same."""
+    """The columns of a schema in JSON. The cache is small, because most tubes have the same."""
     return pa.schema(Schema.from_json(text).to_arrow())
 
 
@@ -36,8 +36,8 @@ class Shape:
         schema: Its columns.
         by: Its partition columns.
         properties: Its table properties.
-        metadata: The action that tells all this.
-        protocol: The action that tells what its readers and writers have to know.
+        metadata: The action that has all this.
+        protocol: The action with the protocol for its readers and writers.
     """
 
     schema: pa.Schema
@@ -48,10 +48,10 @@ class Shape:
 
     @classmethod
     def parse(cls, metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Shape:
-        """The shape that actions tell.
+        """The shape by these actions.
 
         Raises:
-            UnknownLogError: The table wants to be written in a way that only the library knows.
+            UnknownLogError: The table needs features that only the library knows.
         """
         if (
             protocol["minReaderVersion"] not in _READERS
@@ -81,13 +81,13 @@ class Shape:
 
     @property
     def _told(self) -> tuple[object, ...]:
-        # A checkpoint may tell the rest in another way.
+        # A checkpoint may write the rest in another way.
         told = self.metadata
         return told.get("id"), told["schemaString"], self.by, self.properties
 
     @property
     def measured(self) -> Sequence[str]:
-        """The columns that files have statistics of."""
+        """The columns of which files have statistics."""
         named = self.properties.get("delta.dataSkippingStatsColumns")
         names = self.schema.names if named is None else [n.strip() for n in named.split(",")]
         return [name for name in names if name in self.schema.names and name not in self.by]
@@ -99,12 +99,11 @@ class Snapshot:
 
     Attributes:
         version: Its number.
-        shape: What its rows look like.
+        shape: Its columns and partitions.
         files: Its files, by their paths.
-        transactions: The last versions that were written under ids of applications, and when, in
-            milliseconds.
-        is_misread: Whether the library misreads statistics of files in the log, back to the checkpoint
-            that readers begin with; or is told to begin at one that it cannot read.
+        transactions: By application id, the last version that was written, and when, in milliseconds.
+        is_misread: Whether the library misreads statistics of files in the log since the checkpoint with which
+            readers begin, or is led to a checkpoint that it cannot read.
     """
 
     version: int
@@ -118,7 +117,7 @@ class Snapshot:
         """The version of a checkpoint, or of a table's first commit.
 
         Raises:
-            UnknownLogError: It says too little, or the table has features.
+            UnknownLogError: It lacks metadata or protocol, or the table has features.
         """
         if actions.metadata is None or actions.protocol is None:
             msg = f"version {version} does not say what the table is"
@@ -149,7 +148,7 @@ class Snapshot:
         return Snapshot(version, shape, files, transactions, is_misread)
 
     def without(self, files: Sequence[DataFile]) -> Snapshot:
-        """It without the partitions of some files."""
+        """The version without the partitions of some files."""
         gone = {file.path for file in self.beside(files)}
         return replace(self, files={p: file for p, file in self.files.items() if p not in gone})
 
@@ -167,10 +166,10 @@ class Snapshot:
         """The files in some partitions.
 
         Args:
-            near: The values of partition columns, as of a `Statement`; none: in all partitions.
+            near: The values of partition columns, as in a `Statement`; empty for all partitions.
         """
         found = list(self.files.values())
-        # A look at each file is what this costs, so it is short.
+        # This loop is short, because it looks at each file.
         for name, values in near.items():
             wanted = frozenset(values)
             found = [file for file in found if file.partition[name] in wanted]

@@ -54,29 +54,29 @@ class LocalTable:
         self._read = LocalLog(self._log)
         self._files = files
         self._synced = synced_log_of(directory)
-        #: The version that was read or written last, and which file its commit is.
+        #: The version that was read or written last, and the identity of its commit's file.
         self._known: tuple[Snapshot, FileIdentity | None] | None = None
         self._writing = threading.Lock()
-        #: Those of its data files that cannot be read.
+        #: Its data files that cannot be read.
         self.bad_files = BadFiles(directory)
 
     @property
     def rivals(self) -> int:
-        """None: the table's lock keeps them apart."""
+        """No rivals, because the table's lock keeps them apart."""
         return 0
 
     def newest(self) -> Snapshot:
         """The newest version.
 
         Raises:
-            TableNotFoundError: There is no table.
+            TableNotFoundError: The table does not exist.
             UnknownLogError: Only the library can read it.
         """
         found, known, last = None, self._known, self._synced.last_readable
         if known is not None and last is not None and known[0].version > last:
             known = None
         if known is not None:
-            # In this order: `reading` has why.
+            # The order of these two checks matters, see `reading`.
             is_last = not versions.is_there(self._read, known[0].version + 1)
             if known[1] is not None and known[1] == self._read.identity(known[0].version):
                 if is_last:
@@ -92,19 +92,19 @@ class LocalTable:
 
     @staticmethod
     def recent(_seconds: float) -> None:
-        """None: a look is no request."""
+        """`None`, because a look costs no request."""
 
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
         """Yield the commit infos of the newest versions, the newest first, with their versions."""
         return versions.history(self._read, self.newest().version, limit)
 
     def last_checkpoint(self) -> int:
-        """The version of the last checkpoint; -1: there is none."""
+        """The version of the last checkpoint; -1 if there is none."""
         pointer = versions.pointer(self._read)
         return -1 if pointer is None else int(pointer["version"])
 
     def key(self, file: DataFile) -> str:
-        """The name of a data file that no file of another table has."""
+        """The key of a data file, which differs from those of all other tables."""
         return f"{self.directory}/{file.path}"
 
     def opened(self, file: DataFile) -> pa.NativeFile:
@@ -141,9 +141,9 @@ class LocalTable:
     def mended(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, with a checkpoint for other readers; the table's lock is held.
 
-        Earlier versions wrote some statistics such that the library misreads them, and a checkpoint that
-        others begin with may be damaged, or not there. They begin at the new one; no commit is needed, which a
-        rival could meet.
+        Earlier versions wrote some statistics in a form that the library misreads, and the checkpoint with which
+        others begin may be damaged or missing. They begin at the new one. This needs no commit, so it cannot
+        conflict.
 
         Raises as `newest`.
         """
@@ -198,7 +198,7 @@ class LocalTable:
         return written
 
     def has(self, files: Sequence[DataFile]) -> bool:
-        """Whether files are there as they were written, by their lengths."""
+        """Whether files exist with the lengths that were written."""
         return not any(fault_of_length(self.directory / file.path, file.size) for file in files)
 
     def read(self, path: str) -> bytes:
@@ -211,10 +211,10 @@ class LocalTable:
             shutil.rmtree(self.directory / directory)
 
     def _require_whole(self, files: Sequence[DataFile]) -> None:
-        """Refuse to commit that files go which are not as they were written: they may come back.
+        """Refuse to commit the removal of files that are missing or damaged, because they may come back.
 
         Raises:
-            EngineError: What is left is to be decided anew.
+            EngineError: A file is bad. The statement must be decided again without it.
         """
         self.bad_files.look(files, at_content=False)
         for file in self.bad_files.among(files):
@@ -224,7 +224,7 @@ class LocalTable:
     def _removing_unless_sent(self, files: Sequence[DataFile]) -> Iterator[None]:
         """Remove data files if a block fails before their commit has its name.
 
-        After that they stay, whatever fails: the commit may be there, and needs them.
+        After that they stay, whatever fails: the commit may exist, and needs them.
         """
         try:
             yield
@@ -238,5 +238,5 @@ class LocalTable:
         try:
             checkpoints.write(self._read, newest, now_ms)
         except (OSError, UnknownLogError, DamagedFileError, pa.ArrowException, ValueError):
-            # The commit is made, and readers go on from the last one.
+            # The commit has succeeded, and readers go on from the last checkpoint.
             log.warning("%s has no new checkpoint", self.directory, exc_info=True)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.delta_log.log import Log
 
-#: Actions of a checkpoint that are read at a time.
+#: The number of a checkpoint's actions that are read at a time.
 _AT_ONCE = 1 << 16
-#: The columns of a checkpoint, but for the files that are gone and the features that are not known.
+#: The columns of a checkpoint, except removed files and unknown features.
 _COLUMNS = ("txn", "add", "metaData", "protocol")
 
 
@@ -97,14 +97,14 @@ def told(log: Log, version: int) -> Mapping[str, Any]:
 
 
 def history(log: Log, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
-    """The commit infos of the newest version and of those before it, with their versions, while the log has them."""
+    """The commit infos of the newest version and of those before it that the log still has, with their versions."""
     for version in range(newest, max(newest - limit, -1), -1):
         try:
             info = told(log, version)
         except FileNotFoundError:
             return
         except ValueError:
-            # It is damaged, or not ours.
+            # The commit is damaged, or not ours.
             info = {}
         yield {**info, "version": version}
 
@@ -155,7 +155,7 @@ def checkpoint_batches(
         FileNotFoundError: It is not there.
         UnreadableCheckpointError: It is not as it was written.
     """
-    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  what is new has none
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  new tables have no checkpoint
 
     try:
         with (
@@ -174,7 +174,7 @@ def pointer(log: Log) -> Mapping[str, Any] | None:
     """The contents of `_last_checkpoint`, such as its "version".
 
     Returns:
-        `None`: there is none that can be read, which is no harm to us.
+        `None` if it is missing or cannot be read, which does no harm here.
     """
     try:
         return pointer_in(log.read(LAST_CHECKPOINT))
