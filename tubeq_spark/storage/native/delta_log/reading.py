@@ -5,8 +5,8 @@ a checkpoint, while it is read. So a version is the newest one if the next versi
 and, read after that, the version itself still exists. If it does not, the log is read again from
 its beginning.
 
-It lists the log once. `_last_checkpoint` is only a hint for other readers: it may be older than the
-log, or name a missing file.
+It lists the log once. `_last_checkpoint` is only a hint, by which a listing may be shorter: it may be
+older than the log, or name a missing file.
 """
 
 from __future__ import annotations
