@@ -3,8 +3,8 @@
 A known lease cannot end before its time, so the sessions need not be read again until then. But a session
 that has just begun is not known yet, and one that is over may renew its lease until somebody marks it as
 dead. So the sessions are read again when a known lease has ended, and also if their table has a new
-version. While a session is over, every call checks this version; otherwise a call checks it once in
-`interval`.
+version. While a session is over, every call checks this version, and otherwise one call in a second. If
+the check costs as much as a read, the sessions are read once in `interval_us` instead.
 """
 
 from __future__ import annotations
