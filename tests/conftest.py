@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 from filelock import FileLock
 from hypothesis import settings
 
@@ -49,6 +51,9 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 os.environ.setdefault("TUBEQ_ENGINE", "spark")
 # Tests of power cuts ask for more; the others need not wait for the disk.
 os.environ.setdefault("TUBEQ_DURABILITY", "none")
+
+# Typer makes all commands anew for each call of a test; a program makes them once.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 # On a machine that others use any example may take long.
 settings.register_profile("any-machine", deadline=None)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import pytest
 from typer.testing import CliRunner
 
-from tests.acceptance.support import Native, calls, counts, data_of, put_and_take, take
+from tests.acceptance.support import FOR_EVER, Native, calls, counts, data_of, put_and_take, take
 from tests.programs import environment
 from tubeq_spark import Backoff, Queue, Rate, Task, TaskState, Tube
 from tubeq_spark.cli.app import app
@@ -33,7 +33,7 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.programs import how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from typer.testing import Result
 
@@ -51,6 +51,26 @@ class Tubeq(Protocol):
 def engine() -> Engine:
     """Opens the queues of the tests, without Spark."""
     return Native()
+
+
+@pytest.fixture
+def shared_location(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A location for each test: many commands look at all tubes."""
+    return str(tmp_path_factory.mktemp("queue"))
+
+
+@pytest.fixture
+def queue(engine: Engine, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
+    """A queue whose session outlives every step of the clock."""
+    queue = engine.open(shared_location, clock=clock)
+    queue.cfg(ttr=FOR_EVER)
+    yield queue
+    engine.leave(queue)
+
+
+@pytest.fixture
+def fifo(queue: Queue) -> Tube:
+    return queue.create_tube("shared_fifo")
 
 
 @pytest.fixture(autouse=True)
