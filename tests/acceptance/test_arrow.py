@@ -281,6 +281,20 @@ def test_put_arrow_of_no_rows_adds_nothing_without_a_commit(
 
 
 @pytest.mark.without_spark
+def test_put_arrow_when_the_program_changes_its_memory_afterwards_keeps_what_was_put(
+    fifo: Tube,
+) -> None:
+    memory = bytearray(b"123")
+    ends = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
+    data = pa.Array.from_buffers(pa.string(), 3, [None, ends, pa.py_buffer(memory)])
+
+    fifo.put_arrow(pa.table({"data": data}))
+    memory[:] = b"789"
+
+    assert data_of(fifo.take_many(3)) == [1, 2, 3]
+
+
+@pytest.mark.without_spark
 @pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
 def test_put_arrow_with_a_key_that_was_used_adds_nothing(new_tube: NewTube, type_name: str) -> None:
     options = {"capacity": 5} if type_name == "limfifottl" else {}

@@ -65,11 +65,9 @@ class Paused:
 class PausedLocalWriter(Paused, LocalWriter):
     """A writer that does, where this process writes the log by itself."""
 
-    def commit(
-        self, local: PlainTable, snapshot: Snapshot, change: Commit, *, is_given: bool
-    ) -> None:
+    def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
         self._pause()
-        super().commit(local, snapshot, change, is_given=is_given)
+        super().commit(local, snapshot, change)
 
 
 class PausedWriter(Paused, Writer):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 #: A `pyarrow.Table`, or what has `__arrow_c_stream__` and becomes one.
 ArrowRows: TypeAlias = Any
 
+_COPIED_BYTES = 16 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _DURATIONS = ("ttl", "ttr", "delay")
 #: Options that are texts, or numbers that become texts.
@@ -114,6 +115,17 @@ class PutTable:
     def unique(self) -> pa.ChunkedArray | None:
         """The key of each row, as far as it has one; `None` without such a column."""
         return self.options.get("unique")
+
+    def copied(self) -> PutTable:
+        """The same rows in memory that the program cannot change; rows of very many bytes as they are.
+
+        An engine may keep a small table as it was put. It copies a part of a large one.
+        """
+        if self.data.get_total_buffer_size() > _COPIED_BYTES:
+            return self
+        place = places(self.size)
+        options = {name: column.take(place) for name, column in self.options.items()}
+        return PutTable(self.size, self.data.take(place), options)
 
     def with_new_keys(self, there: pa.ChunkedArray) -> PutTable:
         """The rows without a key, and the first with each key that is not among some others."""

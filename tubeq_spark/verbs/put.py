@@ -517,7 +517,7 @@ class Buckets:
 
 
 def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
-    """Check the columns and the values of a table.
+    """Check the columns and the values of a table, which the program may change afterwards.
 
     Raises:
         InvalidOptionError: One is bad.
@@ -525,7 +525,7 @@ def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
     driver = ctx.driver
     put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
     refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
-    return put
+    return put.copied()
 
 
 def put_arrow(

@@ -27,7 +27,7 @@ from tubeq_spark.storage.native.writer import (
     new_total,
 )
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import Affected, Given
+from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -92,7 +92,7 @@ class LocalWriter:
                 affected, written = _with_written(statement, decision.affected, snapshot)
                 gone = target.files_in(decision.changed or ())
                 change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
-                self.commit(local, snapshot, change, is_given=isinstance(statement.using, Given))
+                self.commit(local, snapshot, change)
                 return affected
             return decision.affected
 
@@ -115,7 +115,7 @@ class LocalWriter:
                     change = Commit(
                         said, new, (), once, total, append.operation_id, written=written
                     )
-                    self.commit(local, snapshot, _appended(change, snapshot, append), is_given=True)
+                    self.commit(local, snapshot, _appended(change, snapshot, append))
                     return affected
             except EngineError as error:
                 # An append reads nothing, so the changes of another commit do not matter.
@@ -123,20 +123,17 @@ class LocalWriter:
                     raise
         return Affected()
 
-    def commit(
-        self, local: PlainTable, snapshot: Snapshot, change: Commit, *, is_given: bool
-    ) -> None:
+    def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
         """Commit a change that was decided on a version, and cache its new rows: the next statement probably reads them.
 
         Args:
             local: The table.
             snapshot: The version.
             change: The change.
-            is_given: Whether a program has put its rows.
         """
         # The first piece of a segment is read next. It is cached last, so it stays if not all pieces fit.
         for file, rows in reversed(local.commit(snapshot, change)):
-            self._files.keep(local.key(file), rows, is_given=is_given)
+            self._files.keep(local.key(file), rows)
 
     def _remove(
         self, table: Table, local: PlainTable, snapshot: Snapshot, statement: Statement, note: Note
@@ -156,9 +153,7 @@ class LocalWriter:
         else:
             count = sum(count or 0 for count in counts)
         affected = Affected(deleted=count)
-        self.commit(
-            local, snapshot, _change(snapshot, statement, note, affected, gone), is_given=False
-        )
+        self.commit(local, snapshot, _change(snapshot, statement, note, affected, gone))
         return affected
 
 

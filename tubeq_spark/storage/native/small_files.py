@@ -65,8 +65,8 @@ class Listed:
 
 #: Stands for an entry that is not in the cache.
 _NOTHING: tuple[pa.Table | None, int] = (None, 0)
-#: Cached rows may keep buffers of so many times their own bytes.
-_SPARE = 2
+#: Cached rows may keep buffers of so many times their own bytes, or of so many bytes.
+_SPARE, _SHARED = 2, 16 << 10
 
 
 class SmallFiles:
@@ -136,7 +136,7 @@ class SmallFiles:
         if rows is None:
             rows = pa.concat_tables(_read(listed.table, file, listed.schema, at_most))
             if keeps:
-                self._keep(key, rows, rows.nbytes)
+                self._keep(key, rows, rows.get_total_buffer_size())
         return rows
 
     def _kept_of(self, key: str, schema: pa.Schema) -> pa.Table | None:
@@ -147,19 +147,22 @@ class SmallFiles:
             self._kept.move_to_end(key)
             return rows
 
-    def keep(self, key: str, rows: pa.Table, *, is_given: bool) -> None:
+    def keep(self, key: str, rows: pa.Table) -> None:
         """Cache the rows of a new file if it is small.
 
-        They are copied if a program may change them, or if they are a slice that keeps the buffers of a larger table.
+        They are copied if they are a slice that keeps the buffers of a larger table.
 
         Args:
             key: The key of the file.
             rows: The rows.
-            is_given: Whether a program has put them.
         """
-        size = rows.nbytes
-        if size <= ROWS_BYTES and (is_given or rows.get_total_buffer_size() > _SPARE * size):
-            rows = rows.take(array(range(rows.num_rows), pa.int64()))
+        # Their own bytes take longer to count than a small file takes to read.
+        size = rows.get_total_buffer_size()
+        if size > _SHARED:
+            own = rows.nbytes
+            if own <= ROWS_BYTES and size > _SPARE * own:
+                rows = rows.take(array(range(rows.num_rows), pa.int64()))
+            size = own
         self._keep(key, rows, size)
 
     def _keep(self, key: str, rows: pa.Table, size: int) -> None:
@@ -269,7 +272,7 @@ class _FilePart:
                     yield read
                     continue
                 some.append(read.rows.select(names))
-                size += read.rows.nbytes
+                size += read.rows.get_total_buffer_size()
                 if size > ROWS_BYTES:
                     yield Read(query, pa.concat_tables(some), {})
                     some, size = [], 0
@@ -347,7 +350,7 @@ def _decoded(file: ParquetFile, columns: Sequence[str]) -> Iterator[pa.Table]:
     some, size = [], 0
     for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
         some.append(batch)
-        size += batch.nbytes
+        size += batch.get_total_buffer_size()
         if size > ROWS_BYTES:
             yield pa.Table.from_batches(some)
             some, size = [], 0
