@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.testing
@@ -28,7 +29,7 @@ from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
@@ -93,6 +94,21 @@ def pytest_runtest_setup() -> None:
     """Begin no test when the time of the run is over."""
     if is_over(os.environ.get(STOP_AT, ""), time.time()):
         pytest.skip("left to another run, the time of this one is over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let no test start Spark by accident: a JVM takes longer to start than most files of tests run."""
+    is_there = _has_jvm()
+    answer = yield
+    if _has_jvm() and not is_there and not needs_the_jvm(item):
+        pytest.fail("this test needs no Spark, and has started a JVM")
+    return answer
+
+
+def _has_jvm() -> bool:
+    context = getattr(sys.modules.get("pyspark.core.context"), "SparkContext", None)
+    return getattr(context, "_gateway", None) is not None
 
 
 @pytest.fixture(scope="session")
