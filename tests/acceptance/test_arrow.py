@@ -566,7 +566,8 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     before = versions()
 
     unsigned = pa.table({"task_id": pa.array([2**63], pa.uint64())})
-    strange = ([-1], [2**63], [10**30], unsigned)
+    without_id = pa.table({"task_id": pa.array([None], pa.int64())})
+    strange = ([-1], [2**63], [10**30], unsigned, without_id)
     for named in ([*ids(batch.table), foreign], pa.table({"task_id": [foreign]}), *strange):
         with pytest.raises(NotTakenError, match="not in the batch"):
             settle(named)
