@@ -644,6 +644,45 @@ def test_batch_when_the_lease_of_an_untouched_task_has_ended_settles_none(
 
 
 @pytest.mark.without_spark
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_batch_when_others_end_tasks_that_were_touched_by_name_keeps_the_rest_for_as_long(
+    new_tube: NewTube, clock: ManualClock, is_ended: bool
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts("1", "2", "3"))
+    batch = tube.take_arrow(3)
+    first, second, third = ids(batch.table)
+    batch.touch(20, [first])
+    batch.touch(30, [second, third])
+    batch.touch(10, [third])
+    for task_id in (first, second):
+        tube.delete(task_id)
+    clock.advance(41 if is_ended else 11)
+
+    if is_ended:
+        # Nobody can tell whether the second one was deleted, or its lease has ended.
+        with pytest.raises(NotTakenError, match="lease has ended"):
+            batch.ack()
+    else:
+        assert batch.ack() == 1
+
+
+@pytest.mark.without_spark
+def test_batch_when_tasks_are_touched_again_and_again_needs_no_more_memory(
+    new_tube: NewTube,
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts("1", "2"))
+    batch = tube.take_arrow(2)
+    named = [task.task_id for task in tube.tasks_by_state("t")]
+    for _ in range(3):
+        batch.touch(5, named)
+
+    assert len(batch._settled_ids) == 0
+    assert batch.ack(named) == 2
+
+
+@pytest.mark.without_spark
 def test_batch_touch_of_some_of_many_tasks_then_of_all_adds_up(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
