@@ -3,7 +3,7 @@
 If a session is known to live until some time, its lease cannot end before that, so it is not read
 again until then. A session that has just begun is not known yet, and one that is over may renew its
 lease while nobody has marked it as dead. So the sessions are read again when a known lease has ended,
-and otherwise if anything was written meanwhile: that is looked up at once while a session is over, and
+and otherwise if anything was written meanwhile: that is looked up at once while one may come back, and
 else once in `interval`.
 """
 
@@ -118,7 +118,7 @@ class ExpiredSessionCache:
         self._seen: int | None = None
         #: The moment that the first of the known leases ends; `None`: never.
         self._next_us: int | None = None
-        self._is_any_over = False
+        self._may_come_back = False
         self._sessions: Mapping[str, SessionView] = {}
         #: By tube: what was over when somebody looked whether it holds any of its tasks.
         self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
@@ -159,7 +159,7 @@ class ExpiredSessionCache:
         )
         age_us = now_us - (self._read_us or 0)
         is_young = age_us < min(_YOUNG_US, self._interval_us)
-        if not is_due and is_young and not self._is_any_over:
+        if not is_due and is_young and not self._may_come_back:
             return
         look = self._begin()
         version = self._version()
@@ -187,6 +187,6 @@ class ExpiredSessionCache:
             if member.lease_until is not None and member.alive(now_us, self._skew_us)
         ]
         self._next_us = min(ends, default=None)
-        self._is_any_over = any(
-            view.over(now_us, self._skew_us) for view in self._sessions.values()
+        self._may_come_back = any(
+            view.may_come_back(now_us, self._skew_us) for view in self._sessions.values()
         )
