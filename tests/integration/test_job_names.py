@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from tubeq_spark import Queue
+from tubeq_spark.storage.location import SESSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +95,8 @@ def test_heartbeats_when_spark_shares_its_slots_fairly_wait_for_no_job_of_the_pr
         # Whoever leases numbers has the lock that a heartbeat needs.
         session._numbers = None
         session.task_ids(1)
+        # So has a sweep, which removes dead files.
+        queue._context.engine.tables.vacuum(queue._opened.location.table(SESSIONS))
 
         assert pools(spark, last) == {"tubeq-heartbeats"}
         last = max(names(spark))

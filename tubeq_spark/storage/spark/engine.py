@@ -158,7 +158,7 @@ class SparkEngine:
         finally:
             self._thread.is_named = False
 
-    def _hurried(self, table: str | None) -> AbstractContextManager[None]:
+    def hurried(self, table: str | None) -> AbstractContextManager[None]:
         """Have jobs on the sessions not wait behind those of others.
 
         Whichever thread waits for them: it may have a lock that the next heartbeat waits for.
@@ -244,7 +244,7 @@ class SparkEngine:
         text = renderer.query(query)
         with (
             self.operating("read", _table_of(query)),
-            self._hurried(_table_of(query)),
+            self.hurried(_table_of(query)),
             self._named(self.own, text, renderer.sources) as named,
         ):
             return self.sql_rows(named)
@@ -258,7 +258,7 @@ class SparkEngine:
         renderer = Renderer()
         text = renderer.query(query)
         table = _table_of(query)
-        with self.reading(), self.operating("read", table), self._hurried(table):
+        with self.reading(), self.operating("read", table), self.hurried(table):
             spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
             with self._named(spark, text, renderer.sources) as named:
                 return spark.sql(named).toArrow()
@@ -288,7 +288,7 @@ class SparkEngine:
             may have been skipped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(_clock.now())
-        with self._counted(), self._hurried(statement.table):
+        with self._counted(), self.hurried(statement.table):
             if isinstance(statement, Append):
                 return self._append(statement, note)
             using = statement.using
