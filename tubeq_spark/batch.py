@@ -270,14 +270,13 @@ class Batch:
             msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
-        touched = self._settle(
-            "touch", df, lambda _: lambda _, moves: Touch(moves, amount_us), keeps=True
+        return self._settle(
+            "touch",
+            df,
+            lambda _: lambda _, moves: Touch(moves, amount_us),
+            keeps=True,
+            longer_us=amount_us,
         )
-        if df is None:
-            self._held.longer(amount_us)
-        elif touched:
-            self._held.some_longer()
-        return touched
 
     def fail(
         self,
@@ -566,7 +565,7 @@ class Batch:
         df: DataFrame | Ids | None,
         make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
         error: str | None = None,
-        **how: bool,
+        **how: Any,
     ) -> int:
         """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
         # Spark may settle a large batch, too.
@@ -594,7 +593,7 @@ class Batch:
         df: DataFrame | Ids | None,
         make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
         error: str | None,
-        **how: bool,
+        **how: Any,
     ) -> int:
         named, errors = (None, None) if df is None else self._named(df)
         if not self._held.is_left:
@@ -610,8 +609,8 @@ class Batch:
                 self._current.upgrade()
             change = make_change(texts)
         settled = self._held.settle(event, named, change, **how)
-        # Those that it has read are known anyway.
-        if named is not None and self._read_ids is None:
+        # Those that it has read are known anyway, and those that are left.
+        if named is not None and self._read_ids is None and not how.get("keeps"):
             self._settled_ids.extend(named)
         return settled
 

@@ -580,7 +580,8 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     before = versions()
 
     unsigned = pa.table({"task_id": pa.array([2**63], pa.uint64())})
-    strange = ([-1], [2**63], [10**30], unsigned)
+    without_id = pa.table({"task_id": pa.array([None], pa.int64())})
+    strange = ([-1], [2**63], [10**30], unsigned, without_id)
     for named in ([*ids(batch.table), foreign], pa.table({"task_id": [foreign]}), *strange):
         with pytest.raises(NotTakenError, match="not in the batch"):
             settle(named)
@@ -654,6 +655,45 @@ def test_batch_when_the_lease_of_an_untouched_task_has_ended_settles_none(
 
     assert counts(queue, tube) == {"ready": 2, "total": 2}
     assert batch.ack() == 0
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_batch_when_others_end_tasks_that_were_touched_by_name_keeps_the_rest_for_as_long(
+    new_tube: NewTube, clock: ManualClock, is_ended: bool
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts("1", "2", "3"))
+    batch = tube.take_arrow(3)
+    first, second, third = ids(batch.table)
+    batch.touch(20, [first])
+    batch.touch(30, [second, third])
+    batch.touch(10, [third])
+    for task_id in (first, second):
+        tube.delete(task_id)
+    clock.advance(41 if is_ended else 11)
+
+    if is_ended:
+        # Nobody can tell whether the second one was deleted, or its lease has ended.
+        with pytest.raises(NotTakenError, match="lease has ended"):
+            batch.ack()
+    else:
+        assert batch.ack() == 1
+
+
+@pytest.mark.without_spark
+def test_batch_when_tasks_are_touched_again_and_again_needs_no_more_memory(
+    new_tube: NewTube,
+) -> None:
+    tube = new_tube("fifottl", ttr=10)
+    tube.put_arrow(texts("1", "2"))
+    batch = tube.take_arrow(2)
+    named = [task.task_id for task in tube.tasks_by_state("t")]
+    for _ in range(3):
+        batch.touch(5, named)
+
+    assert len(batch._settled_ids) == 0
+    assert batch.ack(named) == 2
 
 
 @pytest.mark.without_spark

@@ -263,6 +263,9 @@ def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
     for strange in (5, -1, 2**63):
         with pytest.raises(NotTakenError, match="not in the batch"):
             batch.fail({ids[0]: "why", strange: "why"})
+    without_id = pa.array([ids[0], None], pa.int64())
+    with pytest.raises(NotTakenError, match="not in the batch"):
+        batch.fail(pa.table({"task_id": without_id, "error": ["why", "why"]}))
     for reasons in ({1: 5}, {"x": "why"}, [1]):
         with pytest.raises(InvalidOptionError):
             FailedTasks(reasons)  # type: ignore[arg-type]

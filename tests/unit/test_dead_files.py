@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,6 +41,10 @@ class FakeQueue:
             asked_to_wait=lambda table, now_us: self.asked,
             note_vacuum=lambda key, now_us, *, tried=False: self.noted.append(tried),
         )
+
+    def hurried(self, table: str) -> nullcontext[None]:
+        """All tables are alike here."""
+        return nullcontext()
 
     def committer(self) -> Committer:
         return Committer("app")

@@ -7,6 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -164,6 +165,10 @@ class Catalog:
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self.sessions = self.vacuum_notes = self
         self.tables = SparkTables(cast("Any", self))
+
+    def hurried(self, table: str) -> nullcontext[None]:
+        """All tables are alike here."""
+        return nullcontext()
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         """Answer DESCRIBE DETAIL as Delta does."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tubeq_spark import Queue, QueueConfig, QueueState, StoreError, TaskState
+from tubeq_spark import Backoff, Queue, QueueConfig, QueueState, StoreError, TaskState
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 
@@ -105,6 +105,26 @@ def test_take_when_a_dead_session_has_begun_anew_finds_what_it_held_in_other_tub
 
         assert queue["unseen"].peek(held[1]).state is TaskState.READY
         assert task_of(queue, "unseen").task_id == held[1]
+
+
+def test_sweep_when_the_backoff_is_no_delay_gives_tasks_of_a_dead_session_back_at_once() -> None:
+    clock, events = ManualClock(), list[tuple[str, str]]()
+    with InMemoryQueue(clock) as queue, InMemoryQueue(beside=queue) as silent:
+        queue.cfg(ttr=3600)
+        tube = queue.create_tube(
+            "work",
+            "fifottl",
+            backoff=Backoff(first=0),
+            on_task_change=lambda task, event: events.append((event, task.state.value)),
+        )
+        tube.put("a")
+        task_of(silent, "work")
+        clock.advance(61)
+        queue.sweep()
+        queue.sweep()
+
+        assert events == [("put", "r"), ("release", "r")]
+        assert queue.statistics("work")["calls"]["delay"] == 0
 
 
 def opened(place: Path, beside: Queue | None = None, **options: Any) -> Queue:

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tubeq_spark.model.membership import Member, SessionView
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 
 TUBE, SECOND = 1, 1_000_000
@@ -20,6 +21,7 @@ class Table:
         self.entered, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
         self.fails = self.is_unreadable = False
+        self.views: dict[str, SessionView] = {}
         self.cache = ExpiredSessionCache(
             self.read, self.look, lambda: "me", interval_us=60 * SECOND, skew_us=0
         )
@@ -34,12 +36,12 @@ class Table:
             raise OSError
         return self.version
 
-    def read(self) -> dict[str, object]:
+    def read(self) -> dict[str, SessionView]:
         self.reads += 1
         if self.is_unreadable:
             msg = "unreadable"
             raise OSError(msg)
-        return {}
+        return self.views
 
     def asked(self, at_us: int) -> None:
         self.cache.over(at_us)
@@ -57,6 +59,23 @@ def test_look_when_something_was_written_reads_and_asks_for_no_second_version() 
     table.version = 2
     table.asked(2 * SECOND)
     assert (table.looks, table.reads) == (1, 1)
+
+
+@pytest.mark.parametrize(("epoch", "looks"), [(1, 0), (2, 1)])
+def test_look_when_all_that_is_over_is_marked_as_dead_is_as_good_as_where_nothing_is_over(
+    epoch: int, looks: int
+) -> None:
+    """A session that was found dead and has begun anew: what has the mark gets no new lease."""
+    table = Table()
+    ended = Member("paused", "one", epoch, 1, live=True, lease_until=SECOND)
+    alive = Member("paused", "two", 3, 1, live=True, lease_until=None)
+    table.version, table.views = 2, {"paused": SessionView("paused", (ended, alive), 1)}
+    table.asked(2 * SECOND)
+    table.looks = 0
+
+    over = {owner for owner, _ in table.cache.over(2 * SECOND + 1)}
+    assert over == {"paused/1", f"paused/{epoch}"}
+    assert table.looks == looks
 
 
 def test_reading_when_it_fails_is_repeated_though_the_version_stays() -> None:

@@ -106,8 +106,6 @@ def make_context(
         traces=_traces(clock) if config.traces else None,
     )
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
-    if engines.spark is engine and engines.spark is not None:
-        session.heart.begin = engines.spark.begin_heart
     # This runs at the start, because a session may be too short for a beat, and end without a close.
     session.helper.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
     return queue

@@ -103,11 +103,19 @@ class SessionView:
 
         Of a session that was found dead and has begun anew, also the epoch before: tubes may have tasks of it.
         """
+        ended = self._ended(now_us, skew_us)
+        return {f"{self.session}/{epoch}": until for epoch, until in ended.items()}
+
+    def may_come_back(self, now_us: int, skew_us: int = 0) -> bool:
+        """Whether any of these may get a new lease: what is marked as dead does not."""
+        return any(epoch > self.dead_epoch for epoch in self._ended(now_us, skew_us))
+
+    def _ended(self, now_us: int, skew_us: int) -> dict[int, int]:
         leases: dict[int, int] = {self.dead_epoch: 0} if self.dead_epoch else {}
         for member in self.members:
             leases[member.epoch] = max(leases.get(member.epoch, 0), member.lease_until or 0)
         return {
-            f"{self.session}/{epoch}": until
+            epoch: until
             for epoch, until in leases.items()
             if not self.alive(now_us, skew_us, epoch)
         }

@@ -23,6 +23,7 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
@@ -152,6 +153,13 @@ class QueueContext:
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
         return replace(self, life=QueueLife(QueueState.RUNNING))
+
+    def looking_anew(self) -> AbstractContextManager[None]:
+        """Let a block of an operation read what is there by now, also where another thread has looked since it began.
+
+        For an attempt that reads two tables, in an order that matters: one look serves all reads of an operation.
+        """
+        return self.engine.operating("read", None)
 
     def require_spark(self) -> SparkEngine:
         """The Spark engine, which makes DataFrames of the queue's tables.

@@ -3,8 +3,8 @@
 A known lease cannot end before its time, so the sessions need not be read again until then. But a session
 that has just begun is not known yet, and one that is over may renew its lease until somebody marks it as
 dead. So the sessions are read again when a known lease has ended, and also if their table has a new
-version. While a session is over, every call checks this version, and otherwise one call in a second. If
-the check costs as much as a read, the sessions are read once in `interval_us` instead.
+version. While a session that is over may come back, every call checks this version, and otherwise one call
+in a second. If the check costs as much as a read, the sessions are read once in `interval_us` instead.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ExpiredSessionCache:
         self._seen: int | None = None
         #: The end of the first known lease; `None` if none ends.
         self._next_us: int | None = None
-        self._is_any_over = False
+        self._may_come_back = False
         self._sessions: Mapping[str, SessionView] = {}
         #: By tube: the ended owners whose tasks were searched and released there last.
         self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
@@ -159,7 +159,7 @@ class ExpiredSessionCache:
         )
         age_us = now_us - (self._read_us or 0)
         is_young = age_us < min(_YOUNG_US, self._interval_us)
-        if not is_due and is_young and not self._is_any_over:
+        if not is_due and is_young and not self._may_come_back:
             return
         look = self._begin()
         version = self._version()
@@ -187,6 +187,6 @@ class ExpiredSessionCache:
             if member.lease_until is not None and member.alive(now_us, self._skew_us)
         ]
         self._next_us = min(ends, default=None)
-        self._is_any_over = any(
-            view.over(now_us, self._skew_us) for view in self._sessions.values()
+        self._may_come_back = any(
+            view.may_come_back(now_us, self._skew_us) for view in self._sessions.values()
         )

@@ -213,14 +213,14 @@ def _release_pass(
     """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
     lease_segments, worn = ctx.reader.taken_segments(owner, ctx.max_attempts, _MOST)
     held.clear()
-    if not lease_segments or (unless is not None and unless()):
+    if not lease_segments or _are_to_stay(ctx, unless):
         return Plan(None, lambda _: (0, False))
     held.update(held_in(ctx, lease_segments))
     for_callback = ctx.reader.in_lease_segments(lease_segments) if ctx.callback is not None else []
     backoff = None if error is None else ctx.backoff
     change = released(
         ctx.queue.session.segments(1)[0],
-        0 if backoff is None else backoff,
+        backoff if backoff is not None and backoff.delays else 0,
         ctx.queue.now_us(),
         ctx.max_attempts,
         None if backoff is None else error,
@@ -239,6 +239,14 @@ def _release_pass(
         return affected.updated, len(lease_segments) == _MOST
 
     return Plan(statement, finish)
+
+
+def _are_to_stay(ctx: TubeContext, unless: Callable[[], bool] | None) -> bool:
+    """Whether what was found is to stay taken."""
+    if unless is None:
+        return False
+    with ctx.queue.looking_anew():
+        return unless()
 
 
 def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:

@@ -127,7 +127,8 @@ def drain(
         if require is not None:
             # In this order: the registry is changed first, and the number in the table after it.
             undone = ctx.segment_reader.drops().undone
-            require()
+            with ctx.queue.looking_anew():
+                require()
         if not with_taken:
             require_none_taken(ctx, now_us)
         statement = ctx.writer.drain(now_us, with_taken=with_taken, undone=undone)

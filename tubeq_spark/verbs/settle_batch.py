@@ -75,9 +75,10 @@ class HeldBatch:
         self._lease_segments = leased.segments
         self._until = leased.until
         self._ttr = leased.ttr
+        #: How many tasks it has not settled.
         self._left = leased.count
-        #: Whether some leases may end later than all that is known of the first one, `_until`.
-        self._are_uneven = False
+        #: Those of them that were touched by their ids, and moments before which their leases do not end.
+        self._longer: dict[int, int] = {}
         self.is_left = leased.count > 0
 
     @property
@@ -98,6 +99,7 @@ class HeldBatch:
         frees: bool = True,
         keeps: bool = False,
         wears: bool = True,
+        longer_us: int = 0,
     ) -> int:
         """Settle the remaining or the named tasks. One commit, and one to the utube locks.
 
@@ -108,6 +110,7 @@ class HeldBatch:
             frees: Whether the sub-queues of a whole batch are freed: else the caller does it.
             keeps: Whether the tasks stay held.
             wears: Whether a release buries tasks that have used up their attempts.
+            longer_us: How much longer the leases of tasks that stay held become.
 
         Returns:
             The number of tasks.
@@ -130,22 +133,33 @@ class HeldBatch:
         if event != "renew":
             self._ctx.count(event, settled)
         self._ctx.count("bury", worn)
+        if longer_us:
+            self._last_longer(named, longer_us)
         if not keeps:
-            self._left -= settled
+            self._without(named or (), settled)
             self._ctx.table_lock.wake_takes()
         if event in ("release", "bury"):
             compact_at_times(self._ctx)
         return settled
 
-    def longer(self, amount_us: int) -> None:
-        """Record that a touch of all remaining tasks made the leases longer."""
-        self._ttr = plus(self._ttr, amount_us)
-        self._lasts(plus(self._until, amount_us))
+    def _last_longer(self, named: set[int] | None, amount_us: int) -> None:
+        """Record that a touch of all remaining tasks, or of some, made their leases longer."""
+        if named is None:
+            self._ttr = plus(self._ttr, amount_us)
+            self._longer = {task_id: end + amount_us for task_id, end in self._longer.items()}
+            self._lasts(plus(self._until, amount_us))
+        elif self._until is not None:
+            for task_id in named:
+                self._longer[task_id] = self._longer.get(task_id, self._until) + amount_us
+            self._lasts(self._until)
 
-    def some_longer(self) -> None:
-        """Record that a touch of some remaining tasks made their leases longer."""
-        self._are_uneven = True
-        self._lasts(self._until)
+    def _without(self, named: Collection[int], count: int) -> None:
+        """Record that so many tasks are settled."""
+        self._left -= count
+        if self._longer:
+            for task_id in named:
+                self._longer.pop(task_id, None)
+            self._lasts(self._until)
 
     def renew(self) -> None:
         """Begin the leases of all remaining tasks anew, if half of the first one is over. One commit."""
@@ -175,7 +189,7 @@ class HeldBatch:
         self._until = until
         if self.is_left:
             # The session must live as long as the longest lease, and how long that is was not read.
-            last = None if self._are_uneven else until
+            last = None if self._longer else until
             self._ctx.queue.held_tasks.add_batch(self.take_id, last)
 
     def _plan(
@@ -230,7 +244,7 @@ class HeldBatch:
 
     def _require_lease(self) -> None:
         now_us = self._ctx.queue.now_us()
-        if due(self._until, now_us) and not self._last_longer(now_us):
+        if due(self._until, now_us) and not self._are_all_held(now_us):
             self._forget()
             try:
                 self._give_up()
@@ -239,14 +253,21 @@ class HeldBatch:
             msg = f"the batch's lease has ended: the first of its {self.count} tasks ran out of ttr"
             raise NotTakenError(msg)
 
-    def _last_longer(self, now_us: int) -> bool:
-        """Whether all remaining tasks are held still: those whose leases would have ended were touched."""
-        if not self._are_uneven:
+    def _are_all_held(self, now_us: int) -> bool:
+        """Whether no lease of a remaining task has ended: those that would have ended were touched."""
+        if not self._longer:
             return False
-        count, until = self._ctx.reader.lease_of(self.take_id, self.owner)
-        if count < self._left or due(until, now_us):
+        leases = self._ctx.reader.leases_of(self.take_id, self.owner)
+        if any(due(end, now_us) for end in leases.values()):
             return False
-        self._lasts(until)
+        # One that was not touched may be gone because its lease has ended.
+        if len(leases.keys() - self._longer) < self._left - len(self._longer):
+            return False
+        ended_by_others = self._longer.keys() - leases
+        if any(due(self._longer[task_id], now_us) for task_id in ended_by_others):
+            return False
+        self._without(ended_by_others, len(ended_by_others))
+        self._lasts(min((end for end in leases.values() if end is not None), default=None))
         return True
 
     def _give_up(self) -> None:

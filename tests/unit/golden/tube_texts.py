@@ -490,8 +490,8 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
     ids = pa.table({"segment": [-5], "task_id": [1]})
     yield case("ids_in: two", lambda tasks: tasks.ids_in(segments), ids)
     yield case("count_of: one", lambda tasks: tasks.count_of(-5, "session/1"), [{"n": 3}])
-    lease = [{"n": 3, "first": NOW}]
-    yield case("lease_of: a take", lambda tasks: tasks.lease_of(-5, "session/1"), lease)
+    leases = pa.table({"task_id": [1], "until": [NOW]})
+    yield case("leases_of: a take", lambda tasks: tasks.leases_of(-5, "session/1"), leases)
     for owner, most in product((None, "session/1"), ATTEMPTS):
         yield case(
             f"taken_segments: of {owner}, max_attempts {most}",

@@ -19,7 +19,7 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
-from tubeq_spark.storage.location import name_of
+from tubeq_spark.storage.location import SESSIONS, name_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
@@ -27,8 +27,8 @@ from tubeq_spark.storage.spark.history import changed_rows, commits_since
 from tubeq_spark.storage.spark.jvm import (
     carried,
     described,
-    enter_pool,
     frame_of,
+    in_pool,
     is_classic,
     with_settings,
 )
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The pool of the jobs that heartbeats are: what else runs may have all slots for longer than a lease lasts.
+#: The pool of jobs on the sessions: what else runs may have all slots for longer than a lease lasts.
 HEARTBEATS = "tubeq-heartbeats"
 #: Seconds that Spark has to answer when it is asked whether it is there again, or what it has written.
 _PATIENCE = 5.0
@@ -158,6 +158,14 @@ class SparkEngine:
         finally:
             self._thread.is_named = False
 
+    def hurried(self, table: str | None) -> AbstractContextManager[None]:
+        """Have jobs on the sessions not wait behind those of others.
+
+        Whichever thread waits for them: it may have a lock that the next heartbeat waits for.
+        """
+        is_urgent = table is not None and name_of(table) == SESSIONS
+        return in_pool(self.spark, HEARTBEATS) if is_urgent else nullcontext()
+
     def answers(self) -> bool:
         """Whether Spark is unreachable; checked again if the last read failed.
 
@@ -181,10 +189,6 @@ class SparkEngine:
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
         return carried(self.spark, run)
-
-    def begin_heart(self) -> None:
-        """Have the jobs of this thread, which renews a session's lease, not wait behind those of others."""
-        enter_pool(self.spark, HEARTBEATS)
 
     def committer(self) -> Committer:
         """The JVM in which statements run."""
@@ -240,6 +244,7 @@ class SparkEngine:
         text = renderer.query(query)
         with (
             self.operating("read", _table_of(query)),
+            self.hurried(_table_of(query)),
             self._named(self.own, text, renderer.sources) as named,
         ):
             return self.sql_rows(named)
@@ -252,7 +257,8 @@ class SparkEngine:
         """The rows of a query with a limit, as Arrow; about `expected` rows are read."""
         renderer = Renderer()
         text = renderer.query(query)
-        with self.reading(), self.operating("read", _table_of(query)):
+        table = _table_of(query)
+        with self.reading(), self.operating("read", table), self.hurried(table):
             spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
             with self._named(spark, text, renderer.sources) as named:
                 return spark.sql(named).toArrow()
@@ -282,7 +288,7 @@ class SparkEngine:
             may have been skipped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(_clock.now())
-        with self._counted():
+        with self._counted(), self.hurried(statement.table):
             if isinstance(statement, Append):
                 return self._append(statement, note)
             using = statement.using

@@ -255,35 +255,47 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
     A client of Spark Connect cannot name jobs: it tags its statements, which the server's UI shows with
     their tags.
     """
-    context, before, tagged = None, None, False
+    tagged = False
+    # Where Spark cannot be reached, the block says so.
+    with contextlib.suppress(Exception):
+        if not is_classic(spark) and text not in spark.getTags():
+            spark.addTag(text)
+            tagged = True
+    try:
+        with _with_property(spark, _DESCRIPTION, text):
+            yield
+    finally:
+        with contextlib.suppress(Exception):
+            if tagged:
+                spark.removeTag(text)
+
+
+@contextlib.contextmanager
+def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
+    """Have Spark give the next free slots to the jobs of a block, if it shares them out fairly.
+
+    A client of Spark Connect cannot choose that.
+    """
+    with _with_property(spark, _POOL, name):
+        yield
+
+
+@contextlib.contextmanager
+def _with_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    """Set a property of the thread's jobs for a block, and restore what it was; not on Spark Connect."""
+    context, before = None, None
     # Where Spark cannot be reached, the block says so.
     with contextlib.suppress(Exception):
         if is_classic(spark):
             context = _scala_context(spark)
-            before = context.getLocalProperty(_DESCRIPTION)
-            context.setLocalProperty(_DESCRIPTION, text)
-        elif text not in spark.getTags():
-            spark.addTag(text)
-            tagged = True
+            before = context.getLocalProperty(key)
+            context.setLocalProperty(key, value)
     try:
         yield
     finally:
         with contextlib.suppress(Exception):
             if context is not None:
-                context.setLocalProperty(_DESCRIPTION, before)
-            elif tagged:
-                spark.removeTag(text)
-
-
-def enter_pool(spark: SparkSession, name: str) -> None:
-    """Have Spark give the next free slots to this thread's jobs, if it shares them out fairly.
-
-    A client of Spark Connect cannot choose that.
-    """
-    # Where Spark cannot be reached, the first job says so.
-    with contextlib.suppress(Exception):
-        if is_classic(spark):
-            _scala_context(spark).setLocalProperty(_POOL, name)
+                context.setLocalProperty(key, before)
 
 
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:

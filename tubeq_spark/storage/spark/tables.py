@@ -71,6 +71,7 @@ class _Engine(Protocol):
     def collect(self, frame: DataFrame) -> list[Row]: ...
     def files(self, directory: str) -> DataFrame: ...
     def run(self, sql: str) -> None: ...
+    def hurried(self, table: str | None) -> AbstractContextManager[None]: ...
 
 
 class SparkTables(TablesWithoutOwnLog):
@@ -170,7 +171,9 @@ class SparkTables(TablesWithoutOwnLog):
 
         The old part of a log on other storage goes when Delta writes a checkpoint.
         """
-        self._engine.run(f"VACUUM {table}")
+        # All writers of the table wait for it.
+        with self._engine.hurried(table):
+            self._engine.run(f"VACUUM {table}")
         path = path_of(table)
         directory = None if path is None else local_directory(path)
         if directory is None or not directory.is_dir():

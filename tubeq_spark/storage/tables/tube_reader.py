@@ -351,11 +351,12 @@ class TubeReader:
         found = self.engine.rows(self._table.select({"n": count()}, _held(take_id, owner)))
         return int(found[0]["n"])
 
-    def lease_of(self, take_id: int, owner: str) -> tuple[int, int | None]:
-        """How many tasks of a take its owner holds, and when the first of their leases ends; `None` is never."""
-        columns = {"n": count(), "first": Micros(least(_ROW.next_event))}
-        found = self.engine.rows(self._table.select(columns, _held(take_id, owner)))
-        return int(found[0]["n"]), found[0]["first"]
+    def leases_of(self, take_id: int, owner: str) -> dict[int, int | None]:
+        """The tasks of a take that its owner holds, and when their leases end; `None` is never."""
+        columns = {**named("task_id"), "until": Micros(_ROW.next_event)}
+        found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)))
+        ids, ends = (found.column(name).to_pylist() for name in ("task_id", "until"))
+        return dict(zip(ids, ends, strict=True))
 
     def depth(
         self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
