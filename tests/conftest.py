@@ -45,6 +45,7 @@ __all__ = [
 ENGINES = ("spark", "native", "memory")
 #: What tests ask of a session for themselves is small, and each time another plan.
 INTERPRETED = {name: interpreted for name, (interpreted, _) in CODEGEN.items()}
+_HAD_JVM = pytest.StashKey[bool]()
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -97,11 +98,17 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let no test start Spark by accident: a JVM takes longer to start than most files of tests run."""
-    is_there = _has_jvm()
+    item.stash[_HAD_JVM] = _has_jvm() or needs_the_jvm(item)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Look for a JVM when a test has taken back what it has put in place of one."""
     answer = yield
-    if _has_jvm() and not is_there and not needs_the_jvm(item):
+    if _has_jvm() and not item.stash[_HAD_JVM]:
         pytest.fail("this test needs no Spark, and has started a JVM")
     return answer
 
