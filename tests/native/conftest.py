@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test of one process in both ways of reading and writing logs."""
     if "local" in metafunc.fixturenames:
-        # Two that commit at once meet on object stores only: there the library keeps them apart.
+        # Rivals are about what the library finds out of a conflict. By itself an engine goes by the version.
         is_alone = "rival" not in metafunc.fixturenames
         ways = {"by the library": False} | ({"by itself": True} if is_alone else {})
         metafunc.parametrize("local", ways.values(), ids=list(ways))
