@@ -245,7 +245,7 @@ class Tube:
         delay: float | None = None,
         utube: str | int | None = None,
         unique: str | int | None = None,
-        timeout: float = 0,
+        timeout: float | None = 0,
     ) -> Task | None:
         """Add a task, unless a stored one has its key.
 
