@@ -421,10 +421,11 @@ class Queue:
 
         Commits: none; if the creation of the tube was interrupted, its missing commits.
         """
+        self._context.require_running()
+        if not validation.is_tube_name(name):
+            raise refusals.no_tube(name)
         with self._lock:
             self._context.require_running()
-            if not validation.is_tube_name(name):
-                raise refusals.no_tube(name)
             return self._wrap(tubes.live(self._context, self._opened, self._registry, name))
 
     __getitem__ = tube
