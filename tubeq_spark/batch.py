@@ -35,7 +35,7 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from typing import TypeAlias
@@ -71,7 +71,8 @@ class Batch:
     error. `FailedTasks` as the exception releases the tasks that it names, each with its own error, acks
     the others, and is swallowed. If it names a task that is not in this batch, nothing is acked, because
     nobody can say which tasks are done: the remaining tasks are released without a used attempt, and the
-    exception propagates.
+    exception propagates. If the release fails, the log has a warning, and the exception propagates all the
+    same: the tasks are ready again when their leases end.
 
     If no task was ready, the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and
     its methods do nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
@@ -126,10 +127,22 @@ class Batch:
         else:
             # An interrupt of the program is no failure of a task.
             failed = error if isinstance(error, Exception) else None
-            # When the lease has ended the tasks are back in the tube; the error is the story.
-            with contextlib.suppress(NotTakenError):
+            with self._beside_an_error():
                 self.release(error=failed)
         return None
+
+    @contextlib.contextmanager
+    def _beside_an_error(self) -> Iterator[None]:
+        """Give tasks back because of an error of the program, which is the story, whatever becomes of them."""
+        try:
+            yield
+        except NotTakenError:
+            # The lease has ended: they are back in the tube.
+            pass
+        except Exception:
+            log.warning(
+                "tube %s: tasks of a batch are not released", self._ctx.record.name, exc_info=True
+            )
 
     @property
     def _ctx(self) -> TubeContext:
@@ -452,8 +465,7 @@ class Batch:
         if self._held.is_left:
             ours = _within(reasons, set(left))
             rest = [task_id for task_id in left if task_id not in ours]
-            # As for other errors: that some tasks are with others already is not the story.
-            with contextlib.suppress(NotTakenError):
+            with self._beside_an_error():
                 self._settle_trial(Trial(ours, rest))
         return None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model import durability, validation
 from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.times import FOREVER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ class QueueConfig:
             it, counted from when this queue object first sees the lock. A queue object that sees
             the lock for the first time (a sweep that runs once) does not wait if the take began, by
             its own clock, 60 times as long ago. Storage with lock files does not need this time.
-        number_horizon: Seconds ahead for which ids are reserved, > 0.
+        number_horizon: Seconds ahead for which ids are reserved, > 0 and at most a hundred years.
         fold_segments: A sweep (on the native engine also a put, release or bury) compacts a tube's
             tiny segments without taken tasks when it has more than this many.
         fold_rows: A segment is tiny if it has at most this many rows and at most 256 KB.
@@ -109,6 +110,8 @@ class QueueConfig:
             validation.count(name, getattr(self, name))
         for name in ("retry_seconds", "poll_first", "poll_most", "number_horizon"):
             validation.lease(name, getattr(self, name))
+        if self.number_horizon > FOREVER_S:
+            validation.refuse("number_horizon", self.number_horizon, "at most a hundred years")
         for name in (
             "backoff_first",
             "backoff_most",

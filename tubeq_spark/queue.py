@@ -22,7 +22,6 @@ from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
-    SessionError,
     StoreError,
     TubeNotFoundError,
 )
@@ -387,6 +386,8 @@ class Queue:
         new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
         is_mine = False
         with self._lock:
+            # Another thread may have closed it meanwhile.
+            self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
                 record, is_new = tubes.create(
@@ -424,6 +425,7 @@ class Queue:
         if not validation.is_tube_name(name):
             raise refusals.no_tube(name)
         with self._lock:
+            self._context.require_running()
             return self._wrap(tubes.live(self._context, self._opened, self._registry, name))
 
     __getitem__ = tube
@@ -497,8 +499,9 @@ class Queue:
                     hand_over.finishes(self._context, self._opened),
                 )
                 work.require_possible()
-                self._closing().give_back()
-                self._context.session.leave()
+                end = self._closing()
+                end.give_back()
+                end.leave()
                 versions = work.finish()
             work.change_mark(versions)
 
@@ -596,12 +599,13 @@ class Queue:
         if other == session.uuid:
             return session.announce()
         epoch = session.check_alive(other)
-        self._own_temporary(f"{other}/{epoch}")
-        self._closing().give_back()
-        session.leave()
         try:
+            self._own_temporary(f"{other}/{epoch}")
+            end = self._closing()
+            end.give_back()
+            end.leave()
             session.join(other, epoch)
-        except SessionError:
+        except Exception:
             if self._used.temporary:
                 self._own_temporary(session.keep())
             raise

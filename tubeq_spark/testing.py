@@ -128,7 +128,8 @@ class InMemoryQueue(Queue):
 
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Raises `StoreError`: a queue in memory has no storage and no Spark to check."""
-        raise _needs_spark("health")
+        msg = "health is not there in memory: it looks at storage, that of a tubeq_spark.Queue"
+        raise StoreError(msg)
 
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
         """As `Queue.check`; a queue in memory has no files, so there is no damage."""

@@ -245,7 +245,7 @@ class Tube:
         delay: float | None = None,
         utube: str | int | None = None,
         unique: str | int | None = None,
-        timeout: float = 0,
+        timeout: float | None = 0,
     ) -> Task | None:
         """Add a task, unless a stored one has its key.
 
@@ -1201,7 +1201,7 @@ class Tube:
         Returns:
             Columns `task_id, state, pri, utube, data, created, ttl, ttr, next_event, attempts,
             owner, taken_at, error`; durations in seconds, times as UTC timestamps. `owner` is the session
-            that holds a taken task.
+            that holds a taken task. `taken_at` is when a task was last taken, also if it is not taken now.
 
         Commits: none.
         """

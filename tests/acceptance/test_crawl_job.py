@@ -262,13 +262,14 @@ def test_crawl_when_others_have_queued_what_is_no_page_buries_it_and_fetches_the
     with opened(None, location, clock) as queue:
         host = root.removeprefix("http://").removesuffix("/")
         queue[TUBE].put_many([PutItem(data, utube=host) for data in strange])
-        queue[TUBE].put({"url": f"{root}?by=hand"}, utube=host)
+        by_hand = [{"url": f"{root}?by=hand"}, {"url": f"{root}?by=others", "depth": None}]
+        queue[TUBE].put_many(by_hand, utube=host)
 
     crawler = new_crawler(clock=clock)
     assert crawler.run() == Ending.FINISHED
 
     pages = stored(crawler)
-    assert len(pages) == PAGES + 1
+    assert len(pages) == PAGES + len(by_hand)
     assert set(pages.values()) == {1}
     left = tasks(location)
     assert (left["buried"], left["total"]) == (len(strange), len(strange))

@@ -101,6 +101,22 @@ def test_why_when_the_session_of_the_holder_is_over_says_that_it_is_next(
 
 
 @pytest.mark.without_spark
+def test_why_when_a_session_that_is_over_has_taken_as_many_as_may_be_says_that_it_is_next(
+    new_tube: NewTube, session: Session, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo", most_taken=1)
+    task_id = put(tube)
+    dying = session(ttr=10)
+    take(dying[tube.name])
+    dying._context.session.stop()
+
+    clock.advance(11)
+
+    assert why(tube, task_id) == NEXT
+    assert take(tube).task_id == task_id
+
+
+@pytest.mark.without_spark
 def test_why_when_a_task_is_buried_says_so_until_it_is_kicked(fifottl: Tube) -> None:
     task_id = put(fifottl)
     fifottl.bury(task_id)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, edit
-from tubeq_spark import NotTakenError, SessionError, TubeExistsError, TubeNotFoundError
+from tubeq_spark import (
+    NotTakenError,
+    SessionError,
+    StoreError,
+    TubeExistsError,
+    TubeNotFoundError,
+)
 
 if TYPE_CHECKING:
     from tests.concurrency.support import OpenQueue
@@ -191,6 +197,30 @@ def test_temporary_tube_when_its_creator_could_not_join_stays(
         owner.identify(shared)
 
     watcher.sweep()
+    assert name in watcher
+    owner.close()
+    assert name not in watcher
+
+
+def fails() -> None:
+    msg = "the storage fails"
+    raise StoreError(msg)
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("operation", ["heartbeat", "renew"])
+def test_temporary_tube_when_the_storage_fails_while_its_creator_joins_another_session_stays(
+    open_queue: OpenQueue, watcher: Queue, operation: str
+) -> None:
+    name, host, probe = new_name(), open_queue(ttr=FOR_EVER), Probe()
+    owner = open_queue(ttr=FOR_EVER, observer=probe)
+    owner.create_tube(name, temporary=True)
+
+    with probe.interrupted("read", operation, fails), pytest.raises(StoreError, match="fails"):
+        owner.identify(host.identify())
+    host.close()
+    watcher.sweep()
+
     assert name in watcher
     owner.close()
     assert name not in watcher

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tubeq_spark import Queue, StoreError
+from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark.storage import disk
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -23,6 +25,19 @@ TYPED: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "lengths": ("code CHAR(3), name VARCHAR(5)", {"code": "abc", "name": "de"}),
 }
+
+
+@pytest.mark.thorough
+def test_open_when_directories_above_a_new_queue_are_new_syncs_their_names(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[Path] = set()
+    monkeypatch.setattr(disk, "sync_directory", lambda path: synced.add(Path(path)))
+
+    config = QueueConfig(durability="commit")
+
+    with Queue(spark, tmp_path / "a" / "b" / "queue", engine="spark", config=config):
+        assert synced >= {tmp_path, tmp_path / "a", tmp_path / "a" / "b"}
 
 
 @pytest.mark.thorough

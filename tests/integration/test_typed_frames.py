@@ -200,3 +200,20 @@ def in_utc(value: Any) -> Any:
     with contextlib.suppress(TypeError, AttributeError):
         return value.replace(tzinfo=None)
     return value
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("key", [None, "a put"])
+def test_put_df_when_texts_have_a_collation_stores_them(
+    spark: SparkSession, location: str, key: str | None
+) -> None:
+    frame = spark.sql(
+        "SELECT '{\"n\": 1}' COLLATE UNICODE AS data, 'Host' COLLATE UTF8_LCASE AS utube"
+    )
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("hosts", "utube")
+
+        assert tube.put_df(frame, key=key).count == 1
+
+        (task,) = tube.tasks_by_state("r")
+        assert (task.data, task.utube) == ({"n": 1}, "Host")

@@ -115,6 +115,15 @@ def test_durability_when_the_environment_names_one_is_the_default(
     assert QueueConfig().durability == "commit"
 
 
+@pytest.mark.parametrize("durability", ["commit", "table"])
+def test_queue_when_directories_above_it_are_new_syncs_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    syncs = Syncs(tmp_path, monkeypatch)
+    with opened(tmp_path / "a" / "b" / "queue", durability):
+        assert {name for kind, name in syncs.found if kind == "directory"} >= {".", "a", "a/b"}
+
+
 def test_verbs_at_commit_sync_contents_before_their_names(tube: Tube, syncs: Syncs) -> None:
     assert syncs.of(lambda: tube.put("a")) == ["data", "segment", "table", "commit", "log"]
     assert syncs.of(lambda: tube.take(0)) == ["data", "segment", "table", "commit", "log"]

@@ -180,6 +180,27 @@ def test_sweep_after_a_drop_removes_the_files_of_the_tube_and_then_leaves_its_ta
         assert not any("work" in table for table in looked)
 
 
+def test_sweep_when_files_of_a_dropped_tube_were_too_young_asks_its_table_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    looked: list[str] = []
+    last_write = NativeTables.last_write
+
+    def noted(tables: NativeTables, table: str) -> int:
+        looked.extend([table] * ("work" in table))
+        return last_write(tables, table)
+
+    monkeypatch.setattr(NativeTables, "last_write", noted)
+    with at_place(tmp_path, clock) as queue:
+        queue.create_tube("work").drop()
+        for _ in range(2):
+            clock.advance(1.1 * 3600)
+            assert "work" in queue.sweep().vacuumed
+
+    assert len(looked) == 1
+
+
 def test_sweep_when_the_table_of_a_dropped_tube_is_gone_does_not_look_for_it_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tubeq_spark import (
     Batch,
+    FailedTasks,
     InvalidOptionError,
     NotTakenError,
     Queue,
@@ -75,7 +76,8 @@ def test_option_that_is_none_counts_as_not_given(queue: InMemoryQueue) -> None:
     for type_name in ("fifo", "limfifottl", "utubettl"):
         tube = queue.create_tube(type_name, type_name, if_not_exists=None, **nothing)  # type: ignore[arg-type]
         assert dict(tube.options) == dict(TubeOptions())
-        tube.put("task", **dict.fromkeys(("pri", "ttl", "ttr", "delay", "utube", "unique"), None))
+        options = ("pri", "ttl", "ttr", "delay", "utube", "unique", "timeout")
+        tube.put("task", **dict.fromkeys(options, None))
         assert taken(tube, per_utube=None) == ["task"]
 
 
@@ -89,7 +91,6 @@ FRAMES: dict[str, Callable[[InMemoryQueue, Tube], object]] = {
     "process": lambda _, tube: tube.process(print, batch_size=1),
     "changes": lambda _, tube: tube.changes(),
     "statistics_df": lambda queue, _: queue.statistics_df(),
-    "health": lambda queue, _: queue.health(),
     "schema": lambda queue, _: queue.create_tube("typed", schema="n VARCHAR(3)"),
 }
 
@@ -104,6 +105,64 @@ def test_verb_of_frames_streams_or_storage_says_that_it_needs_spark(
         FRAMES[verb](queue, tube)
 
     assert queue.tubes() == ["t"]
+
+
+def test_health_in_memory_says_that_there_is_no_storage_to_look_at(queue: InMemoryQueue) -> None:
+    with pytest.raises(StoreError, match="it looks at storage"):
+        queue.health()
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), FailedTasks({-1: "no task of it"})])
+def test_batch_when_its_tasks_cannot_be_released_leaves_the_error_of_its_block(
+    queue: InMemoryQueue, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def fails(step: str, operation: str) -> None:
+        if (step, operation) == ("decided", "release"):
+            msg = "the storage fails"
+            raise StoreError(msg)
+
+    queue.create_tube("t").put("task")
+    with InMemoryQueue(beside=queue, config=QueueConfig(observer=fails)) as other:
+        with pytest.raises(type(error)) as raised, other["t"].take_arrow(1):
+            raise error
+
+        assert raised.value is error
+        assert "tube t: tasks of a batch are not released" in caplog.text
+        assert queue.statistics("t")["tasks"]["taken"] == 1
+
+
+class ClosesFirst:
+    """A lock for which a thread waits while another one closes the queue object."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __enter__(self) -> None:
+        self._queue.close()
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue: queue.create_tube("late", temporary=True),
+        lambda queue: queue.tube("t"),
+    ],
+    ids=["create_tube", "tube"],
+)
+def test_verb_when_the_queue_is_closed_while_it_waits_for_its_turn_is_refused(
+    queue: InMemoryQueue, monkeypatch: pytest.MonkeyPatch, call: Callable[[Queue], Tube]
+) -> None:
+    queue.create_tube("t")
+    with InMemoryQueue(beside=queue) as other:
+        monkeypatch.setattr(queue, "_lock", ClosesFirst(queue))
+
+        with pytest.raises(QueueStateError):
+            call(queue)
+
+        assert other.tubes() == ["t"]
 
 
 @pytest.mark.processes

@@ -244,6 +244,7 @@ def test_tube_options_that_are_bad_or_foreign_are_refused(options: dict[str, Any
         {"largest_payload": 0},
         {"native_memory": -1},
         {"number_horizon": 0},
+        {"number_horizon": 1e300},
         {"fold_segments": -1},
         {"observer": "print"},
         {"clock_skew": float("nan")},

@@ -169,6 +169,60 @@ def test_session_when_a_queue_joins_while_the_last_one_leaves_keeps_what_that_qu
             assert joiner["work"].ack(task.task_id).data == "b"
 
 
+@pytest.mark.parametrize("leave", [Queue.close, identify_with_another])
+@pytest.mark.parametrize("is_announced", [False, True])
+def test_task_when_both_queues_of_a_session_leave_at_once_is_given_back(
+    leave: Callable[[Queue], object],
+    is_announced: bool,
+) -> None:
+    others: list[Queue] = []
+
+    def at_once(step: str, operation: str) -> None:
+        if (step, operation) == ("read", "heartbeat") and others:
+            leave(others.pop())
+
+    with (
+        InMemoryQueue() as looker,
+        InMemoryQueue(beside=looker, config=QueueConfig(observer=at_once)) as one,
+    ):
+        tube = looker.create_tube("work", "fifottl", backoff=Backoff())
+        tube.put("a")
+        held = task_of(one, "work")
+        if is_announced:
+            one.identify()
+        other = InMemoryQueue(beside=looker, session_uuid=one.session_uuid)
+        others.append(other)
+        leave(one)
+
+        # Not by somebody who found the session dead, which is a failure of the task.
+        assert (tube.peek(held.task_id).state, tube.peek(held.task_id).error) == ("r", None)
+        assert looker.statistics("work")["calls"]["release"] == 1
+        other.close()
+
+
+@pytest.mark.parametrize("beats_first", [False, True])
+def test_take_when_its_session_was_found_dead_after_it_had_left_is_nobody_elses(
+    beats_first: bool,
+) -> None:
+    with InMemoryQueue() as queue, InMemoryQueue(beside=queue) as rival:
+        tube = queue.create_tube("work")
+        tube.put_many(["a", "b"])
+        tube.release(task_of(queue, "work").task_id)
+        session = queue._context.session
+        session.leave()
+        sessions, now_us = rival._context.sessions, rival._context.now_us()
+        assert sessions.mark_dead(str(session.uuid), session.epoch, now_us, 0)
+        tube.put("c")
+        if beats_first:
+            session.beat_if_needed()
+
+        task = task_of(queue, "work")
+
+        assert [each.data for each in rival["work"].take_many(9)] == ["b", "c"]
+        assert rival["work"].take(0) is None
+        assert tube.ack(task.task_id).data == "a"
+
+
 def task_of(queue: Queue, name: str) -> Task:
     """The next task of a tube, taken."""
     task = queue[name].take(0)

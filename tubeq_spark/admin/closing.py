@@ -128,7 +128,7 @@ def _is_done(engine: Engine, step: Step) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Closing:
     """The end of a queue object.
 
@@ -147,6 +147,8 @@ class Closing:
     registry: Registry
     used: UsedTubes
     context_of: Callable[[TubeRecord], TubeContext]
+    #: Tubes of which it has left tasks to others that share the session.
+    _shared: list[TubeRecord] = field(default_factory=list, init=False)
 
     def close(self) -> None:
         """Release the session's tasks, drop temporary tubes, and leave. A second call does nothing."""
@@ -172,7 +174,7 @@ class Closing:
             end = functools.partial(self._drop_temporary, record)
             steps.append(Step(f"temporary tube {record.name}", end))
         tidy = functools.partial(compact_rows_at_times, self.queue)
-        return [*steps, Step("", session.leave), Step("", tidy)]
+        return [*steps, Step("", self.leave), Step("", tidy)]
 
     def _drop_temporary(self, record: TubeRecord) -> None:
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
@@ -191,9 +193,26 @@ class Closing:
         if session.others_alive():
             # The others go on with this queue object's tasks, but they do not know those of unknown takes.
             queue.unknown_takes.look()
+            self._shared = known_tubes(queue, self.registry)
             return True
+        return self._release(self._may_hold())
+
+    def leave(self) -> None:
+        """Leave the session; release what was left to others if they have left it, too.
+
+        Commits: 1 to the sessions; as `give_back` and 1 more if they have.
+        """
+        session = self.queue.session
+        session.leave()
+        # Of those that leave at the same moment each may have seen the others.
+        if self._shared and not session.others_alive():
+            self._release(self._shared)
+            session.leave()
+
+    def _release(self, records: Iterable[TubeRecord]) -> bool:
+        queue, session = self.queue, self.queue.session
         is_all = True
-        for record in self._may_hold():
+        for record in records:
             try:
                 ctx = self.context_of(record)
                 # Another queue object may join the session meanwhile, and take tasks for it.

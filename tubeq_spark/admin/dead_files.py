@@ -83,7 +83,16 @@ def remove_dead_files(
         notes in `_tubeq_sessions`; on storage without lock files one more to each table, which
         conflicts with all running writes.
     """
-    if not _is_due(queue, tables, now_us, last_us, tried_us):
+    if not is_time(queue, tables.since_us, now_us, last_us, tried_us):
+        return False
+    if last_us is not None and _were_removed(queue, tables, last_us):
+        return False
+    return _remove(queue, tables, now_us, last_us)
+
+
+def _remove(queue: QueueContext, tables: Tables, now_us: int, last_us: int | None) -> bool:
+    """Remove dead files, unless long writes have asked to wait; returns whether it was done."""
+    if _is_put_off(queue, tables, now_us, last_us):
         return False
     queue.vacuum_notes.note_vacuum(tables.key, now_us, tried=True)
     done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
@@ -113,19 +122,14 @@ def remove_last_files(
     ):
         queue.vacuum_notes.note_vacuum(-tables.key, now_us)
         return False
-    return remove_dead_files(queue, tables, now_us, last_us, tried_us)
+    is_due = is_time(queue, tables.since_us, now_us, last_us, tried_us)
+    return is_due and _remove(queue, tables, now_us, last_us)
 
 
-def _is_due(
-    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, tried_us: int | None
-) -> bool:
-    """Whether it is time to remove dead files, and no long write has asked to wait."""
-    if not is_time(queue, tables.since_us, now_us, last_us, tried_us):
-        return False
-    if last_us is not None and _were_removed(queue, tables, last_us):
-        return False
+def _is_put_off(queue: QueueContext, tables: Tables, now_us: int, last_us: int | None) -> bool:
+    """Whether a long write has asked to wait, and not too often."""
     late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * _interval(queue)
-    return now_us >= late or not any(
+    return now_us < late and any(
         not table_lock.is_exclusive and queue.vacuum_notes.asked_to_wait(name, now_us)
         for name, table_lock in tables.names
     )

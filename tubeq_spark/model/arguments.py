@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
     from typing import TypeAlias
 
     from tubeq_spark.model.failures import ErrorTexts
@@ -78,8 +79,8 @@ def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> P
     if unknown:
         msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
-    given = options.get("timeout", 0)
-    seconds = validation.seconds("timeout", given)
+    given = options.get("timeout")
+    seconds = 0.0 if given is None else validation.seconds("timeout", given)
     if seconds and not driver.limited:
         validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
     own = {name: value for name, value in options.items() if name != "timeout"}
@@ -137,7 +138,7 @@ def take_request(
 
 def task_ids(given: Sequence[Any]) -> list[int]:
     """Ids of tasks, none twice."""
-    if isinstance(given, str | bytes | dict):
+    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
         validation.refuse("task_ids", given, "a sequence of whole numbers")
     ids = [validation.task_id(task_id) for task_id in given]
     if len(set(ids)) != len(ids):

@@ -82,6 +82,8 @@ class Session:
         self.ttr = DEFAULT_TTR
         self._seq = 0
         self._registered = False
+        #: Whether nothing was ever written: nobody can have found it dead then.
+        self._is_new = True
         self._announced = False
         self._kept = False
         self._lease_until: int | None = 0
@@ -128,7 +130,7 @@ class Session:
         """
         with self._lock:
             now_us = self._now()
-            if not self._registered:
+            if self._is_new:
                 self._beat(now_us)
             elif not self._lapsed(now_us):
                 if self._is_half_over(now_us):
@@ -191,7 +193,7 @@ class Session:
         return renewed
 
     def _wrote(self, row: Member) -> None:
-        self._registered = True
+        self._registered, self._is_new = True, False
         self._lease_until = row.lease_until
         self._counters.written(row.calls)
 
@@ -238,7 +240,7 @@ class Session:
             needed = self._announced or self._kept or self._holdings.any_at(now_us)
             if not (needed or self._counters.unwritten()):
                 return
-            if not self._registered or not self._lapsed(now_us):
+            if self._is_new or not self._lapsed(now_us):
                 self._beat(now_us)
             elif not self._renew(now_us):
                 log.warning("session %s was found dead; its tasks are lost to it", self.uuid)
@@ -316,7 +318,7 @@ class Session:
 
     def others_alive(self) -> bool:
         """Whether another queue object keeps this session alive."""
-        if not self._registered:
+        if self._is_new:
             return False
         view = self._view(self.uuid)
         return view is not None and any(
@@ -335,6 +337,8 @@ class Session:
                 self._counters.begin_anew(row.calls)
                 self.member = self._new_member()
             self._registered = self._announced = False
+            # Others may find it dead from now on: if it goes on, it asks whether they have.
+            self._lease_until = 0
 
     def hand_over(self, ttr: float) -> None:
         """Write a last lease of `ttr` seconds, and the counters. At most 2 commits."""

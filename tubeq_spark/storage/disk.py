@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 import shutil
 import struct
@@ -54,6 +55,22 @@ def sync_directory(path: str | Path) -> None:
     # Windows opens no directories, and writes their names with the files.
     if os.name != "nt":
         _sync(path)
+
+
+def make_directory(path: Path, *, synced: bool) -> None:
+    """Make a directory, and those above it that are missing.
+
+    Args:
+        path: The directory, which may be there.
+        synced: Whether the names of those that it makes are on the disk then.
+
+    Raises:
+        OSError: One cannot be made, or synced.
+    """
+    made = list(itertools.takewhile(lambda each: not each.exists(), (path, *path.parents)))
+    path.mkdir(parents=True, exist_ok=True)
+    for each in reversed(made) if synced else ():
+        sync_directory(each.parent)
 
 
 def sync_file_system(path: str | Path) -> None:

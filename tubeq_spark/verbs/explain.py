@@ -49,9 +49,10 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
         return known
     most_taken = ctx.record.options.most_taken
     if most_taken is not None:
-        state = ctx.taken_gate.look(now_us)
-        if state.taken - state.ended >= most_taken:
-            return replace(known, taken=state.taken - state.ended)
+        held = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, ctx.max_attempts, over)
+        taken = sum(held.values())
+        if taken >= most_taken:
+            return replace(known, taken=taken)
     if ctx.driver.subqueues:
         return _in_subqueue(ctx, row, known, now_us, over)
     ahead = ctx.reader.ready_before(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.durability import Durability
-from tubeq_spark.storage.disk import using
+from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.commit_file import damaged
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
@@ -331,7 +331,8 @@ def table_lock_of(
             lock_file = synced = None
             if directory is not None:
                 with using(directory):
-                    directory.mkdir(parents=True, exist_ok=True)
+                    # Before what is synced in it: a name that is lost takes all below it along.
+                    make_directory(directory, synced=durability is not Durability.NONE)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
                 synced = synced_log_of(directory.parent / (table or name))
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)

@@ -123,7 +123,7 @@ def _ensure(
             raise no_queue(location.text) from error
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
-        with _creating(engine, location):
+        with _creating(engine, location, Durability(config.durability)):
             for new in new_system_tables(location, config, local=directory is not None):
                 tables.create(new)
         found = engine.sql_rows(detail)
@@ -177,7 +177,7 @@ def local_place(spark: SparkSession, place: Location) -> Path | None:
 
 
 @contextlib.contextmanager
-def _creating(engine: SparkEngine, location: Location) -> Iterator[None]:
+def _creating(engine: SparkEngine, location: Location, durability: Durability) -> Iterator[None]:
     """Keep other processes from creating the same tables, if the storage does not."""
     directory = local_place(engine.spark, location)
     if directory is None:
@@ -188,7 +188,7 @@ def _creating(engine: SparkEngine, location: Location) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         # A directory that cannot be here is perhaps a Connect server's, on another host.
         with contextlib.suppress(FileError):
-            table_lock = table_lock_of(location.root or location.text, TUBES, locks)
+            table_lock = table_lock_of(location.root or location.text, TUBES, locks, durability)
             stack.enter_context(table_lock.changing(engine.committer))
         yield
     if not _is_seen(directory / TUBES):

@@ -208,7 +208,9 @@ def read_known(queue: Queue, pages: NativePages, known: Known) -> None:
 
 def _is_ours(data: Any) -> bool:
     """Whether the data of a task are those of this crawl: others may have put something else."""
-    return isinstance(data, dict) and is_page(data.get("url")) and type(data.get("depth", 0)) is int
+    if not isinstance(data, dict) or not is_page(data.get("url")):
+        return False
+    return type(data.get("depth") or 0) is int
 
 
 def _task(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,6 +218,6 @@ def _task(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "task_id": row["task_id"],
         "url": data["url"],
-        "depth": data.get("depth", 0),
+        "depth": data.get("depth") or 0,
         "attempt": row["attempts"],
     }
