@@ -133,11 +133,11 @@ class Batch:
 
     @contextlib.contextmanager
     def _beside_an_error(self) -> Iterator[None]:
-        """Give tasks back because of an error of the program, which is the story, whatever becomes of them."""
+        """Give tasks back because of an error of the program. That error propagates even if this fails."""
         try:
             yield
         except NotTakenError:
-            # The lease has ended: they are back in the tube.
+            # Their lease has ended, so they are back in the tube.
             pass
         except Exception:
             log.warning(

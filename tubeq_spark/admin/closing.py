@@ -204,7 +204,7 @@ class Closing:
         """
         session = self.queue.session
         session.leave()
-        # Of those that leave at the same moment each may have seen the others.
+        # If several leave at the same moment, each may have found the others alive.
         if self._shared and not session.others_alive():
             self._release(self._shared)
             session.leave()

@@ -107,7 +107,7 @@ class SessionView:
         return {f"{self.session}/{epoch}": until for epoch, until in ended.items()}
 
     def may_come_back(self, now_us: int, skew_us: int = 0) -> bool:
-        """Whether any of these may get a new lease: what is marked as dead does not."""
+        """Whether any of these may get a new lease. An epoch that is marked as dead does not."""
         return any(epoch > self.dead_epoch for epoch in self._ended(now_us, skew_us))
 
     def _ended(self, now_us: int, skew_us: int) -> dict[int, int]:

@@ -155,9 +155,9 @@ class QueueContext:
         return replace(self, life=QueueLife(QueueState.RUNNING))
 
     def looking_anew(self) -> AbstractContextManager[None]:
-        """Let a block of an operation read what is there by now, also where another thread has looked since it began.
+        """Let a block read the newest versions, even if another thread has read a table since the operation began.
 
-        For an attempt that reads two tables, in an order that matters: one look serves all reads of an operation.
+        An attempt that must read two tables in one order needs it: one look serves all reads of an operation.
         """
         return self.engine.operating("read", None)
 

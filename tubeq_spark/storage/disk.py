@@ -62,7 +62,7 @@ def make_directory(path: Path, *, synced: bool) -> None:
 
     Args:
         path: The directory, which may be there.
-        synced: Whether the names of those that it makes are on the disk then.
+        synced: Whether the names of the directories that it makes must be on the disk when it returns.
 
     Raises:
         OSError: One cannot be made, or synced.

@@ -242,7 +242,7 @@ def _release_pass(
 
 
 def _are_to_stay(ctx: TubeContext, unless: Callable[[], bool] | None) -> bool:
-    """Whether what was found is to stay taken."""
+    """Whether the tasks that were found must stay taken."""
     if unless is None:
         return False
     with ctx.queue.looking_anew():

@@ -331,7 +331,7 @@ def table_lock_of(
             lock_file = synced = None
             if directory is not None:
                 with using(directory):
-                    # Before what is synced in it: a name that is lost takes all below it along.
+                    # Its name is synced before its contents: a power cut that loses the name loses all below it.
                     make_directory(directory, synced=durability is not Durability.NONE)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
                 synced = synced_log_of(directory.parent / (table or name))

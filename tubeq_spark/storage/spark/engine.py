@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The pool of jobs on the sessions: what else runs may have all slots for longer than a lease lasts.
+#: The pool of jobs on the sessions: other jobs may have all slots for longer than a lease lasts.
 HEARTBEATS = "tubeq-heartbeats"
 #: Seconds that Spark has to answer when it is asked whether it is there again, or what it has written.
 _PATIENCE = 5.0
@@ -159,9 +159,9 @@ class SparkEngine:
             self._thread.is_named = False
 
     def hurried(self, table: str | None) -> AbstractContextManager[None]:
-        """Have jobs on the sessions not wait behind those of others.
+        """Give the jobs of a block the next free slots if they are on the table of sessions.
 
-        Whichever thread waits for them: it may have a lock that the next heartbeat waits for.
+        Any thread may run such jobs while it holds a lock that the next heartbeat waits for.
         """
         is_urgent = table is not None and name_of(table) == SESSIONS
         return in_pool(self.spark, HEARTBEATS) if is_urgent else nullcontext()

@@ -282,7 +282,7 @@ def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _with_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """Set a property of the thread's jobs for a block, and restore what it was; not on Spark Connect."""
+    """Set a property of the thread's jobs for a block, and restore its value; not on Spark Connect."""
     context, before = None, None
     # Where Spark cannot be reached, the block says so.
     with contextlib.suppress(Exception):
