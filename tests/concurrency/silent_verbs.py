@@ -139,7 +139,7 @@ def main(times: int, request: int = REQUEST, lost: int = LOST, ways: Sequence[st
     with served() as store, store.open("s3://bucket/verbs", ManualClock(), options) as queue:
         end_heartbeat(queue)
         queue.cfg(ttr=FOR_EVER)
-        bench = Bench(store, queue)
+        bench = Bench(store, queue, options=options)
         for way in ways:
             for case in CASES:
                 for number in range(1 if way.startswith("every") else times):
