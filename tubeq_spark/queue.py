@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -255,8 +256,9 @@ class Queue:
 
     def _rows_for_notebook(self) -> Html:
         self._context.require_running()
+        context_of = self._opener()
         records = closing.known_tubes(self._context, self._registry)
-        found = self._contexts_of(records[: notebook.TUBES])
+        found = self._contexts_of(records[: notebook.TUBES], context_of)
         return notebook.queue_rows(self._context, found, [record.name for record in records])
 
     def __enter__(self) -> Self:
@@ -384,7 +386,7 @@ class Queue:
         }
         self._context.require_running()
         new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
-        is_mine = False
+        is_mine, began = False, self._seconds()
         with self._lock:
             # Another thread may have closed it meanwhile.
             self._context.require_running()
@@ -398,7 +400,7 @@ class Queue:
                     if_not_exists,
                     owner,
                 )
-                tube = self._wrap(record)
+                tube = self._wrap(record, began)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
                 # An earlier call may have created it and lost the answer.
@@ -426,7 +428,9 @@ class Queue:
             raise refusals.no_tube(name)
         with self._lock:
             self._context.require_running()
-            return self._wrap(tubes.live(self._context, self._opened, self._registry, name))
+            began = self._seconds()
+            record = tubes.live(self._context, self._opened, self._registry, name)
+            return self._wrap(record, began)
 
     __getitem__ = tube
 
@@ -510,36 +514,53 @@ class Queue:
             found = [self._wrap(ctx.record) for ctx in self._contexts()]
         return [tube.name for tube in found if tube.upgrade()]
 
-    def _wrap(self, record: TubeRecord) -> Tube:
+    def _wrap(self, record: TubeRecord, read_at: float = -math.inf) -> Tube:
+        """The tube of a record, which was read at a moment; by default nobody knows when."""
         with self._lock:
             known = self._tubes.get(record.name)
-            if known is not None and tubes.context_of(known).record.id == record.id:
-                known._current.see(record)  # noqa: SLF001  (the façade keeps it from programs)
-                return known
+            if known is not None:
+                current = known._current  # noqa: SLF001  (the façade keeps it from programs)
+                if current.ctx.record.id == record.id:
+                    current.see(record, read_at)
+                    return known
+                if read_at < current.read_at:
+                    # The record is of an earlier tube of this name.
+                    return known
             ctx = tubes.make_context(self._context, self._opened, self._registry, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
             registered = altering.registered(self._context, self._opened, self._registry, record)
-            current = CurrentTube(ctx, registered)
+            current = CurrentTube(ctx, registered, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
             return tube
 
     def _contexts(self) -> list[TubeContext]:
         """All tubes of types that this queue object knows, by name."""
-        return self._contexts_of(closing.known_tubes(self._context, self._registry))
+        context_of = self._opener()
+        return self._contexts_of(closing.known_tubes(self._context, self._registry), context_of)
 
-    def _contexts_of(self, records: Iterable[TubeRecord]) -> list[TubeContext]:
+    def _contexts_of(
+        self, records: Iterable[TubeRecord], context_of: Callable[[TubeRecord], TubeContext]
+    ) -> list[TubeContext]:
         found = []
         for record in records:
             with left_out(self._context, record.name):
-                found.append(self._context_of(record))
+                found.append(context_of(record))
         return found
+
+    def _opener(self) -> Callable[[TubeRecord], TubeContext]:
+        """What opens the tubes of records that are read from now on."""
+        read_at = self._seconds()
+        return lambda record: tubes.context_of(self._wrap(record, read_at))
 
     def _context_of(self, record: TubeRecord) -> TubeContext:
         return tubes.context_of(self._wrap(record))
+
+    def _seconds(self) -> float:
+        return self._context.clock.monotonic()
 
     def _keep_session_for_temporary(self) -> None:
         """Allow the session to end by itself if no temporary tube ends with it."""
@@ -768,7 +789,7 @@ class Queue:
             validation.count("files", files, least=1),
         )
         return health.examine(
-            self._context, self._opened, self._registry.records, self._context_of, limits
+            self._context, self._opened, self._registry.records, self._opener(), limits
         )
 
     @_uninterrupted
@@ -929,7 +950,7 @@ class Queue:
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
-        return sweeper.sweep(self._context, self._opened, self._registry, self._context_of, now_us)
+        return sweeper.sweep(self._context, self._opened, self._registry, self._opener(), now_us)
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:

@@ -118,7 +118,8 @@ def buried(world: World, letters: str) -> None:
 def upgraded(world: World, ids: list[int]) -> list[int]:
     """The tasks, in a table with a column for their errors, as both know it."""
     world.tube._current.upgrade()
-    world.rival._current.see(world.tube._current.ctx.record)
+    ctx = world.tube._current.ctx
+    world.rival._current.see(ctx.record, ctx.queue.clock.monotonic())
     return ids
 
 

@@ -49,12 +49,15 @@ class Registered:
 class CurrentTube:
     """The context of a tube by the newest record that this queue object has read. Thread-safe."""
 
-    def __init__(self, ctx: TubeContext, registered: Registered) -> None:
-        """Begin with a context whose record was just read."""
+    def __init__(self, ctx: TubeContext, registered: Registered, read_at: float) -> None:
+        """Begin with a context whose record was read at a moment."""
         self.ctx = ctx
         self._registered = registered
         self._lock = threading.RLock()
-        self._looked = self._seconds()
+        #: When the registry was looked at last, for the time of the next look.
+        self._looked = read_at
+        #: The record is no older than this moment.
+        self.read_at = read_at
         self._is_without_traces = False
 
     def look(self) -> TubeContext:
@@ -70,7 +73,7 @@ class CurrentTube:
                 began = self._seconds()
                 try:
                     self._become(self._registered.find())
-                    self._looked = began
+                    self._looked = self.read_at = began
                 except StoreError as error:
                     if not error.passes:
                         raise
@@ -80,21 +83,22 @@ class CurrentTube:
                     self._looked = began + _LOOK_AGAIN - _LOOK_EVERY
             return self.ctx
 
-    def see(self, record: TubeRecord) -> None:
-        """Use a record that was just read."""
+    def see(self, record: TubeRecord, read_at: float) -> None:
+        """Use a record, unless a newer one is known: others may have read or changed it since this moment."""
         with self._lock:
-            self._become(record)
-            self._looked = self._seconds()
+            if read_at >= self.read_at:
+                self._become(record)
+                self._looked = self.read_at = read_at
 
     def alter(self, options: Mapping[str, Any]) -> None:
         """Change options of the tube. Commits and errors: as `Tube.alter`."""
         with self._lock:
-            self._become(self._registered.alter(self.ctx, options))
+            self._change_to(self._registered.alter(self.ctx, options))
 
     def pause(self, *, paused: bool) -> None:
         """Pause or resume the tube. Commits: as `Tube.pause`."""
         with self._lock:
-            self._become(self._registered.pause(self.ctx, paused))
+            self._change_to(self._registered.pause(self.ctx, paused))
 
     def upgrade(self) -> TubeContext:
         """The context with the optional columns, which are added if the table lacks them.
@@ -103,7 +107,7 @@ class CurrentTube:
         """
         with self._lock:
             if not self.ctx.table.optional:
-                self._become(self._registered.upgrade(self.ctx))
+                self._change_to(self._registered.upgrade(self.ctx))
             return self.ctx
 
     def add_traces(self) -> bool:
@@ -117,13 +121,18 @@ class CurrentTube:
         with self._lock:
             if not self.ctx.record.has_traces and not self._is_without_traces:
                 try:
-                    self._become(self._registered.add_traces(self.ctx))
+                    self._change_to(self._registered.add_traces(self.ctx))
                 # Spark refuses ALTER TABLE by many errors of its own.
                 except Exception as error:  # noqa: BLE001
                     self._is_without_traces = True
                     name, why = self.ctx.record.name, reason_of(error)
                     log.warning("tube %s: its tasks are put without traces: %s", name, why)
             return self.ctx.record.has_traces
+
+    def _change_to(self, record: TubeRecord) -> None:
+        """Use a record that was just written: what was read before may be older."""
+        self._become(record)
+        self.read_at = self._seconds()
 
     def _become(self, record: TubeRecord | None) -> None:
         """Use a newer record. If the record is gone, verbs fail by themselves."""
