@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tubeq_spark import Backoff, Queue, QueueConfig, QueueState, StoreError, TaskState
+from tubeq_spark import (
+    Backoff,
+    CommitUnknownError,
+    Queue,
+    QueueConfig,
+    QueueState,
+    StoreError,
+    TaskState,
+)
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark import Task
+    from tubeq_spark.model.membership import Member
 
 #: Seconds that no test waits in full.
 WAIT = 20.0
@@ -220,6 +229,33 @@ def test_take_when_its_session_was_found_dead_after_it_had_left_is_nobody_elses(
 
         assert [each.data for each in rival["work"].take_many(9)] == ["b", "c"]
         assert rival["work"].take(0) is None
+        assert tube.ack(task.task_id).data == "a"
+
+
+def test_take_when_its_session_was_found_dead_after_its_end_had_no_answer_is_nobody_elses() -> None:
+    with InMemoryQueue() as queue, InMemoryQueue(beside=queue) as rival:
+        tube = queue.create_tube("work")
+        tube.put_many(["a", "b"])
+        tube.release(task_of(queue, "work").task_id)
+        session = queue._context.session
+        beat = session._sessions.beat
+
+        def lost(member: Member, now_us: int) -> None:
+            beat(member, now_us)
+            msg = "the answer is lost"
+            raise CommitUnknownError(msg, 0)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session._sessions, "beat", lost)
+            with pytest.raises(CommitUnknownError):
+                queue.identify(rival.identify())
+        sessions, now_us = rival._context.sessions, rival._context.now_us()
+        assert sessions.mark_dead(str(session.uuid), session.epoch, now_us, 0)
+
+        task = task_of(queue, "work")
+
+        assert [each.data for each in rival["work"].take_many(9)] == ["b"]
+        assert tube.take(0) is None
         assert tube.ack(task.task_id).data == "a"
 
 

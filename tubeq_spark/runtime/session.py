@@ -332,13 +332,16 @@ class Session:
         Its counters stay in that row. Later counts belong to a new member.
         """
         with self._lock:
-            if self._registered or self._counters.unwritten():
-                row = self._beat(self._now(), live=False)
-                self._counters.begin_anew(row.calls)
-                self.member = self._new_member()
-            self._registered = self._announced = False
-            # Others may find it dead from now on: if it goes on, it asks whether they have.
-            self._lease_until = 0
+            try:
+                if self._registered or self._counters.unwritten():
+                    row = self._beat(self._now(), live=False)
+                    self._counters.begin_anew(row.calls)
+                    self.member = self._new_member()
+                self._registered = self._announced = False
+            finally:
+                # Others may find it dead from now on, also if the answer to the last row was lost: if it goes on, it
+                # asks whether they have.
+                self._lease_until = 0
 
     def hand_over(self, ttr: float) -> None:
         """Write a last lease of `ttr` seconds, and the counters. At most 2 commits."""
