@@ -222,14 +222,15 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
     A moment that lies further ahead than clocks differ becomes now: else its sub-queue would wait until then.
     """
     rate, is_fair = ctx.record.options.rate, ctx.record.options.order == "fair"
+    stored = ctx.utube_history.all()
+    # After the read: what was written before it does not lie ahead.
+    clock_us = ctx.queue.now_us()
     try:
+        # After it, too: a moment of a task that came meanwhile is another one than was read, and so it stays.
         kept = ctx.subqueue_reader.stored() if is_fair else set[str | None]()
     except DamagedFileError:
         log.warning("moments of leases of %s stay", ctx.record.name, exc_info=True)
         return
-    stored = ctx.utube_history.all()
-    # After the read: what was written before it does not lie ahead.
-    clock_us = ctx.queue.now_us()
     ahead_us = clock_us + limited_us(ctx.queue.config.skew)
     ended, changed = [], []
     for each in stored:
