@@ -5,12 +5,13 @@ An operation that reads two tables in an order that matters must see what came b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, names, on_another_host
 from tubeq_spark.runtime.threads import in_thread
+from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue, Task
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
     OpenOne = Callable[..., Queue]
 
@@ -99,3 +101,23 @@ def test_identify_when_a_queue_joins_between_looks_of_another_thread_keeps_what_
         leaving.identify(next_one)
 
     assert joining["work"].ack(taken[0].task_id).data == "b"
+
+
+def test_look_when_another_thread_reads_the_log_anew_and_commits_meanwhile_keeps_the_newer_version(
+    open_one: OpenOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = open_one().create_tube("work")
+    tube.put("a")
+    table = tube._ctx.queue.engine._handles.table(tube.table).local  # type: ignore[attr-defined]
+    newest, before = reading.newest, table.known.version
+
+    def slow(*args: Any) -> Snapshot:
+        found = newest(*args)
+        monkeypatch.undo()
+        beside(lambda: tube.put("b"))
+        return found
+
+    table.forget()
+    monkeypatch.setattr(reading, "newest", slow)
+
+    assert table.newest().version == table.known.version == before + 1

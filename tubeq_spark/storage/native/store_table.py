@@ -146,22 +146,23 @@ class StoreTable:
         known = self._known
         is_sure = known is not None and known.is_sure(now)
         if known is None or not (is_sure or self._is_there(known, files)):
-            return self._look_anew(at, now)
+            return self._look_anew(known, at, now)
         found = reading.moved_on(files, known.snapshot, None, self._tidying.note_removes)
         if files.goes_on_after(found.version) or not files.is_in_order():
-            return self._look_anew(at, now)
+            return self._look_anew(known, at, now)
         self._news.append(found.version - known.snapshot.version)
         if found is known.snapshot:
             return self._remember(_Known(found, known.tag, at, known.sure if is_sure else now))
         return self._remember(_Known(found, self._tag(files, found), at, now))
 
-    def _look_anew(self, at: float, now: float) -> _Known:
+    def _look_anew(self, former: _Known | None, at: float, now: float) -> _Known:
+        before = None if former is None else former.snapshot
         self._tidying.forget()
         for _ in range(_TRIES):
             files = StoreLog(self._files, self._uri)
             found = reading.newest(files, None, None, self._tidying.note_removes)
             if not files.goes_on_after(found.version):
-                return self._remember(_Known(found, self._tag(files, found), at, now), anew=True)
+                return self._remember(_Known(found, self._tag(files, found), at, now), before)
         msg = f"the log changes too fast: {self._uri}"
         raise UnknownLogError(msg)
 
@@ -177,10 +178,15 @@ class StoreTable:
     def _tag(files: StoreLog, found: Snapshot) -> str | None:
         return files.tags.get(versions.commit_name(found.version))
 
-    def _remember(self, found: _Known, *, anew: bool = False) -> _Known:
+    def _remember(self, found: _Known, before: Snapshot | None = None) -> _Known:
+        """Know a version, unless a newer one is known. It replaces `before`, which is no longer in the log."""
         with self._lock:
             known = self._known
-            if known is None or anew or found.snapshot.version > known.snapshot.version:
+            if (
+                known is None
+                or known.snapshot is before
+                or found.snapshot.version > known.snapshot.version
+            ):
                 self._known = found
             elif found.snapshot.version == known.snapshot.version:
                 self._known = replace(
