@@ -23,7 +23,8 @@ _BETWEEN = "/"
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast rows to the column types of a schema with the same names.
 
-    `Table.cast` does the same, but also casts columns that need it not; for a few rows that is most of its time.
+    `Table.cast` does the same, but also casts columns that have the type already. For a few rows that is most of its
+    time.
     """
     columns = []
     for field in schema:

@@ -76,7 +76,7 @@ class Parts(Protocol):
         ...
 
     def in_order(self, order: Sequence[str], limit: int | None) -> Iterator[Part]:
-        """The parts in the order of their bounds, those without one first. If possible each has at least `limit` rows."""
+        """The parts in the order of their bounds, those without one first; if possible with `limit` rows or more."""
         ...
 
 

@@ -122,7 +122,7 @@ class Groups:
             return repeated(0, pa.int64(), len(self._each))
         places = pc.sort_indices(self._numbers)
         addends = pc.fill_null(values.cast(pa.int64()), fill_value=_ZERO).take(places)
-        # The index of the last row of each group, in rows that are sorted by group.
+        # The index of each group's last row, in rows that are sorted by group.
         ends = pc.subtract(pc.cumulative_sum(self._counted(self._numbers)), scalar(1, pa.int64()))
         sums = pc.cumulative_sum_checked(addends).take(ends)
         before = pa.concat_arrays([repeated(0, pa.int64(), 1), sums[:-1]])
