@@ -133,7 +133,7 @@ class Batch:
 
     @contextlib.contextmanager
     def _beside_an_error(self) -> Iterator[None]:
-        """Give tasks back because of an error of the program. That error propagates even if this fails."""
+        """Give tasks back after an error of the program. That error propagates even if this fails."""
         try:
             yield
         except NotTakenError:
@@ -621,7 +621,7 @@ class Batch:
                 self._current.upgrade()
             change = make_change(texts)
         settled = self._held.settle(event, named, change, **how)
-        # Those that it has read are known anyway, and those that are left.
+        # Ids that the program has read, and those that are left, are known anyway.
         if named is not None and self._read_ids is None and not how.get("keeps"):
             self._settled_ids.extend(named)
         return settled

@@ -66,7 +66,7 @@ def task_id_of(tick: int, slot: int) -> int:
 
 
 def is_id(number: int | None) -> bool:
-    """Whether a task can have this id: they have 63 bits. A column of ids may have NULLs, too."""
+    """Whether a task can have this id. Ids have 63 bits. A column of ids may have NULLs, too."""
     return number is not None and 0 <= number < 1 << 63
 
 

@@ -176,7 +176,10 @@ class Tables(Protocol):
         ...
 
     def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
-        """The versions after `after` that Spark's log store for DynamoDB has noted beside the log, finished or not."""
+        """The versions after `after` that Spark's log store for DynamoDB has begun, finished or not.
+
+        It writes the contents of a version beside the log first.
+        """
         ...
 
     def unwritable(self, table: str) -> str | None:

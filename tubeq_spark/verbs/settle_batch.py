@@ -76,9 +76,9 @@ class HeldBatch:
         self._lease_segments = leased.segments
         self._until = leased.until
         self._ttr = leased.ttr
-        #: How many tasks it has not settled.
+        #: The number of tasks that this batch has not settled.
         self._left = leased.count
-        #: Those of them that were touched by their ids, and moments before which their leases do not end.
+        #: The tasks among these that were touched by their ids, each with a moment before which its lease does not end.
         self._longer: dict[int, int] = {}
         self.is_left = leased.count > 0
 
@@ -144,7 +144,7 @@ class HeldBatch:
         return settled
 
     def _last_longer(self, named: set[int] | None, amount_us: int) -> None:
-        """Record that a touch of all remaining tasks, or of some, made their leases longer."""
+        """Record that a touch of all remaining tasks, or of some, has extended their leases."""
         if named is None:
             self._ttr = plus(self._ttr, amount_us)
             self._longer = {task_id: end + amount_us for task_id, end in self._longer.items()}
@@ -155,7 +155,7 @@ class HeldBatch:
             self._lasts(self._until)
 
     def _without(self, named: Collection[int], count: int) -> None:
-        """Record that so many tasks are settled."""
+        """Record the number of settled tasks."""
         self._left -= count
         if self._longer:
             for task_id in named:
@@ -256,13 +256,13 @@ class HeldBatch:
             raise NotTakenError(msg)
 
     def _are_all_held(self, now_us: int) -> bool:
-        """Whether no lease of a remaining task has ended: those that would have ended were touched."""
+        """Whether no lease of a remaining task has ended, because touches have extended those that end first."""
         if not self._longer:
             return False
         leases = self._ctx.reader.leases_of(self.take_id, self.owner)
         if any(due(end, now_us) for end in leases.values()):
             return False
-        # One that was not touched may be gone because its lease has ended.
+        # A task that was not touched may be gone because its lease has ended.
         if len(leases.keys() - self._longer) < self._left - len(self._longer):
             return False
         ended_by_others = self._longer.keys() - leases

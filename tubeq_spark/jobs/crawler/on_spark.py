@@ -34,8 +34,8 @@ class SparkStorage:
         """Open the page table, or create it."""
         self._spark, self._settings = spark, settings
         self.pages = PageTable(spark, location)
-        # Executors cannot import modules beside the main program, so their code is sent with the task. Unlike --py-files
-        # and artifacts this needs no settings of the session.
+        # Executors cannot import modules beside the main program, so their code is sent with the task. Unlike
+        # --py-files and artifacts this needs no settings of the session.
         register_pickle_by_value(crawler)  # type: ignore[no-untyped-call]
 
     def frontier(self, queue: Queue, adding: threading.Lock) -> SparkFrontier:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The pool of jobs on the sessions: other jobs may have all slots for longer than a lease lasts.
+#: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.
 HEARTBEATS = "tubeq-heartbeats"
 #: Seconds for which this module waits for Spark to answer again, or to report the rows that it has written.
 _PATIENCE = 5.0

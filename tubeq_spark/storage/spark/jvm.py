@@ -271,7 +271,7 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
-    """Have Spark give the next free slots to the jobs of a block, if it shares them out fairly.
+    """Put the jobs of a block into a pool, so that Spark's fair scheduler gives them the next free slots.
 
     A client of Spark Connect cannot choose that.
     """

@@ -352,7 +352,7 @@ class TubeReader:
         return int(found[0]["n"])
 
     def leases_of(self, take_id: int, owner: str) -> dict[int, int | None]:
-        """The tasks of a take that its owner holds, and when their leases end; `None` is never."""
+        """The tasks of a take that its owner holds, with the ends of their leases; `None` is never."""
         columns = {**named("task_id"), "until": Micros(_ROW.next_event)}
         found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)))
         ids, ends = (found.column(name).to_pylist() for name in ("task_id", "until"))
