@@ -1,7 +1,7 @@
 """A task queue for Spark: tubes of tasks with priorities, delays, leases, stored in Delta tables.
 
 The names of this package are imported when they are first used. So `tubeq` can switch the garbage
-collector off before it imports these modules: a call of `tubeq` ends before a collection would pay.
+collector off before it imports these modules, because a call of `tubeq` ends before a collection would pay.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the module that a name is at home in; called once a name."""
+    """Import the module that defines a name. It is called once for each name."""
     if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.taken import LeasedBatch
     from tubeq_spark.verbs.settlement import MakeChange
 
-    #: Settles some tasks of a batch; returns how many.
+    #: Settles some tasks of a batch; returns their number.
     Settle: TypeAlias = Callable[[Sequence[int]], int]
 
 __all__ = ["Batch"]
@@ -59,7 +59,7 @@ __all__ = ["Batch"]
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-#: Reasons of failed tasks of a batch that the log has.
+#: The most reasons of failed tasks of a batch in the log.
 _TOLD = 10
 
 
@@ -105,7 +105,7 @@ class Batch:
         return f"Batch({self._ctx.record.name!r}, count={self.count}, lease={self._lease!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: tube, count and lease. It reads nothing."""
+        """HTML for notebooks: tube, count and lease. It reads nothing."""
         return fields(
             "Batch",
             [("tube", self._ctx.record.name), ("count", self.count), ("lease", self._lease)],
@@ -117,7 +117,7 @@ class Batch:
     def __exit__(
         self, _type: type[BaseException] | None, error: BaseException | None, _: object
     ) -> bool | None:
-        # Not `bool`: type checkers would take the end of every block for a place that is reached.
+        # The type is not `bool`, because type checkers would then regard the end of every block as reachable.
         if isinstance(error, FailedTasks):
             return self._end_failed(error.reasons)
         if not self._held.is_left:
@@ -125,7 +125,7 @@ class Batch:
         if error is None:
             self.ack()
         else:
-            # An interrupt of the program is no failure of a task.
+            # An interrupt of the program is not an error of the tasks.
             failed = error if isinstance(error, Exception) else None
             with self._beside_an_error():
                 self.release(error=failed)
@@ -133,7 +133,7 @@ class Batch:
 
     @contextlib.contextmanager
     def _beside_an_error(self) -> Iterator[None]:
-        """Give tasks back because of an error of the program. That error propagates even if this fails."""
+        """Give tasks back after an error of the program. That error propagates even if this fails."""
         try:
             yield
         except NotTakenError:
@@ -150,7 +150,7 @@ class Batch:
 
     @property
     def _lease(self) -> str:
-        """Until when it is held, as far as this object knows."""
+        """A text about the end of the lease, as far as this object knows it."""
         if not self._held.is_left:
             return "nothing is left"
         until = self._held.until
@@ -172,7 +172,7 @@ class Batch:
     def table(self) -> pa.Table:
         """The remaining tasks, as a `pyarrow.Table` in this process.
 
-        Columns as of `df`: `task_id, data` (JSON text, or the schema's columns)`, pri, utube, ttl, ttr,
+        Columns as for `df`: `task_id, data` (JSON text, or the schema's columns)`, pri, utube, ttl, ttr,
         attempts, created`; durations in seconds, null is unlimited, `created` in UTC. The rows are
         in the tube's order. Each access reads the current state of the tasks in the tube. It makes
         no commit.
@@ -413,7 +413,7 @@ class Batch:
         return Trial(_failed_of(result, None))
 
     def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
-        """What a handler says of some tasks; a DataFrame of failed ones is evaluated by that."""
+        """Call a handler with some tasks; return its result. A DataFrame of failed tasks is evaluated."""
         try:
             with self._span(tasks):
                 result = handler(tasks)
@@ -423,14 +423,14 @@ class Batch:
         return self._evaluated(result, among=self._ids) if has_reasons(result) else result
 
     def _span(self, tasks: Any) -> AbstractContextManager[object]:
-        """The span of a call of a handler, if the program wants one."""
+        """The span of a call of a handler, if calls are traced."""
         ctx = self._ctx
         if ctx.queue.traces is None:
             return contextlib.nullcontext()
         return ctx.queue.traces.of_handler(ctx.record.name, ctx.driver.name, tasks)
 
     def _blameless(self, verb: Callable[[], T]) -> T:
-        """Read or renew tasks for a handler; no task is to blame if that fails, so none loses an attempt."""
+        """Read or renew tasks for a handler. If that fails, no task has caused it, so none loses an attempt."""
         try:
             return verb()
         except Exception:
@@ -440,7 +440,7 @@ class Batch:
 
     @property
     def _tasks(self) -> Any:
-        """What a handler is called with."""
+        """The tasks in the form that the handler gets."""
         return self.table if self._as_arrow else self.df
 
     def _part(self, first: int, last: int) -> Any:
@@ -454,7 +454,7 @@ class Batch:
         return self._verb(self._held.ids)
 
     def _end_failed(self, reasons: Mapping[int, Reason]) -> bool | None:
-        """End a block whose tasks failed; returns whether all of them are, or were, of this batch."""
+        """End a block with failed tasks; return whether all of them are, or were, tasks of this batch."""
         strange = self._not_known(reasons.keys())
         left = self._ids() if strange and self._held.is_left else []
         strange.difference_update(left)
@@ -470,7 +470,7 @@ class Batch:
         return None
 
     def _not_known(self, named: AbstractSet[int]) -> set[int]:
-        """Those of the named tasks that the program has neither read in this batch nor settled by name."""
+        """The named tasks that the program has neither read in this batch nor settled by their ids."""
         strange = set(named).difference(self._settled_ids)
         if strange and self._read_ids is not None:
             strange.difference_update(self._read_ids.to_pylist())
@@ -479,7 +479,7 @@ class Batch:
     def _settle_trial(
         self, trial: Trial, delay: float | None = None, max_attempts: int | None = None
     ) -> BatchReport:
-        """Ack what is done, and give back the rest; what others took out meanwhile is left to them."""
+        """Ack the done tasks, and give back the rest. Tasks that other verbs have settled meanwhile are left out."""
         failed, worn = trial.failed, set[int]()
         if failed:
             failed = _within(failed, set(self._ids()))
@@ -492,7 +492,7 @@ class Batch:
         return BatchReport(done, settled, len(buried | worn), untried, trial.error)
 
     def _give_back(self, ids: Sequence[int] | None = None) -> int:
-        """Give back tasks as if they had not been taken; by default all that are left."""
+        """Give back tasks as if they had not been taken; by default all remaining ones."""
 
         def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
             return lambda dest, _: GiveBack(
@@ -502,7 +502,7 @@ class Batch:
         return self._settle("release", ids, make_change, wears=False)
 
     def _settle_left(self, settle: Settle, ids: Sequence[int]) -> int:
-        """Settle those of some tasks that the batch still has; returns how many."""
+        """Settle those of some tasks that the batch still has; return their number."""
         while ids:
             try:
                 return settle(ids)
@@ -551,11 +551,11 @@ class Batch:
         return count
 
     def _evaluated(self, rows: Any, among: Callable[[], list[int]] | None = None) -> Any:
-        """Rows of failed tasks, in this process; at most one more than the batch has.
+        """Evaluate rows of failed tasks in this process; at most one row more than the batch has tasks.
 
         Args:
-            rows: They; a DataFrame is evaluated once, and again if it has more rows than the batch.
-            among: Reads the tasks that they may name, where others are left out.
+            rows: The rows. A DataFrame is evaluated once, and again if it has more rows than the batch.
+            among: Reads the ids of tasks that the rows may name; rows of other tasks are left out.
         """
         if not hasattr(rows, "sparkSession"):
             return rows
@@ -563,7 +563,7 @@ class Batch:
         found = failed.limit(self.count + 1).toArrow()
         if found.num_rows <= self.count:
             return found
-        # A task has several reasons, or is of another batch. One that was cut off would be acked.
+        # Some task has several reasons, or is in another batch. A failed task in a cut-off row would be acked.
         if among is not None:
             from tubeq_spark.storage.spark.jvm import frame_of  # noqa: PLC0415  Spark is optional
 
@@ -579,8 +579,8 @@ class Batch:
         error: str | None = None,
         **how: Any,
     ) -> int:
-        """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
-        # Spark may settle a large batch, too.
+        """Settle tasks. `make_change` makes their change from their errors; `None` removes them."""
+        # Spark may also settle a large batch.
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")
         return self._verb(
             lambda: self._settled(event, df, make_change, error, **how),
@@ -589,7 +589,7 @@ class Batch:
         )
 
     def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
-        """Run a verb by the tube's newest record: a batch may be held longer than its options last."""
+        """Run a verb by the tube's newest record, because its options may change while the batch is held."""
 
         def by_newest_record() -> T:
             self._ctx.queue.require_running()
@@ -621,7 +621,7 @@ class Batch:
                 self._current.upgrade()
             change = make_change(texts)
         settled = self._held.settle(event, named, change, **how)
-        # Those that it has read are known anyway, and those that are left.
+        # Ids that the program has read, and those that are left, are known anyway.
         if named is not None and self._read_ids is None and not how.get("keeps"):
             self._settled_ids.extend(named)
         return settled
@@ -635,7 +635,7 @@ class Batch:
         kind = df.schema["task_id"].dataType if "task_id" in df.columns else None
         if kind is None or kind.typeName() not in ("long", "integer"):
             validation.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
-        # Mostly it is derived from the property `df`, and may not be evaluated yet.
+        # Usually the DataFrame is derived from the property `df`, and may not be evaluated yet.
         self._ctx.frames.engine.prepare(self._ctx.table.name)
         names = [name for name in ("task_id", "error") if name in df.columns]
         return df.select(names).dropDuplicates(["task_id"]).limit(self.count + 1).toArrow()
@@ -652,7 +652,7 @@ def _within(reasons: Mapping[int, Reason], ids: AbstractSet[int]) -> dict[int, R
 
 
 def _failed_of(result: Any, part: Sequence[int] | None) -> dict[int, Reason]:
-    """The failed tasks that a handler has named, among those that it was given; `None`: the whole batch."""
+    """The failed tasks that a handler has named, among the tasks of its call; `None` is the whole batch."""
     if not (isinstance(result, FailedTasks) or has_reasons(result)):
         return {}
     found = named_reasons(result)

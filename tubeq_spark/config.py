@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueConfig"]
 
-#: Seconds that the clocks of hosts may be apart.
+#: Seconds by which the clocks of hosts may differ.
 _SKEW = 2.0
 
 

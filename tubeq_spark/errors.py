@@ -47,7 +47,7 @@ class InvalidOptionError(TubeqError, ValueError):
 class TubeNotFoundError(TubeqError, KeyError):
     """No tube has that name, or it was dropped."""
 
-    # KeyError shows the repr of its argument; a sentence reads better as it is.
+    # KeyError shows the repr of its argument, but a sentence needs no quotes.
     __str__ = Exception.__str__
 
 

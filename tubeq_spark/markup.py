@@ -1,9 +1,9 @@
-"""Escapes other people's text, for HTML and for terminals, and writes small tables.
+"""Escapes foreign text for HTML and for terminals, and makes small HTML tables.
 
-Whatever is not made by `tag` is escaped, so that no place can forget it.
+Every text that `tag` has not made is escaped, so that no caller can forget it.
 
-Payloads, names of sub-queues and hosts, and texts of errors may hold what moves the cursor, hides lines or
-turns the direction of text around.
+Payloads, names of sub-queues and hosts, and texts of errors may have characters that move the cursor, hide lines or
+reverse the direction of text.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-#: Controls (C0, DEL, C1), what ends lines or turns their direction around, and halves of characters.
+#: Controls (C0, DEL, C1), characters that end lines or reverse the direction of text, and surrogates.
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-#: As `html.escape` does, whose module loads a table of all names of characters.
+#: The escapes of `html.escape`. Its module is not used, because it loads a table of all character names.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _VOID = {"br", "input", "meta"}
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""A text as a terminal can show it: ESC becomes `\x1b`, and so on.
+    r"""A text that a terminal can show safely: ESC becomes `\x1b`, and so on.
 
     Args:
         text: Any text.
@@ -41,7 +41,7 @@ def _escape_of(character: str, keep: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""JSON on one line with escapes for what JSON leaves as it is, such as C1 controls; the same value."""
+    r"""The same JSON value on one line; characters that control a terminal, such as C1 controls, are escaped, too."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -56,9 +56,9 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
     Args:
         name: Its name.
-        *children: What is in it; all but `Html` is escaped, numbers get separators, `None` is empty.
-        **attributes: Its attributes, `class_` for `class`; `None` and False leave one out, and True is one
-            without a value.
+        *children: Its contents. All but `Html` is escaped, numbers get separators, `None` is empty.
+        **attributes: Its attributes, with `class_` for `class`. `None` and False leave an attribute out, and True
+            writes it without a value.
     """
     start = "".join(
         f" {key.rstrip('_').replace('_', '-')}{'' if value is True else _quoted(value)}"
@@ -70,7 +70,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def joined(parts: Iterable[object]) -> Html:
-    """Pieces of HTML, one after the other; what is none is escaped."""
+    """Pieces of HTML, one after the other. Other values are escaped."""
     return Html("".join(_text(part) for part in parts))
 
 
@@ -101,13 +101,13 @@ def table(
     limit: int | None = None,
     class_: str | None = None,
 ) -> Html:
-    """A table with a row of headings; says how many rows are beyond the limit.
+    """A table with a row of headings, and the number of rows beyond the limit.
 
     Args:
         heads: The headings.
         rows: The rows, each as long as the headings.
-        limit: How many rows are shown; all by default.
-        class_: Of the table.
+        limit: The most rows to show; all by default.
+        class_: The class of the table.
     """
     head = tag("thead", tag("tr", *[tag("th", each, scope="col") for each in heads]))
     body = tag("tbody", *[tag("tr", *map(_cell, row)) for row in islice(rows, limit)])

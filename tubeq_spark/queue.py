@@ -100,7 +100,7 @@ Method = TypeVar("Method", bound="Callable[..., Any]")
 
 
 def _uninterrupted(method: Method) -> Method:
-    """Decorate a method so that an interrupt of the main thread leaves nothing half done."""
+    """Decorate a method so that an interrupt of the main thread leaves no verb half done."""
 
     @functools.wraps(method)
     def run(self: Queue, *args: Any, **kwargs: Any) -> Any:
@@ -211,7 +211,7 @@ class Queue:
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
         self._engines = make_engines()
         self._storage_options = self._engines.storage_options
-        #: What a tube is opened with again where it was sent to, but for where and which it is.
+        #: The arguments, besides location and name, by which an unpickled tube is opened again.
         self._again = (self._config, self._engines.name, self._storage_options)
         try:
             create = validation.boolean("create", create)
@@ -229,8 +229,8 @@ class Queue:
         self._config = self._config.at(local=local)
         self._context = opening.make_context(self._engines, self._opened, clock, self._config)
         self._registry = opening.make_registry(self._context, self._opened, self._registry_type)
-        #: The tubes that it has returned, by name. A tube holds no reference to the queue object,
-        #: so that this object is collected when nobody uses it.
+        #: The returned tubes by name. A tube has no reference to the queue object, so that the queue object is
+        #: collected when the program does not use it any more.
         self._tubes: dict[str, Tube] = {}
         self._used = closing.UsedTubes()
         self._lock = self._used.lock
@@ -250,7 +250,7 @@ class Queue:
 
     @_uninterrupted
     def _repr_html_(self) -> str:
-        """What a notebook shows: up to 50 tubes with their counts. Commits: none."""
+        """HTML for notebooks: up to 50 tubes with their counts. Commits: none."""
         title = f"{self!r}: {self.engine}, {self.state().name.lower()}"
         return notebook.shown(title, self._rows_for_notebook)
 
@@ -269,7 +269,7 @@ class Queue:
 
     @property
     def location(self) -> str:
-        """The location as given, a relative path made absolute."""
+        """The location as given; a relative path is made absolute."""
         return self._opened.location.text
 
     @property
@@ -479,7 +479,7 @@ class Queue:
 
     @_uninterrupted
     def _upgrade(self) -> tuple[list[str], bool]:
-        """Upgrade; the names of the tubes that had an earlier format, and whether the location was handed over."""
+        """Upgrade; return the names of tubes that had an earlier format, and whether the location was handed over."""
         self._context.require_running()
         names = self._upgrade_tubes()
         if self.engine != "spark" or self._engines.is_asked_for or not self._opened.has_one_engine:
@@ -688,10 +688,10 @@ class Queue:
                 msg = "a queue with temporary tubes cannot be handed over: they end with it"
                 raise InvalidOptionError(msg)
             session = self._context.session
-            # Whoever joins goes on with what is held, but of these tasks nobody knows.
+            # Queue objects that join go on with the held tasks, but they do not know those of unknown takes.
             self._context.unknown_takes.look()
             session.hand_over(seconds)
-            # Not before: if that fails, the queue object is still open, and holds its tasks.
+            # The session stops only now: if the step before fails, the queue object is still open, and holds its tasks.
             session.stop()
             self._end()
             return session.uuid
@@ -966,11 +966,11 @@ def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[st
     }
 
 
-# What follows is kept from programs, not from the package.
+# The following functions are for the package, not for programs.
 
 
 def upgraded(queue: Queue) -> tuple[list[str], bool]:
-    """Do what `Queue.upgrade` does, and tell, too, whether the native engine commits from now on instead of Spark."""
+    """Do what `Queue.upgrade` does; also return whether the native engine commits from now on instead of Spark."""
     return queue._upgrade()  # noqa: SLF001
 
 
@@ -980,7 +980,7 @@ def look(queue: Queue) -> dict[str, TubeLook]:
 
 
 def moved(tube: Tube, since: int, until: int) -> dict[str, int]:
-    """How many tasks were put and taken by the commits of a tube after a version."""
+    """The numbers of tasks that were put and taken by the commits of a tube after a version."""
     return progress.moved(tubes.context_of(tube), since, until)
 
 

@@ -57,7 +57,7 @@ class OwnTable:
 
         Args:
             spark: A session with Delta.
-            location: The queue's: a path, a URI, or `catalog.schema`.
+            location: The location of the queue: a path, a URI, or `catalog.schema`.
             name: The name of the table there.
 
         Raises:

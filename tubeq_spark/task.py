@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PutItem", "PutResult", "Task", "TaskState"]
 
-#: Characters of a payload that a notebook shows.
+#: The most characters of a payload that a notebook shows.
 _SHOWN = 1_000
 
 
@@ -72,7 +72,7 @@ class Task:
         return (self.task_id, self.state.value, self.data)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: its fields, a long payload cut."""
+        """HTML for notebooks: its fields. A long payload is cut."""
         data = repr(self.data)
         cut = f"{data[:_SHOWN]}… ({len(data):,} characters)" if len(data) > _SHOWN else data
         shown = {name: getattr(self, name) for name in self.__slots__}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
 
-#: Sweeps leave segments alone: there are no files to make fewer.
+#: A limit that sweeps never reach, because tables in memory have no files to compact.
 _NEVER = 1 << 31
 
 
@@ -41,7 +41,7 @@ class InMemoryTube(Tube):
 
     @property
     def table(self) -> str:
-        """There is none: this raises `StoreError`."""
+        """Raises `StoreError`, because the tube has no Delta table."""
         raise _needs_spark("a tube's table")
 
 
@@ -114,7 +114,7 @@ class InMemoryQueue(Queue):
             validation.refuse("beside", beside, "an InMemoryQueue")
         config = QueueConfig() if config is None else config
         if isinstance(config, QueueConfig):
-            # All threads of a process have one clock.
+            # All threads of a process share one clock.
             config = replace(config.at(local=True), fold_segments=_NEVER, vacuum_hours=0.0)
         if clock is None:
             clock = SystemClock() if beside is None else beside._context.clock  # noqa: SLF001  (one of its class)
@@ -123,7 +123,7 @@ class InMemoryQueue(Queue):
         engines = Engines("memory", engine, None, lambda config: open_location(engine, config))
         self._begin(self._store.location, lambda: engines, session_uuid, clock, config)
         if not isinstance(clock, SystemClock):
-            # A heart beats in real time, and the test alone says how much of its own has passed.
+            # A heart beats in real time, but the time of this clock is chosen by the test.
             self._context.session.stop()
 
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:

@@ -79,9 +79,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 H = TypeVar("H", LeasedBatch, TakenRows)
 
-#: Sub-queues that a report lists, and texts of errors that it adds up.
+#: The most sub-queues in a report, and the most different texts of errors that it counts.
 _UTUBES, _ERRORS = 20, 1_000
-#: More tasks than a tube can have.
+#: A number of tasks that no tube can have.
 _ALL = 2**62
 
 
@@ -107,7 +107,7 @@ class Tube:
         self._current = current
         self._drop = drop
         self._reopen = reopen
-        # None of them knows this object: a queue that is forgotten ends without a garbage collector.
+        # None of these refers to this object, so that an unused queue is freed without the garbage collector.
         self._puts = GroupCommit[PutRequest, list[Task]](
             lambda requests: put.put_group(current.ctx, requests)
         )
@@ -123,7 +123,7 @@ class Tube:
         return f"{type(self).__name__}({self.name!r}, {self.type!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: tasks by state, ages, files, options; no payloads. Commits: none."""
+        """HTML for notebooks: tasks by state, ages, files, options; no payloads. Commits: none."""
         return notebook.shown(
             repr(self), lambda: self._verb(lambda: notebook.tube_fields(self._ctx))
         )
@@ -316,7 +316,7 @@ class Tube:
         )
 
         def attempt() -> list[Task]:
-            # Prepared again for each try: the ttl of a task begins when it is put.
+            # The request is prepared again for each try, because the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
             ctx = self._fitting(len(call.items), call.trace, has_keys=request.has_keys)
             return put.put_many(ctx, self._puts, request)
@@ -476,12 +476,12 @@ class Tube:
         return put_batch
 
     def _current_span(self) -> str | None:
-        """The span that tasks are put in, where the queue keeps it."""
+        """The current span, if the queue stores the span in which tasks are put."""
         traces = self._ctx.queue.traces
         return None if traces is None else traces.current()
 
     def _fitting(self, count: int, span: str | None, *, has_keys: bool) -> TubeContext:
-        """The context, with the columns that so many tasks need which are put in a span or have keys."""
+        """The context, after adding the columns that `count` new tasks need for a span or for keys."""
         if has_keys:
             self._current.upgrade()
         if span is not None and count:
@@ -573,9 +573,9 @@ class Tube:
         return None
 
     def _is_still_allowed(self, before: TubeRecord, taken: LeasedBatch | TakenRows) -> bool:
-        """Whether a take that was allowed by a record is so by the newest one; else it is undone.
+        """Whether the newest record still allows a take that an earlier record allowed; if not, undo it.
 
-        A process that was suspended may have taken by a look that was too old.
+        A process that was suspended may have taken by a record that was too old.
         """
         try:
             after = self._current.look().record
@@ -712,7 +712,7 @@ class Tube:
                     return taking.handed_out(self._ctx, taken)
                 return self._take(request, limit)
             except Exception:
-                # Whoever repeated the call would ack once more.
+                # An error would make the caller repeat the call, and ack again.
                 log.warning("tube %s: acked, and nothing taken", self.name, exc_info=True)
                 return []
 
@@ -870,7 +870,7 @@ class Tube:
         return self._verb(lambda: settle.renew(self._ctx, task_ids), name="touch")
 
     def _retry(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
-        """Release failed tasks for the loop of `work`: by a backoff, also where the tube has none. As `release`."""
+        """Release failed tasks for the loop of `work`, by a backoff also if the tube has none. As `release`."""
         texts = error_texts(error, task_ids)
         delay = Backoff() if self._ctx.driver.timed else 0
         how = Release(delay, texts, by_backoff=True)
@@ -1104,8 +1104,8 @@ class Tube:
             The tasks, in the order of `task_ids`.
 
         Raises:
-            TaskNotFoundError: There is no such task, or it is not buried; nothing was kicked.
-            InvalidOptionError: An id is no number, or named twice.
+            TaskNotFoundError: No task has one of the ids, or it is not buried; nothing was kicked.
+            InvalidOptionError: An id is not a number, or is given twice.
 
         Commits: 1, none for no ids; conflicts as `bury`.
         """
@@ -1262,10 +1262,10 @@ class Tube:
             TubeBusyError: Tasks are taken.
             TubeNotFoundError: The tube was dropped before.
 
-        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, and 1 more each where utube locks
-        are left, and moments of leases (`rate`, `order="fair"`). If the drop is interrupted after the first, the next
-        sweep or creation of the tube finishes it. If a task is taken between the first two, 1 more to each undoes
-        the drop.
+        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, 1 more if utube locks are left, and
+        1 more if moments of leases are left (`rate`, `order="fair"`). If the drop is interrupted after the first
+        commit, the next sweep or creation of the tube finishes it. If a task is taken between the first two commits,
+        1 more to the registry and 1 more to the tube undo the drop.
         """
         self._verb(self._drop, name="drop")
 
@@ -1325,7 +1325,7 @@ class Tube:
     # -- inside -------------------------------------------------------------------------------
 
     def _with(self, errors: ErrorTexts | None) -> TubeContext:
-        """The context of a verb with errors, whose table has a column for them."""
+        """The context of a verb with errors, after adding the column for them if it is missing."""
         return self._ctx if errors is None else self._current.upgrade()
 
     def _many(
@@ -1350,7 +1350,7 @@ class Tube:
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
-    """The first tasks in a state, without reading more of them. Commits: none."""
+    """The first tasks in a state; no others are read. Commits: none."""
     ctx = tube._ctx  # noqa: SLF001  (kept from programs, not from the package)
     return list(islice(tube._verb(lambda: read.tasks_by_state(ctx, state, count)), count))  # noqa: SLF001
 
@@ -1359,7 +1359,7 @@ def details_of(tube: Tube, commits: int) -> TubeDetails:
     """A tube as the report and the dashboard show it, with so many of its newest commits. Commits: none."""
     first = None
     for task in first_tasks(tube, TaskState.READY, 1):
-        with suppress(TaskNotFoundError):  # it has ended meanwhile
+        with suppress(TaskNotFoundError):  # the task has ended meanwhile
             first = tube.why(task.task_id)
     return TubeDetails(
         progress.newest_commits(tube._ctx, commits),  # noqa: SLF001  (as above)

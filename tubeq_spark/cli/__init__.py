@@ -11,7 +11,7 @@ from tubeq_spark.model.error_text import missing
 
 __all__ = ["main"]
 
-#: Set by a shell that asks what the words of a command line could become.
+#: The variable that a shell sets when it asks for completions of a command line.
 _COMPLETING = "_TUBEQ_COMPLETE"
 
 

@@ -1,4 +1,4 @@
-"""`python -m tubeq_spark.cli`, where the script `tubeq` is not on the path."""
+"""`python -m tubeq_spark.cli`, for when the script `tubeq` is not on the path."""
 
 from __future__ import annotations
 

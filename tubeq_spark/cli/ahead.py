@@ -1,4 +1,4 @@
-"""Spares a call of `tubeq` some waiting: it looks at the tubes once, and reads its tables ahead."""
+"""Makes calls of `tubeq` on Spark faster: they read the registry once, and read their tables in advance."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.tables.registry import TubeRecord
 
-#: Seconds after which a request has left this process.
+#: Seconds after which a request has certainly left this process.
 _SENT = 0.03
 
 
 class _RegistryOfOneCall(Registry):
-    """Can answer a look at the tubes by what the one before has found."""
+    """A registry that can return the result of its last read once more."""
 
     _newest: list[TubeRecord] | None = None
     _kept: list[TubeRecord] | None = None
 
     def records(self) -> list[TubeRecord]:
-        """As those of `Registry`."""
+        """The records, as `Registry.records` returns them."""
         kept, self._kept = self._kept, None
         if kept is None:
             kept = self._newest = super().records()
         return kept
 
     def keep(self) -> None:
-        """Have the next look find what the last one has found, if there was one."""
+        """Make the next read return the result of the last one, if there was one."""
         self._kept = self._newest
 
 
 class QueueOfOneCall(Queue):
-    """A queue that is opened for one verb, which uses the look at the tubes that opened it."""
+    """A queue that is opened for one verb, which uses the registry as it was read at the opening."""
 
     _registry_type = _RegistryOfOneCall
     _registry: _RegistryOfOneCall
@@ -52,13 +52,13 @@ class QueueOfOneCall(Queue):
     def __init__(
         self, spark: SparkSession, location: str, *, tube: str | None = None, **settings: Any
     ) -> None:
-        """Open it.
+        """Open the queue.
 
         Args:
-            spark: As of a `Queue`.
-            location: As of a `Queue`.
-            tube: What the verb will write to, if it is there.
-            **settings: As of a `Queue`.
+            spark: As for a `Queue`.
+            location: As for a `Queue`.
+            tube: The tube to which the verb will write, which may not exist.
+            **settings: As for a `Queue`.
         """
         self._written = (
             [SESSIONS, tube] if tube is not None and validation.is_tube_name(tube) else []
@@ -71,15 +71,15 @@ class QueueOfOneCall(Queue):
         if self._written and self._engines.spark is not None:
             read_ahead(self._engines.spark.own, location, *self._written)
         super()._open(location, clock, other, create=create)
-        # Over Connect a look takes 0.15 to 0.2 s of the some 2 s of a call.
+        # Over Connect this read takes 0.15 to 0.2 s of the about 2 s of a call.
         self._registry.keep()
 
     def _end(self) -> None:
-        """Be closed; a Spark Connect server then reads what was written, for the next call.
+        """Close the queue. A Spark Connect server then reads the written tables, for the next call.
 
-        The server goes on with that when this process is gone, so the next call finds it done
-        unless others have written meanwhile; an embedded Spark would end with the call. A session
-        that is released would stop there, so the server is left to forget it.
+        The server goes on with that after this process has ended. So the next call finds it done, unless others have
+        written meanwhile. An embedded Spark would end with the call. Releasing the session would stop the read, so
+        the server must remove the session itself.
         """
         spark = self._engines.spark
         if spark is None or is_classic(spark.spark):
@@ -91,29 +91,29 @@ class QueueOfOneCall(Queue):
 
 
 def read_ahead(spark: SparkSession, location: object, *names: str) -> threading.Thread:
-    """Read the logs of some of a queue's tables, and do not wait for it.
+    """Read the logs of some of a queue's tables in a thread.
 
-    A statement that reads a table first rebuilds the state of its newest version, which is half of
-    what a small MERGE costs. A call has several such statements in a row, to different tables, and
-    what one has read serves all.
+    A statement that reads a table first rebuilds the state of its newest version, which takes half of the time of
+    a small MERGE. A call makes several such statements in a row, to different tables, and a state that was read
+    once serves all of them.
 
     Args:
         spark: The session.
-        location: Of the queue.
-        names: Names of tables, in the order of their need; those that are not there do no harm.
+        location: The location of the queue.
+        names: The names of tables, in the order in which they are needed. Missing tables do no harm.
 
     Returns:
-        What reads, until the process ends at the latest.
+        The thread, which ends with the process at the latest.
     """
     tables = [Location.parse(location).table(name) for name in names]
 
     def read() -> None:
         for table in tables:
-            # Whoever needs the table meets what is wrong with it.
+            # If a table cannot be read, the statement that needs it raises the error.
             with contextlib.suppress(Exception):
                 spark.sql(f"DESCRIBE DETAIL {table}").collect()
 
-    # One after the other: more at once would only hold up what the call is waiting for.
+    # The tables are read one after the other, because parallel reads would delay the one for which the call waits.
     reader = threading.Thread(target=read, name="tubeq-ahead", daemon=True)
     reader.start()
     return reader

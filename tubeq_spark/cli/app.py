@@ -30,12 +30,12 @@ from tubeq_spark.cli.program import BadUseError, report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
 
-#: What typer raises where a command line is none; it has no public name of its own.
+#: The error of typer for a bad command line, which has no public name.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class _Group(TyperGroup):
-    """Takes `--json` wherever it stands."""
+    """Accepts `--json` anywhere in the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -47,19 +47,19 @@ class _Group(TyperGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        # Bad options before the command's name.
+        # For bad options before the command's name.
         with _as_json(asked="--json" in args):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        # And after it.
+        # For bad options after it.
         with _as_json(asked=bool(ctx.params["json"])):
             return super().invoke(ctx)
 
 
 @contextmanager
 def _as_json(*, asked: bool) -> Iterator[None]:
-    """End with an object of JSON where typer would print a sentence and how the command is called."""
+    """End with a JSON object, where typer would print a sentence and the usage of the command."""
     try:
         yield
     except _UsageError as error:

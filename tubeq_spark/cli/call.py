@@ -1,4 +1,4 @@
-"""One call of `tubeq`: its settings, its queue, what it says and with which code it ends."""
+"""One call of `tubeq`: its settings, its queue, its messages and its exit code."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.queue import Queue
 
-#: Of the program, before its sentences.
+#: The name of the program, which begins its messages.
 NAME = "tubeq"
-#: Seconds ahead for which a call reserves numbers. Where all slots are in use ids run ahead of the clock.
+#: Seconds ahead for which a call reserves ids. It is short, because ids run ahead of the clock if all slots are in use.
 _HORIZON = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outside:
-    """What a call needs of the world; tests give `app` another one.
+    """The environment of a call. Tests pass another one to `app`.
 
     Attributes:
         open_spark: Makes the Spark session, given the address of a Connect server or `None`.
-        clock: Where the time comes from.
-        leave_out: Has packages found missing; where the process does other things, too, nothing.
+        clock: The clock.
+        leave_out: Makes imports of packages fail; does nothing in a process that also does other work.
     """
 
     open_spark: Callable[[str | None], SparkSession] = field(
@@ -65,7 +65,7 @@ class Outside:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What the options before the command's name say."""
+    """A call with the options before the command's name."""
 
     outside: Outside
     settings: Defaults
@@ -80,12 +80,12 @@ class Call:
         tube: str | None = None,
         create: bool = False,
     ) -> Iterator[Queue]:
-        """The queue, for the block; errors end the call with a sentence.
+        """Open the queue for a block. An error ends the call with a sentence.
 
         Args:
             session_uuid: A session to join.
-            tube: What the block will write to.
-            create: Whether to make a queue where there is none.
+            tube: The tube to which the block will write.
+            create: Whether to create the queue if the location has none.
         """
         with (
             self.answering(),
@@ -102,7 +102,7 @@ class Call:
         tube: str | None = None,
         create: bool = False,
     ) -> Iterator[Queue]:
-        """As `queue`, for a block within a call: errors are raised, and it listens to no signal."""
+        """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
         with ExitStack() as stack:
             if self.settings.needs_spark():
                 stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
@@ -141,7 +141,7 @@ class Call:
         is_asked = (
             self.settings.engine == "spark"
             or self.settings.remote is not None
-            # On S3 the location itself says whose commits it takes.
+            # On S3 the location itself records the engine that may commit.
             or not allows_one_engine_only(location)
         )
         return QueueOfOneCall(
@@ -156,7 +156,7 @@ class Call:
         )
 
     def _as_is_meant(self, error: BadUseError) -> BadUseError:
-        """Where Spark is missing and nobody asked for it, what serves here is the native engine."""
+        """If pyspark is missing and the call did not ask for it, recommend the native engine instead."""
         settings = self.settings
         is_local = local_directory(settings.queue_location()) is not None
         if settings.engine != "auto" or settings.remote is not None or not is_local:
@@ -165,45 +165,45 @@ class Call:
         return BadUseError(f"{what}: {how_to_install('native')}")
 
     def _config(self) -> QueueConfig:
-        """The settings, for a process that ends soon: others can have its number slot after seconds."""
+        """The settings, for a process that ends soon, so that others can use its id slot after seconds."""
         config = self.settings.config
         return replace(config, number_horizon=min(config.number_horizon, _HORIZON))
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """End the call with a sentence and a code where the block raises."""
+        """End the call with a sentence and an exit code if the block raises."""
         try:
             with quiet_loggers(verbose=self.verbose):
                 yield
         except (typer.Exit, typer.BadParameter):
             raise
-        except typer.Abort:  # Ctrl-C where it asks something
+        except typer.Abort:  # Ctrl-C at a question
             self.fail(KeyboardInterrupt())
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
             self.fail(error)
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End the call as an error does."""
+        """End the call with an error."""
         code = report_error(NAME, error, verbose=self.verbose, as_json=self.json)
         raise typer.Exit(code) from None
 
     def tell(self, sentence: str) -> None:
-        """Say something that is no result."""
+        """Print a message that is no result."""
         if self.json:
             note_json({"note": sentence})
         else:
             note(NAME, sentence)
 
     def require_yes(self, question: str, nothing: str, *, yes: bool) -> None:
-        """Go on only where whoever called agrees.
+        """Go on only if the user agrees.
 
         Args:
-            question: For the terminal.
-            nothing: That nothing was done, for those who do not agree.
-            yes: Whether they have said so.
+            question: The question for the terminal.
+            nothing: The sentence that nothing was done, if the user does not agree.
+            yes: Whether the user has agreed by an option.
 
         Raises:
-            BadUseError: They do not, or there is nobody to ask.
+            BadUseError: The user does not agree, or there is no terminal to ask.
         """
         if yes:
             return
@@ -214,9 +214,9 @@ class Call:
             raise BadUseError(nothing)
 
     def show(self, result: dict[str, Any], text: str) -> None:
-        """Print a result: for machines as one line of JSON, else as text."""
+        """Print a result: with `--json` as one line of JSON, else as text."""
         print_line(json_text(result) if self.json else printable(text, "\t"))
-        # Whoever waits for it need not wait for the queue to be closed.
+        # A reader of the result need not wait until the queue is closed.
         sys.stdout.flush()
 
     def show_tasks(self, tasks: list[Task], session: uuid.UUID | None = None) -> None:
@@ -233,17 +233,17 @@ class Call:
 
 
 def json_text(value: Any) -> str:
-    """A line of JSON, whatever a payload holds: moments as ISO 8601, bytes in hexadecimal.
+    """A line of JSON for any payload: moments as ISO 8601, bytes in hexadecimal.
 
-    What controls a terminal is escaped.
+    Characters that control a terminal are escaped.
     """
     value = _with_text_keys(value)
-    # Half of a pair of surrogates, which only an escape can name, is one of them, too.
+    # Unpaired surrogates are escaped, too, because nothing else can represent them.
     return printable_json(json.dumps(value, ensure_ascii=False, default=_as_text))
 
 
 def _with_text_keys(value: Any) -> Any:
-    """A payload whose maps have keys that JSON knows."""
+    """A payload whose maps have only keys that JSON allows."""
     if isinstance(value, dict):
         known = str | int | float
         pairs = ((k if isinstance(k, known) else _as_text(k), v) for k, v in value.items())
@@ -264,7 +264,7 @@ def print_line(text: str) -> None:
 
 def as_dict(task: Task) -> dict[str, Any]:
     """A task for machines; times as ISO 8601, the id as text."""
-    # In jq and JavaScript numbers are doubles, which round it to another one.
+    # In jq and JavaScript numbers are doubles, which would round the id.
     found = asdict(task) | {"task_id": str(task.task_id)}
     if task.trace is None:
         del found["trace"]
@@ -275,13 +275,13 @@ def as_dict(task: Task) -> dict[str, Any]:
 
 @contextmanager
 def _terminating() -> Iterator[None]:
-    """Let SIGTERM end the call as it ends a block: what was taken is given back."""
+    """Let SIGTERM end the block by an exception, so that taken tasks are given back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(_number: int, _frame: object) -> None:
-        # No typer.Exit: what catches errors on the way must let it through.
+        # This is no typer.Exit, because handlers of `Exception` on the way must not catch it.
         sys.exit(ExitCode.TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)

@@ -39,7 +39,7 @@ def check(
 
 
 def _show(call: Call, report: CheckReport) -> None:
-    """Print what was found, and end with a code that tells whether any of it is left."""
+    """Print the damage, and end with an exit code that shows whether some of it is left."""
     for problem in report.problems:
         shown = asdict(problem) | {"tasks": [str(id) for id in problem.tasks]}
         call.show(shown, _sentence(problem))

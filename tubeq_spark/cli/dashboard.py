@@ -48,7 +48,7 @@ def dashboard(
             try:
                 uvicorn.Server(config).run(sockets=[listener])
             except KeyboardInterrupt:
-                return  # that is how it ends
+                return  # Ctrl-C is the normal end
 
 
 def _listening(port: int) -> socket.socket:

@@ -1,7 +1,7 @@
 """The pages of `tubeq dashboard` as an ASGI application; needs the extra `dashboard`.
 
-Whoever can connect to it may read. It answers only to names of this host, so that no page of another
-site reaches it by a name of its own, and changes nothing unless a request comes from one of its own
+Everybody who can connect to it may read. It answers only requests for names of this host, so that no page of
+another site can reach it by a name of its own. It changes something only if a request comes from one of its own
 pages and has the token.
 """
 
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Names of this host, with any port: a tunnel ends at another one than it begins at.
+#: The names of this host, with any port, because a tunnel has another port at its other end.
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
-#: Seconds for which a look serves whoever asks, and what a look says of the health.
+#: Seconds for which a snapshot is used for all requests, and its health.
 _FRESH, _FRESH_HEALTH = 1.0, 15.0
-#: Seconds over which throughput is measured, and looks that are kept for that.
+#: Seconds over which throughput is measured, and the number of snapshots that are kept for that.
 _OVER, _KEPT = 60.0, 120
-#: Seconds after which a browser looks again.
+#: Seconds after which a browser loads the page again.
 _REFRESH = 5
-#: Tasks and commits of a tube on its page, and characters of a payload.
+#: The most tasks and commits of a tube on its page, and the most characters of a payload.
 _TASKS, _COMMITS, _PAYLOAD = 50, 20, 2_000
-#: Bytes of a form; ours have a number and a token.
+#: The most bytes of a form. The forms of the dashboard have a number and a token.
 _MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
 
@@ -64,9 +64,9 @@ def make_app(queue: Queue, clock: Clock, token: str | None) -> ASGIApp:
     """The application.
 
     Args:
-        queue: What it shows.
-        clock: Says how old a look is.
-        token: What changes need; `None`: nothing can be changed.
+        queue: The queue to show.
+        clock: The clock for the ages of snapshots.
+        token: The token that changes need; `None` if nothing can be changed.
     """
     dashboard = _Dashboard(queue, _Looks(queue, clock), token)
     routes = [
@@ -84,7 +84,7 @@ def make_app(queue: Queue, clock: Clock, token: str | None) -> ASGIApp:
 
 
 class _Guard:
-    """Lets through what a page of this server asks for, and tells browsers what pages may do."""
+    """Refuses requests that do not come from this host or its pages, and sends security headers to browsers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -93,7 +93,7 @@ class _Guard:
             "cross-origin-resource-policy": "same-origin",
             "cross-origin-opener-policy": "same-origin",
             "cache-control": "no-store",
-            # With `no-referrer` a browser sends no origin with our own forms.
+            # With `no-referrer` a browser would send no origin with the dashboard's own forms.
             "referrer-policy": "same-origin",
             "x-content-type-options": "nosniff",
         }
@@ -113,7 +113,7 @@ class _Guard:
 
 
 def _refusal(scope: Scope) -> str | None:
-    """Why a request is refused; `None`: it is not."""
+    """Why a request is refused; `None` if it is not."""
     given: dict[bytes, list[str]] = {}
     for name, value in scope["headers"]:
         given.setdefault(name, []).append(value.decode("latin-1"))
@@ -126,7 +126,7 @@ def _refusal(scope: Scope) -> str | None:
 
 
 class _Looks:
-    """The last looks at a queue: whoever asks at about the same time shares one."""
+    """The last snapshots of a queue. Requests at about the same time share one."""
 
     def __init__(self, queue: Queue, clock: Clock) -> None:
         self._queue = queue
@@ -136,10 +136,10 @@ class _Looks:
         self._health_at = 0.0
 
     def look(self, *, anew: bool = False) -> Snapshot:
-        """The queue as it is, or was a second ago.
+        """A snapshot of the queue, at most a second old.
 
         Args:
-            anew: Whether it may not be that of a second ago.
+            anew: Whether it must be a new one.
         """
         with self._lock:
             now = self._clock.monotonic()
@@ -158,7 +158,7 @@ class _Looks:
 
 
 class _Dashboard:
-    """Answers requests; what reads or writes the queue runs in threads."""
+    """Answers requests. Reads and writes of the queue run in threads."""
 
     def __init__(self, queue: Queue, looks: _Looks, token: str | None) -> None:
         self._queue = queue
@@ -166,7 +166,7 @@ class _Dashboard:
         self._token = token
 
     def overview(self, request: Request) -> Response:
-        """All tubes, which a browser refreshes unless that was stopped."""
+        """The page of all tubes, which a browser refreshes unless the user has stopped that."""
         body = pages.overview(self._looks.look(), lambda name: f"/tube/{quote(name)}")
         is_still = "still" in request.query_params
         said = f"Refresh every {_REFRESH} s" if is_still else "Stop refreshing"
@@ -175,9 +175,9 @@ class _Dashboard:
         return HTMLResponse(pages.document("tubeq", body, footer, refresh=refresh))
 
     def tube(self, request: Request) -> Response:
-        """One tube, and some of its tasks in a state that was asked for."""
+        """The page of one tube, with some of its tasks in the requested state."""
         name = request.path_params["name"]
-        # After a change nobody wants to see what was there before it.
+        # After a change the page must not show an older snapshot.
         kicked = request.query_params.get("kicked", "")
         is_changed = bool(kicked) or "changed" in request.query_params
         look = self._looks.look(anew=is_changed)
@@ -226,7 +226,7 @@ class _Dashboard:
 
     @staticmethod
     def _forms(found: TubeSnapshot) -> list[Html]:
-        """The changes that there are to make of a tube."""
+        """The forms for changes of a tube."""
         switch = "Resume" if found.metrics.paused else "Pause"
         forms = [pages.section(switch, _form(found.name, switch))]
         if found.metrics.buried:
@@ -257,7 +257,7 @@ class _Dashboard:
         return _shown_after(request, {"changed": 1})
 
     async def _form_of(self, request: Request) -> dict[str, list[str]]:
-        """What a form was filled with, if it has the token."""
+        """The fields of a form, if it has the token."""
         form = parse_qs(await _body_of(request))
         token = form.get("token", [""])[-1]
         if not secrets.compare_digest(token.encode(), (self._token or "").encode()):
@@ -272,7 +272,7 @@ class _Dashboard:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text of a request is a whole number of a usual length."""
+    """Whether a text of a request is an integer of a usual length."""
     return text.isascii() and text.isdecimal() and len(text) < 20
 
 
@@ -284,7 +284,7 @@ def _why(tube: Tube, task_id: int) -> str:
 
 
 def _form(tube: str, does: str, *inputs: object) -> Html:
-    """A form that changes a tube, for those who have the token."""
+    """A form that changes a tube, with the token."""
     token = tag("input", name="token", type="password", autocomplete="off", required=True)
     return tag(
         "form",
@@ -350,5 +350,5 @@ def _refused(_: Request, error: HTTPException) -> Response:
 def _failed(_: Request, error: TubeqError) -> Response:
     if isinstance(error, TubeNotFoundError):
         return _page_of(reason_of(error), HTTPStatus.NOT_FOUND)
-    # Storage that failed may be there the next time.
+    # The storage may answer at the next refresh.
     return _page_of(reason_of(error), HTTPStatus.INTERNAL_SERVER_ERROR, _REFRESH)

@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
     DONE = 0
     #: No task was ready, or a full tube refused a put.
     NOTHING = 1
-    #: A check found some that are left, or something wants attention.
+    #: A check found damage that is left, or a problem needs attention.
     PROBLEMS = 1
     #: The user can correct the call: an option, tube or value is unknown or not allowed.
     BAD_USE = 2
@@ -37,7 +37,7 @@ class BadUseError(Exception):
     """The program was called wrongly; the message says why. Nothing was written."""
 
 
-#: What another call can mend, also a file or directory that the program was given, or a missing package.
+#: Errors that the user can fix by another call, including those of a given file or directory, or of a missing package.
 _BAD_USES = (
     InvalidOptionError,
     TubeNotFoundError,

@@ -18,9 +18,9 @@ def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) 
     Args:
         call: The call.
         queue: The queue.
-        port: 0 is any that is free.
+        port: The port; 0 is any free one.
         host: The address to listen on.
-        ending_within: Seconds in which a lease counts as ending.
+        ending_within: Leases that end within so many seconds count as ending.
     """
     try:
         from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415  an extra
@@ -41,7 +41,7 @@ def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) 
     try:
         thread.join()
     except KeyboardInterrupt:
-        return  # that is how it ends
+        return  # Ctrl-C is the normal end
     finally:
         server.shutdown()
         server.server_close()

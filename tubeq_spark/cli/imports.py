@@ -1,4 +1,4 @@
-"""Makes the imports of a call short, which are most of it."""
+"""Makes the imports of a call faster, because they take most of its time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What Arrow imports wherever it is installed, and does without elsewhere.
+#: Packages that Arrow imports if they are installed, and does not need.
 NOT_NEEDED = ("numpy", "pandas")
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Import without looking for garbage: modules are none.
+    """Import modules without garbage collections, because modules are no garbage.
 
-    To look for some among them, now and at the end, is a fifth of the CPU time of `tubeq --help`
-    (0.131 s, 0.106 s without; n = 9), and a third where Spark's modules are imported, too.
+    Collections during the imports and at the end take a fifth of the CPU time of `tubeq --help`
+    (0.131 s, 0.106 s without; n = 9), and a third if Spark's modules are imported, too.
     """
     gc.disable()
     try:
@@ -31,9 +31,9 @@ def undisturbed() -> Iterator[None]:
 
 
 def leave_out(*packages: str) -> None:
-    """Have packages found missing from now on, which others import wherever they are installed.
+    """Make imports of some packages fail from now on, as if they were not installed.
 
-    For a process that does one thing and does not need them: in any other they would be missed.
+    This is only for a process that does one thing and does not need them.
     """
     sys.meta_path.insert(0, _LeftOut(frozenset(packages)))
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Keys:
-    """Reads them from standard input where that is a terminal; a context manager."""
+    """Reads keys from standard input if that is a terminal; a context manager."""
 
     def __init__(self, clock: Clock) -> None:
-        """Wait by this clock where there is no terminal."""
+        """Wait by this clock if there is no terminal."""
         self._clock = clock
         self._input: int | None = None
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
-        """Have the terminal hand over each key at once."""
+        """Make the terminal pass on each key at once."""
         try:
             import termios  # noqa: PLC0415  not on every system
             import tty  # noqa: PLC0415
@@ -53,7 +53,7 @@ class Keys:
         return self._input is not None
 
     def wait(self, seconds: float) -> str | None:
-        """The next key; `None`: none was pressed for so many seconds."""
+        """The next key; `None` if none was pressed for so many seconds."""
         if self._input is None:
             self._clock.sleep(max(0.0, seconds))
             return None
@@ -62,7 +62,7 @@ class Keys:
             return None
         pressed = os.read(self._input, 1).decode("ascii", "replace")
         if not pressed:
-            # The terminal has gone.
+            # The terminal was closed.
             self._input = None
             return None
         return pressed

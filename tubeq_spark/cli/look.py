@@ -1,4 +1,4 @@
-"""`tubeq health metrics history sessions tasks utubes why show`: what a person on call looks at."""
+"""`tubeq health metrics history sessions tasks utubes why show`: the commands for operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.outcome import Commit
     from tubeq_spark.task import Task
 
-#: In the order in which a task passes them, more or less.
+#: The states, roughly in the order in which a task passes them.
 _STATES = (
     TaskState.TAKEN,
     TaskState.READY,
@@ -266,7 +266,7 @@ def _row_of_utube(counts: UtubeCounts, now: dt.datetime) -> list[Any]:
     from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
 
     return [
-        # Nothing stands for the tasks that were put without one.
+        # An empty cell stands for the tasks that were put without a sub-queue.
         '""' if counts.utube == "" else counts.utube,
         counts.ready,
         counts.taken,
@@ -317,7 +317,7 @@ def _value(value: Any) -> str:
 
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Moments as ISO 8601, and what else JSON does not know as text."""
+    """Values for JSON: moments as ISO 8601, and other values that JSON does not have as text."""
     return {
         name: value.isoformat() if hasattr(value, "isoformat") else value
         for name, value in found.items()

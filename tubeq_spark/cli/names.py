@@ -1,4 +1,4 @@
-"""Completes names of tubes in a shell that was told to (`tubeq --install-completion`)."""
+"""Completes names of tubes in a shell, after `tubeq --install-completion`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tubeq_spark.storage.location import local_directory
 
 
 def names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names that begin so; none where it would take a Spark, or there is no queue."""
+    """The names that begin with `incomplete`; none if that needs Spark, or there is no queue."""
     given = ctx.find_root().params
     try:
         settings = read_defaults(
@@ -30,7 +30,7 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-#: The argument of the commands that are about one tube.
+#: The argument of commands for one tube.
 TubeName = Annotated[str, typer.Argument(autocompletion=names)]
 #: The option of the commands that take from given sub-queues.
 TakenUtubes = Annotated[

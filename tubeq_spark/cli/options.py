@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _rate(text: str) -> Rate:
-    """A rate such as `5/1`: so many tasks in so many seconds."""
+    """Parse a rate such as `5/1`: tasks and seconds."""
     tasks, slash, seconds = text.partition("/")
     try:
         return Rate(int(tasks), float(seconds) if slash else 1.0)
@@ -28,7 +28,7 @@ def _rate(text: str) -> Rate:
 
 
 def _backoff(text: str) -> Backoff:
-    """A backoff such as `first=1,factor=2,most=3600`; what is left out is as of `Backoff()`."""
+    """Parse a backoff such as `first=1,factor=2,most=3600`. Other fields are those of `Backoff()`."""
     parts = dict(part.partition("=")[::2] for part in text.split(","))
     try:
         return Backoff(**{name.strip(): float(value) for name, value in parts.items()})

@@ -64,13 +64,13 @@ def run_program(
 def report_error(
     name: str, error: BaseException, *, verbose: bool = False, as_json: bool = False
 ) -> ExitCode:
-    """Say in one sentence what ended a program; returns the exit code of that.
+    """Print the error that ended a program in one sentence; return its exit code.
 
     Args:
-        name: The program's, which begins the sentence.
-        error: What ended it.
-        verbose: Whether to show where it came from.
-        as_json: Whether to say it as an object of JSON: `error`, `message`, `exit_code` and, where
+        name: The name of the program, which begins the sentence.
+        error: The error.
+        verbose: Whether to print the traceback.
+        as_json: Whether to print a JSON object with `error`, `message`, `exit_code` and, with
             `verbose`, `trace`.
     """
     code = code_of(error)
@@ -94,10 +94,10 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
 
     Args:
         name: `module:function`.
-        folder: Where modules are looked for first.
+        folder: The folder that is searched for modules first.
 
     Raises:
-        BadUseError: There is no such function, or its module cannot be imported.
+        BadUseError: The function does not exist, or its module cannot be imported.
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
@@ -117,13 +117,13 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
 
 
 def note(name: str, sentence: str) -> None:
-    """Say something that is no result, on standard error; what controls a terminal is escaped."""
+    """Print a message that is no result, on standard error. Characters that control a terminal are escaped."""
     sys.stderr.write(f"{name}: {printable(sentence)}\n")
     sys.stderr.flush()
 
 
 def note_json(said: Mapping[str, object]) -> None:
-    """Say something that is no result as a line of JSON, on standard error."""
+    """Print a message that is no result, as a line of JSON on standard error."""
     sys.stderr.write(f"{printable_json(json.dumps(said, ensure_ascii=False))}\n")
     sys.stderr.flush()
 
@@ -155,7 +155,7 @@ def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
 
 @contextmanager
 def _stdout_for_results() -> Iterator[None]:
-    """Have a JVM that starts here print to standard error, as VACUUM does: results go to the other."""
+    """Make a JVM that starts in the block print to standard error, because results go to standard output."""
     sys.stdout.flush()
     ours = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
@@ -168,11 +168,11 @@ def _stdout_for_results() -> Iterator[None]:
 
 @contextmanager
 def quiet_loggers(*, verbose: bool = False, of_spark: bool = False) -> Iterator[None]:
-    """Log nothing: what goes wrong is one sentence, and where it did is for those who ask.
+    """Switch logging off during a block, because an error becomes one sentence.
 
     Args:
-        verbose: Whether they ask: then all is logged.
-        of_spark: Whether Spark, too, shall log nothing; it is imported for that.
+        verbose: Whether to log everything instead.
+        of_spark: Whether to switch off Spark's logging, too, which imports pyspark.
     """
     if verbose:
         yield

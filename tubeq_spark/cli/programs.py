@@ -11,7 +11,7 @@ from tubeq_spark.cli.call import NAME, Call
 from tubeq_spark.cli.program import BadUseError
 from tubeq_spark.model.error_text import missing
 
-#: Of these commands: their arguments, `--help` too, are read by the program.
+#: The settings of these commands: the program itself parses all arguments, also `--help`.
 SETTINGS: dict[str, Any] = {
     "add_help_option": False,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
@@ -47,20 +47,21 @@ def _shared(ctx: typer.Context) -> dict[str, object]:
 
 
 def _run(ctx: typer.Context, folder: str, extras: str, options: dict[str, object]) -> None:
-    """Run a program, and end as it does.
+    """Run a program, and end with its exit code.
 
     Args:
-        ctx: The call; what stands before the command's name holds for the program, too.
-        folder: Of the program, in `tubeq_spark.jobs`.
-        extras: What brings the packages that it needs.
-        options: Those from before the command's name; its own come later, and win.
+        ctx: The call. Options before the command's name also apply to the program.
+        folder: The folder of the program, in `tubeq_spark.jobs`.
+        extras: The extras with the packages that it needs.
+        options: The options from before the command's name. The program's own options take precedence.
     """
     call: Call = ctx.obj
     flags = {"--verbose": call.verbose, "--json": call.json}
     before = [f"--{name}={value}" for name, value in options.items() if value is not None]
     before += [flag for flag, is_given in flags.items() if is_given]
     try:
-        # By its name: the programs stand above this package, and are not needed by other calls.
+        # The module is imported by its name, because the programs are above this package in the import order, and
+        # other calls do not need them.
         program = importlib.import_module(f"tubeq_spark.jobs.{folder}.command")
     except ModuleNotFoundError as error:
         call.fail(BadUseError(missing(error, extras)))

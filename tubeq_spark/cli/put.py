@@ -62,7 +62,7 @@ def put(
         done, added = _Done(), list[Task]()
         has_keys = unique is not None or unique_field is not None
         if has_keys:
-            # Some of the tasks that a put returns were there before.
+            # Some of the tasks that a put returns existed before.
             target.on_task_change(lambda task, _event: added.append(task))
         with done.telling(call), _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
@@ -81,11 +81,11 @@ def put(
 
 
 class _Done:
-    """What was put so far."""
+    """The number of tasks that were put so far."""
 
     def __init__(self) -> None:
         self.count = 0
-        #: Whether an error says it itself.
+        #: Whether the message of an error has the number.
         self.is_told = False
         self._adding = 0
         self._first: int | None = None
@@ -93,12 +93,12 @@ class _Done:
 
     @property
     def before(self) -> str:
-        """What was put before a call ended: without it nobody could go on where it stopped."""
+        """The sentence about the tasks that were put before a call ended, so that the user can go on from there."""
         return f"{self.count:,} tasks were put before"
 
     @contextmanager
     def telling(self, call: Call) -> Iterator[None]:
-        """Tell what was put if the block ends by an error or a signal."""
+        """Print the number of tasks that were put if the block ends by an error or a signal."""
         try:
             yield
         except typer.Exit:
@@ -111,7 +111,7 @@ class _Done:
 
     @contextmanager
     def adding(self, count: int) -> Iterator[None]:
-        """So many are put in the block, all or none; which of both, some errors and signals do not tell."""
+        """Count tasks that the block puts, all or none. After some errors and signals it is unknown which."""
         try:
             yield
         except (CommitUnknownError, KeyboardInterrupt, SystemExit):
@@ -136,9 +136,12 @@ class _Done:
 
 @contextmanager
 def _finished(call: Call) -> Iterator[None]:
-    """Let a signal end the call after the block, so that it is known what was put; a second one ends it at once."""
+    """Let a signal end the call only after the block, so that the number of put tasks is known.
+
+    A second signal ends it at once.
+    """
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # What is ignored stays so.
+    # Ignored signals stay ignored.
     before = {number: handler for number, handler in found.items() if callable(handler)}
     if threading.current_thread() is not threading.main_thread():
         before.clear()
@@ -182,7 +185,7 @@ def _batches(stream: BinaryIO, name: str, size: int, done: _Done) -> Iterator[li
 def _parsed(line: bytes, number: int, name: str, done: _Done) -> Any:
     try:
         data = json.loads(line, parse_constant=_refuse_constant)
-        encode(data)  # what could not be stored is refused here, where the line is known
+        encode(data)  # a bad payload is refused here, where the line is known
     except (ValueError, RecursionError) as error:
         where = "standard input" if name == "-" else name
         what = error if isinstance(error, json.JSONDecodeError) else "not a JSON value in UTF-8"
@@ -203,7 +206,7 @@ def _refuse_constant(name: str) -> None:
 
 @contextmanager
 def _showing(stream: BinaryIO, file: Path) -> Iterator[Callable[[int], None]]:
-    """On a terminal, a bar from the second batch on; what it is made of takes longer than most puts."""
+    """Show a bar on a terminal, from the second batch on, because importing rich takes longer than most puts."""
     if not sys.stderr.isatty():
         yield lambda _count: None
         return
@@ -221,10 +224,10 @@ def _showing(stream: BinaryIO, file: Path) -> Iterator[Callable[[int], None]]:
 
 
 class Bar:
-    """By bytes of a file, as its lines are not known; a context manager."""
+    """A progress bar by the bytes of a file, because the number of its lines is not known; a context manager."""
 
     def __init__(self, size: int | None) -> None:
-        """Show what is put of a file of so many bytes; `None` where that is not known."""
+        """Show the progress in a file of `size` bytes; `None` if the size is not known."""
         self._size = size
         console = Console(stderr=True)
         self._progress = Progress(
@@ -248,6 +251,6 @@ class Bar:
         self._progress.stop()
 
     def show(self, count: int, stream: BinaryIO) -> None:
-        """So many tasks were put, and this is where the file is read."""
+        """Show the number of put tasks, and the position in the file."""
         done = stream.tell() if self._size else 0
         self._progress.update(self._task, count=count, completed=done)

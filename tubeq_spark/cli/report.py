@@ -1,4 +1,4 @@
-"""`tubeq report`: what the dashboard shows, as one file."""
+"""`tubeq report`: the contents of the dashboard as one file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from tubeq_spark.cli.call import Call
 from tubeq_spark.errors import TubeNotFoundError
 
-#: Commits of each tube that conflicts are counted in.
+#: The number of commits of each tube in which conflicts are counted.
 _COMMITS = 200
 
 
@@ -37,7 +37,7 @@ def report(
         title = f"tubeq: {found.location}"
         details = {}
         for name in found.tubes:
-            with suppress(TubeNotFoundError):  # somebody has dropped it meanwhile
+            with suppress(TubeNotFoundError):  # the tube was dropped meanwhile
                 details[name] = details_of(queue.tube(name), _COMMITS)
         html.write_text(document(title, overview(found, details=details)), encoding="utf-8")
         shown = {"file": str(html), "problems": len(found.health.problems)}

@@ -12,11 +12,11 @@ from tubeq_spark.errors import InvalidOptionError
 
 
 def _task_id(text: str) -> int:
-    """An id as it is printed, also in the quotes that it has in JSON."""
+    """Parse an id, as it is printed, or in the quotes that it has in JSON."""
     return int(text.strip().removeprefix('"').removesuffix('"'))
 
 
-#: The argument of the commands that are about one task.
+#: The argument of commands for one task.
 Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=_task_id)]
 _Ids = Annotated[
     list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=_task_id)

@@ -1,8 +1,8 @@
 """`tubeq take`: takes tasks for a shell, to print them or to run a command for each.
 
-A session ends with the process that holds it, and what it holds goes back. So a call that takes a
-task must also say what becomes of it: it is acked once it is printed, or when a command has done it,
-or its session is left alive for a later call to ack it.
+A session ends with its process, and then its tasks go back to the tube. So a call that takes a task must also settle
+it. It acks the task after printing it, or after a command has done it, or it leaves the session alive, so that a
+later call can ack the task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
-#: Bytes of a variable: Linux takes no longer one than 131,072, and all of them share some megabytes.
+#: The most bytes of a variable. Linux allows at most 131,072 for one, and some megabytes for all of them.
 _VARIABLE_MOST = 32_768
 
 
@@ -80,7 +80,7 @@ def take(
             if keep is not None:
                 msg = "--keep and --exec exclude each other: a command's exit code acks its task"
                 raise InvalidOptionError(msg)
-            # Of no task it only checks the delay, which must be good before a command runs.
+            # Without tasks this only checks the delay, which must be valid before a command runs.
             source.release_many([], delay=delay or None)
             take_next = partial(source.take, timeout, utube=utube or None)
             _work(call, source, take_next, _Command(command, delay, bury=bury), count)
@@ -94,10 +94,10 @@ def take(
             raise typer.Exit(ExitCode.NOTHING)
         if kept_for is not None:
             try:
-                # First handed over, then printed: whoever reads it can rely on it.
+                # The session is handed over before its tasks are printed, so that a reader can settle them at once.
                 call.show_tasks(tasks, queue.hand_over(kept_for))
             except BaseException:
-                # Nobody knows the session that would hold them.
+                # The tasks were not printed, so no later call could know the session.
                 _give_back(call, source, queue.session_uuid, tasks)
                 raise
             return
@@ -106,19 +106,19 @@ def take(
 
 
 def _give_back(call: Call, source: Tube, session: UUID, tasks: list[Task]) -> None:
-    """Release tasks that were handed over to a session, or wait for its end where that fails."""
+    """Release tasks that were handed over to a session. If that fails, they come back when it ends."""
     with suppress(TubeqError), call.opened(session, tube=source.name) as queue:
         queue.tube(source.name).release_many([task.task_id for task in tasks])
 
 
 class _Command:
-    """What does tasks, and what becomes of those that it fails at."""
+    """The command for tasks, and how failed tasks are settled."""
 
     def __init__(self, text: str, delay: float, *, bury: bool) -> None:
-        """Check it, before anything is taken.
+        """Check the command before a task is taken.
 
         Raises:
-            InvalidOptionError: There is no such program.
+            InvalidOptionError: The program of the command does not exist.
         """
         try:
             self._words = shlex.split(text)
@@ -132,14 +132,14 @@ class _Command:
         self.bury = bury
 
     def run(self, source: Tube, task: Task) -> int:
-        """Do a task of a tube; returns the exit code.
+        """Run the command for a task; return its exit code.
 
         While the command runs, the task's lease is renewed. Its `ttl` and `ttr` stay as they were put.
         """
         with tempfile.NamedTemporaryFile(prefix="tubeq-task-", suffix=".json") as file:
             file.write(f"{json_text(as_dict(task))}\n".encode())
             file.flush()
-            # The words are the user's own, and no shell reads them.
+            # The words are those of the user, and no shell parses them.
             with subprocess.Popen(  # noqa: S603
                 self._words,
                 stdin=subprocess.PIPE,
@@ -155,16 +155,16 @@ class _Command:
 
 def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Task) -> None:
     """Give a command its input, and renew the lease of its task until it ends."""
-    # Two thirds of the time are left for a renewal that is late.
+    # Two thirds of the ttr are left if a renewal is late.
     pause = None if task.ttr is None else task.ttr / 3
     left: bytes | None = data
     while True:
         try:
             process.communicate(left, timeout=pause)
         except subprocess.TimeoutExpired:
-            # It goes on with the input that it has.
+            # The process already has its input.
             left = None
-            # A task that is lost, or a storage that fails, is told when the command has ended.
+            # A lost task, or a failure of the storage, is reported when the command has ended.
             with suppress(TubeqError):
                 source._renew([task.task_id])  # noqa: SLF001  (as the loop of `work` does)
         else:
@@ -172,7 +172,7 @@ def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Tas
 
 
 def _variables(task: Task) -> dict[str, str]:
-    """What the environment says of a task: nothing that no environment can hold."""
+    """The environment variables for a task. Values that no environment can have are left out."""
     variables = {"TUBEQ_TASK_ID": str(task.task_id), "TUBEQ_ATTEMPTS": str(task.attempts)}
     utube = task.utube
     if utube is not None and "\0" not in utube and len(utube.encode()) <= _VARIABLE_MOST:
@@ -183,7 +183,7 @@ def _variables(task: Task) -> dict[str, str]:
 def _work(
     call: Call, source: Tube, take_next: Callable[[], Task | None], command: _Command, count: int
 ) -> None:
-    """Do up to `count` tasks, one at a time, so that none waits in a lease that is running out."""
+    """Run the command for up to `count` tasks, taken one at a time, so that no lease ends while a task waits."""
     done = failed = 0
     while done + failed < count:
         task = take_next()

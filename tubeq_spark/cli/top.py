@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.queue import Queue
 
-#: Seconds from one look to the next: some milliseconds of work natively, near a second on Spark.
+#: Seconds between two reads. A read takes some milliseconds natively, and nearly a second on Spark.
 _INTERVAL = {"native": 0.5, "spark": 2.0}
 _STATES = ("ready", "taken", "delayed", "buried", "done")
 _RATES = ("put", "take", "done", "commits")
@@ -40,12 +40,12 @@ _COLUMNS = (
     *(f"{name}/s" for name in _RATES),
     "paused",
 )
-#: Where a screen is too narrow for all of them.
+#: The columns that are left out first on a narrow screen, in this order.
 _FIRST_LEFT_OUT = ("type", "commits/s", "done", "delayed", "holders", "take/s", "buried")
 _QUIT = "q"
-#: What tables say of a tube.
+#: The text in tables for whether a tube is paused.
 PAUSED = {True: "paused", False: ""}
-#: What the table may be sorted by, and the key that does it.
+#: The columns by which the table can be sorted, by their keys.
 _KEYS = {
     "n": "tube",
     "r": "ready",
@@ -60,13 +60,13 @@ _KEYS = {
     "c": "commits/s",
 }
 _COUNTED = ("ready", "taken", "delayed", "buried", "done", "total")
-#: The calls that have columns, whether there were any or not; `tubeq show` has them all.
+#: The calls that always have columns; `tubeq show` has all calls.
 _CALLS = ("put", "take", "ack", "release", "bury", "kick", "delete")
-#: Columns of a table that goes to a file or a pipe: nothing is cut there.
+#: The width of a table in a file or a pipe, where nothing is cut.
 _WIDE = 200
-#: Columns of its longest line, which a payload may be in.
+#: The longest line of such a table, which may have a payload.
 _LONGEST = 1_000_000
-#: Columns that are left of a text on a narrow terminal.
+#: The fewest characters of a text on a narrow terminal.
 _LEAST = 12
 _HIGH = 50
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
@@ -74,7 +74,7 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What is told of a tube, with how fast it has moved since the look before, by all processes."""
+    """A row about a tube, with its rates since the read before, by all processes."""
 
     tube: str
     look: TubeLook
@@ -121,11 +121,11 @@ def top(
         try:
             _look_on(call, queue, interval or _INTERVAL[queue.engine], limit, sort)
         except KeyboardInterrupt:
-            return  # that is how it ends
+            return  # Ctrl-C is the normal end
 
 
 def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -> None:
-    # What only this command needs, no other call waits for.
+    # Only this command needs these imports.
     from rich.live import Live  # noqa: PLC0415
 
     from tubeq_spark.cli.keys import Keys  # noqa: PLC0415
@@ -159,7 +159,7 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
 
 
 class _Watch:
-    """Looks at the tubes again and again."""
+    """Reads the tubes again and again."""
 
     def __init__(self, queue: Queue, monotonic: Callable[[], float]) -> None:
         self._queue, self._monotonic = queue, monotonic
@@ -179,7 +179,7 @@ class _Watch:
 
     def _rates(self, name: str, now: TubeLook, seconds: float) -> dict[str, float] | None:
         before = self._before.get(name)
-        # A tube that was dropped and made again begins anew.
+        # A tube that was dropped and created again has no rates yet.
         if before is None or seconds <= 0 or now.version < before.version:
             return None
         from tubeq_spark.queue import moved  # noqa: PLC0415  as in call
@@ -200,7 +200,7 @@ def _as_json(line: _Line, number: int) -> dict[str, Any]:
 
 
 def _fitting(lines: list[_Line], sort: str, screen: Console) -> Table:
-    """A table with so many columns as a screen has room for."""
+    """A table with as many columns as fit on a screen."""
     left_out: set[str] = set()
     table = _table(lines, sort)
     for column in _FIRST_LEFT_OUT:
@@ -213,7 +213,7 @@ def _fitting(lines: list[_Line], sort: str, screen: Console) -> Table:
 
 
 def _table(lines: list[_Line], sort: str, left_out: Collection[str] = ()) -> Table:
-    """The lines, the greatest first; by their names where that is what they are sorted by."""
+    """The rows, sorted by a column with the greatest value first, or by name."""
     if sort != "tube":
         lines = sorted(lines, key=lambda line: line.value(sort) or 0, reverse=True)
     columns = [column for column in _COLUMNS if column not in left_out]
@@ -238,16 +238,15 @@ def _with_keys(table: Table, keys: Keys) -> RenderableType:
 
 
 def console() -> Console:
-    """Standard output, as it is now."""
+    """A console for the present standard output."""
     found = Console(file=sys.stdout, highlight=False)
     return found if found.is_terminal else _console(_WIDE)
 
 
 def print_table(table: Table) -> None:
-    """Print a table to standard output, a line a row.
+    """Print a table to standard output, one line for each row.
 
-    On a terminal that is too narrow text in the last column is cut; numbers never are, their lines go on
-    in the next one.
+    On a narrow terminal text in the last column is cut. Numbers are never cut; their lines are wrapped instead.
     """
     screen = console()
     widest = width_of(table, screen)
@@ -267,17 +266,17 @@ def print_table(table: Table) -> None:
 
 
 def _console(width: int) -> Console:
-    """Standard output with lines of this width; a height has to be said with it, and matters to nothing."""
+    """A console for standard output with lines of this width. It needs a height, too, which has no effect."""
     return Console(file=sys.stdout, width=width, height=_HIGH, highlight=False)
 
 
 def width_of(table: Table, screen: Console) -> int:
-    """How many columns of a screen a table needs, if nothing of it is cut."""
+    """The width that a table needs if nothing is cut."""
     return screen.measure(table, options=screen.options.update(width=_LONGEST)).maximum
 
 
 def statistics_table(found: Mapping[str, Any]) -> Table:
-    """Tubes, with their tasks by state and their calls."""
+    """A table of tubes, with their tasks by state and their calls."""
     rows = [
         [
             name,
@@ -292,11 +291,11 @@ def statistics_table(found: Mapping[str, Any]) -> Table:
 
 
 def plain_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Numbers to the right, all else to the left; nothing where there is no value.
+    """A table with numbers on the right of their columns, and texts on the left. Missing values are empty.
 
     Args:
-        names: Of the columns.
-        rows: Their values: numbers, or texts.
+        names: The names of the columns.
+        rows: The values: numbers or texts.
     """
     values = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False)
@@ -328,13 +327,13 @@ def _shown(value: Any) -> str:
 
 
 class _Age(str):
-    """A duration as people say it, to the right of its column."""
+    """A duration for people, on the right of its column."""
 
     __slots__ = ()
 
 
 def age(seconds: float | None) -> str | None:
-    """A duration as people say it: `5s`, `12m`, `3h`, `4d`."""
+    """A duration for people: `5s`, `12m`, `3h`, `4d`."""
     if seconds is None:
         return None
     for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.handlers import Failure
     from tubeq_spark.workers.processes import Overdue
 
-#: Seconds between two lines that tell how far it is.
+#: Seconds between two lines about the progress.
 _TELL = 10.0
-#: Seconds between two looks at whether the parent of an overdue child still runs, and between two signs of life.
+#: Seconds between two checks whether the parent of an overdue child still runs, and between two signs of life.
 _LOOK = 1.0
 #: Seconds beyond the time limit after which a child without a sign of life is killed.
 _SILENCE = 30.0
@@ -104,7 +104,7 @@ def _cancels(handler: Any) -> bool:
 
 
 def _teller(call: Call) -> Callable[[WorkReport], None]:
-    """What tells now and then how far it is."""
+    """A function that reports the progress now and then."""
     told = 0.0
 
     def tell(report: WorkReport) -> None:
@@ -117,7 +117,7 @@ def _teller(call: Call) -> Callable[[WorkReport], None]:
 
 
 def _failure_teller(call: Call) -> Callable[[Failure], None]:
-    """What tells of each task that failed, and why."""
+    """A function that reports each failed task with its reason."""
 
     def tell(failure: Failure) -> None:
         task, reason = failure.task, failure.reason
@@ -157,7 +157,7 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
 
     def give_back(child: Overdue) -> None:
-        # Its errors need not end the call, and signals are for `stop`.
+        # Errors of this queue need not end the call, and `stop` handles signals.
         with call.opened(child.session, tube=tube) as queue:
             source = queue.tube(tube)
             late = set(child.overdue)
@@ -170,7 +170,8 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
 
     with call.answering():
         stop = Stop(None, Wake())
-        # This call, as a child repeats it; `--` would end its options, and neither argument begins with a dash.
+        # A child repeats this call with further options. `--` would end the options, and is not needed, because no
+        # argument begins with a dash.
         arguments = [argument for argument in sys.argv[1:] if argument != "--"]
         run = Processes(
             [sys.executable, "-m", "tubeq_spark.cli", *arguments, "--report-to"],
@@ -189,19 +190,19 @@ def _parent(call: Call, tube: str, processes: int, time_limit: float | None) -> 
 
 
 class _Pipe:
-    """By which a child tells its parent something, a line at a time. For threads."""
+    """The pipe by which a child sends lines to its parent. Thread-safe."""
 
     def __init__(self, number: int, broken: threading.Event) -> None:
-        """Write to an open file; `broken` is set when nobody reads it."""
+        """Write to an open file; `broken` is set when no process reads it any more."""
         self._number = number
         self._broken = broken
-        # A line that is longer than what a pipe takes at once must not be mixed with another one.
+        # Long lines are not written at once, so they must not be mixed with others.
         self._writing = threading.Lock()
-        #: Set when nothing more is to be told: the number may be another file's by then.
+        #: Set when nothing more may be written, because the file descriptor may belong to another file by then.
         self._over = threading.Event()
 
     def write(self, said: dict[str, Any]) -> None:
-        """Tell something."""
+        """Write a line of JSON."""
         self._write(json.dumps(said))
 
     def _write(self, line: str) -> None:
@@ -214,8 +215,8 @@ class _Pipe:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Tell by empty lines, for a block, that other threads than those of handlers can run."""
-        # The first call may be the one after which nothing is said.
+        """Write empty lines during a block, as signs that threads besides those of handlers can run."""
+        # The first line is written here, because a handler's first call may block all other threads.
         self._write("")
         threading.Thread(target=self._beat, name="tubeq-beat", daemon=True).start()
         try:
@@ -230,9 +231,9 @@ class _Pipe:
 
 
 def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number: int) -> None:
-    """Work in a child, and tell the parent."""
+    """Work in a child process, and report to the parent."""
     parent = os.getppid()
-    #: Set when the parent is gone: nobody would start this process anew, or end it.
+    #: Set when the parent has ended, because no process would restart or end this one any more.
     stop = threading.Event()
     pipe = _Pipe(number, stop)
 
@@ -259,10 +260,10 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
                     "held": [task.task_id for task in held],
                 }
             )
-            # It is killed by its parent, and must not end anything in between.
+            # The parent kills this process, which must settle no task in between.
             while has_parent():
                 stop.wait(_LOOK)
-            # Its call may run for ever; its tasks come back when their leases end.
+            # The call may run for ever. Its tasks come back when their leases end.
             os._exit(ExitCode.FAILED)
 
         ears = Ears(tell, _failure_teller(call), overdue, hands_on=True)

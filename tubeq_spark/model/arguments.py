@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.failures import ErrorTexts
 
-    #: A sub-queue that a take names, or several; `None` among several is one.
+    #: A sub-queue that a take names, or several. `None` among several is the sub-queue of tasks without `utube`.
     Utubes: TypeAlias = str | int | Collection[str | int | None]
 
 _PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube", "unique"})
@@ -29,7 +29,7 @@ _PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube", "unique"})
 
 @dataclass(frozen=True, slots=True)
 class PutCall:
-    """The arguments of one put: items and options as given, how long it may wait, the span that it is called in."""
+    """The arguments of one put: items and options as given, its timeout, and the span in which it is called."""
 
     items: list[Any]
     options: dict[str, Any]
@@ -52,12 +52,12 @@ class PutRequest:
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """What a take asks for.
+    """The request of a take.
 
     Attributes:
-        count: Tasks at most.
-        per_utube: Tasks of one sub-queue at most.
-        utubes: The sub-queues that it takes from; `None`: all of them.
+        count: The most tasks.
+        per_utube: The most tasks of one sub-queue.
+        utubes: The sub-queues from which it takes; `None` is all of them.
     """
 
     count: int
@@ -69,7 +69,7 @@ def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> P
     """Check the arguments of a put, except the items and their options.
 
     Raises:
-        InvalidOptionError: `timeout` is bad, or the type is never full.
+        InvalidOptionError: `timeout` is bad, or tubes of this type have no capacity.
         TypeError: An unknown option, or `items` is one text or mapping.
     """
     if isinstance(items, str | bytes | dict):
@@ -94,10 +94,10 @@ def prepare(
     encode: Callable[[Any], Any],
     now_us: int,
 ) -> PutRequest:
-    """Check all items of a call before anything is written; their ttl begins now.
+    """Check all items of a call before anything is written. Their ttl begins now.
 
     Raises:
-        InvalidOptionError: Any of them is bad.
+        InvalidOptionError: An item is bad.
     """
     defaults = PutDefaults.parse(call.options, driver.put_options, driver.name)
     news, data = [], []
@@ -116,14 +116,14 @@ def prepare(
 
 
 def timeout(value: Any) -> float | None:
-    """How long a take waits; `None` is for ever."""
+    """The seconds for which a take waits; `None` is for ever."""
     return None if value is None else validation.seconds("timeout", value)
 
 
 def take_request(
     name: str, count: Any, per_utube: Any, driver: Driver, utube: Any = None
 ) -> TakeRequest:
-    """Check what a take asks for; `name` is that of the argument with the number of tasks."""
+    """Check the request of a take; `name` is the name of the argument with the number of tasks."""
     if utube is not None and not driver.subqueues:
         validation.refuse("utube", utube, f"None: a {driver.name} has no sub-queues")
     asked = TakeRequest(
@@ -151,8 +151,8 @@ def release(delay: Any, error: ErrorTexts | None, driver: Driver) -> Release:
     """How to release tasks.
 
     Args:
-        delay: Seconds; `None` leaves it to the tube's backoff, where there is an error.
-        error: Why they have failed.
+        delay: Seconds; `None` is the tube's backoff if there is an error.
+        error: The error of the tasks.
         driver: The type of the tube.
 
     Raises:
@@ -206,7 +206,7 @@ def driver_of(drivers: Mapping[str, Driver], type_name: object) -> Driver:
     """The driver of a type.
 
     Raises:
-        InvalidOptionError: There is none.
+        InvalidOptionError: No driver has this name.
     """
     driver = drivers.get(type_name) if isinstance(type_name, str) else None
     if driver is None:
@@ -220,7 +220,7 @@ def register_driver(
     """Add a tube type.
 
     Raises:
-        InvalidOptionError: The name is bad or taken, or the driver declares what nothing can do.
+        InvalidOptionError: The name is bad or in use, or the driver's declaration is not valid.
     """
     name = validation.tube_name(type_name)
     if name in drivers:
@@ -244,10 +244,10 @@ def check_new(
     *,
     in_replicaset: bool,
 ) -> NewTube:
-    """Check the arguments of `create_tube`; the engine checks a `schema`.
+    """Check the arguments of `create_tube`, except a `schema`, which the engine checks.
 
     Raises:
-        InvalidOptionError: Any of it is bad.
+        InvalidOptionError: An argument is bad.
     """
     temporary, change_feed, _ = (
         options[flag] is not None and validation.boolean(flag, options[flag])
@@ -275,7 +275,7 @@ def refuse_other(
     """Refuse to create a tube if its name is used, unless the existing one may be returned.
 
     Raises:
-        TubeExistsError: It may not; the message says how that one differs.
+        TubeExistsError: The existing tube may not be returned; the message says how it differs.
     """
     if if_not_exists and (name, type_name) == (new.name, new.driver.name):
         return

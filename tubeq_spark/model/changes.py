@@ -1,8 +1,8 @@
 """The changes of stored rows by a statement, as data: which rows, and their new values.
 
-A verb names them by these classes. `storage/tables/row_clauses.py` says by expressions which rows each
-`Which` selects and what each `Change` sets; engines render these, and `storage/rows_after.py` evaluates
-them for rows that Python holds.
+A verb names them by these classes. `storage/tables/row_clauses.py` has the expressions for the rows that each
+`Which` selects, and for the columns that each `Change` sets. Engines render these, and `storage/rows_after.py`
+evaluates them for rows in Python.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the feed of changes notes of a change.
+    """The events that a change writes for the change feed.
 
     Attributes:
-        name: The event; "": only what time has brought by then.
-        time_us: The moment up to which it notes first what time had brought; `None`: nothing.
-        max_attempts: Of the tube, where that decides what time has brought.
+        name: The event; "" writes only events by time.
+        time_us: The moment up to which events by time are written first; `None` writes none.
+        max_attempts: The `max_attempts` of the tube, if it decides about an event by time.
     """
 
     name: str = ""
@@ -41,12 +41,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Every row that the statement is about."""
+    """Every row of the statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The rows that the statement names to be changed; others only move along."""
+    """The chosen rows of the statement's source. The other rows only move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class InSegments:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Rows that time has changed by a moment, and nobody has written down.
+    """Rows whose state has changed by time, up to a moment, and is not written yet.
 
-    With `over` only those whose life has ended, by the tube's `max_attempts`. Tasks that were kept when
-    they were done are apart from all others: they have come to their end before.
+    With `over` only rows whose ttl has ended, considering the tube's `max_attempts`. Kept done tasks are selected
+    separately from all others (`kept`), because they have ended before.
     """
 
     now_us: int
@@ -80,7 +80,7 @@ class Takeable:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """Buried rows that live at a moment, up to a position in the order."""
+    """Buried rows whose ttl has not ended at a moment, up to a position in the order."""
 
     last: OrderPosition
     now_us: int
@@ -88,7 +88,7 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """Rows up to the newest task ids by the slots of these; with `taken` only those that somebody holds."""
+    """Rows whose ids are not above the newest one of their slot; with `taken` only taken rows."""
 
     newest: Mapping[int, int]
     taken: bool = False
@@ -97,18 +97,18 @@ class Older:
 Which: TypeAlias = Every | Named | InSegments | Due | Takeable | Buried | Older
 
 
-# -- what becomes of them ----------------------------------------------------------------------------
+# -- their new values --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class KeptKey:
-    """How long the key of a task that ends stays in use.
+    """The rule by which the key of an ended task stays in use.
 
     Attributes:
-        for_us: How long after the end.
-        now_us: The moment of the end or, by time, the moment up to which time is written down.
-        max_attempts: Of the tube.
-        by_time: Whether time has ended the task, and so perhaps earlier.
+        for_us: The time after the end for which it stays in use.
+        now_us: The moment of the end; with `by_time`, the moment up to which ends are written.
+        max_attempts: The `max_attempts` of the tube.
+        by_time: Whether time has ended the task, perhaps before `now_us`.
     """
 
     for_us: int
@@ -119,13 +119,13 @@ class KeptKey:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A row goes: by an ack, or, with a segment for gone rows, by something else.
+    """A row is removed.
 
     Attributes:
-        gone: A fresh segment for rows that the feed of changes must not take for acked, or whose keys
-            stay in use.
-        event: What the feed notes of them; `None`: nothing.
-        key: How long their keys stay in use; `None`: they are free at once.
+        gone: A fresh segment for rows that the change feed must not show as acked, or whose keys stay in use; `None`
+            for an ack.
+        event: The event for the change feed; `None` writes none.
+        key: The rule by which their keys stay in use; `None` frees them at once.
     """
 
     gone: int | None = None
@@ -135,18 +135,17 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """A row that nobody holds any more, in a fresh segment.
+    """A row moves to a fresh segment, and no session holds it any more.
 
     Attributes:
         dest: The segment.
-        state: Its state; `None`: ready, but buried when a held task has used up its attempts.
-        max_attempts: Of the tube, where no state is given.
-        attempts: How often it has been taken by then; `None`: as often as before.
-        untaken: Whether its last take is forgotten.
-        event: What the feed of changes notes; `None`: that it was released or, where a state is
-            given, nothing. In a tube with a backoff, an event with a moment also makes of a lease
-            that had ended by then what time has made of it.
-        error: Why it has failed; `None`: its last error stays.
+        state: Its new state; `None` is ready, or buried for a held task that has used up its attempts.
+        max_attempts: The `max_attempts` of the tube, if no state is given.
+        attempts: Its new number of attempts; `None` keeps the number.
+        untaken: Whether its last take does not count as an attempt.
+        event: The event for the change feed; `None` is a release or, if a state is given, no event. In a tube with
+            a backoff, an event with a moment also applies the end of a lease that had ended by then.
+        error: Its error; `None` keeps the last error.
     """
 
     dest: int
@@ -160,16 +159,16 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A held row is released for later, or buried when it has used up its attempts.
+    """A held row is released with a delay, or buried if it has used up its attempts.
 
-    Its life grows by the delay.
+    Its ttl grows by the delay.
 
     Attributes:
         dest: The segment.
-        delay_us: How much later; `None` is never; a backoff is by its attempts.
-        now_us: From when on.
-        max_attempts: Of the tube.
-        error: Why it has failed; `None`: its last error stays.
+        delay_us: The delay; `None` is never; a backoff computes it from the attempts.
+        now_us: The moment at which the delay begins.
+        max_attempts: The `max_attempts` of the tube.
+        error: Its error; `None` keeps the last error.
     """
 
     dest: int
@@ -181,11 +180,11 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A held row has more time: its lease, its life, and the ttr of later takes.
+    """A held row gets more time: its lease, its ttl, and the ttr of later takes grow.
 
     Attributes:
         moves: The fresh segment for each lease segment.
-        increment_us: How much.
+        increment_us: The added time.
     """
 
     moves: Mapping[int, int]
@@ -194,7 +193,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """A held row has a new lease; what has neither lease nor life left is not asked.
+    """A held row gets a new lease. Rows whose lease and ttl have ended must be excluded before.
 
     Attributes:
         moves: The fresh segment for each lease segment.
@@ -207,21 +206,21 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A row moves to another segment, and nothing else: one for all, or one for each segment."""
+    """A row only moves to another segment: one for all rows, or one for each present segment."""
 
     to: int | Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Become:
-    """One row, given back as a verb has decided.
+    """One row is given back with values that a verb has computed.
 
     Attributes:
         dest: The segment.
-        after: What it becomes.
+        after: The new row.
         data: Whether its payload (JSON text) changes, too.
-        event: What the feed of changes notes; `None`: that it was released.
-        max_attempts: Of the tube, for a release.
+        event: The event for the change feed; `None` is a release.
+        max_attempts: The `max_attempts` of the tube, for a release.
     """
 
     dest: int
@@ -233,10 +232,10 @@ class Become:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one call of a take gets: the rows after those of the call before it.
+    """The rows of one call of a take, which follow those of the call before it.
 
     Attributes:
-        last: The last position in the order that goes there.
+        last: The last position of the call in the order.
         segment: The lease segment, which small takes of one commit share.
         take_id: The take id, which no other call has.
     """
@@ -251,8 +250,8 @@ class Take:
     """A row is taken: it moves to a lease segment, and its lease begins.
 
     Attributes:
-        shares: What each call gets, in the order of the rows.
-        lease: Who takes, and from when on.
+        shares: The shares of the calls, in the order of the rows.
+        lease: The owner and the begin of the leases.
     """
 
     shares: Sequence[Share]
@@ -267,9 +266,9 @@ class Release:
     """How a program releases tasks.
 
     Attributes:
-        delay_us: Until they are ready, in microseconds; 0 is at once, `None` never, a backoff by its attempts.
-        error: Why they have failed; `None`: nobody says.
-        by_backoff: Whether the backoff of the tube decides about the delay, where it has one and there is an error.
+        delay_us: The delay in microseconds; 0 is none, `None` is never, a backoff computes it from the attempts.
+        error: Their error; `None` if there is none.
+        by_backoff: Whether the tube's backoff sets the delay, if it has one and there is an error.
     """
 
     delay_us: int | Backoff | None = 0
@@ -290,14 +289,14 @@ def released(
     max_attempts: int | None,
     error: ErrorTexts | None = None,
 ) -> GiveBack | Delay:
-    """What a release makes of a held row: ready, delayed, or buried when its attempts are used up.
+    """The change of a released row: it becomes ready, delayed, or buried if its attempts are used up.
 
     Args:
         dest: A fresh segment.
-        delay_us: Until it is ready, in microseconds; 0 is at once, `None` never, a backoff by its attempts.
+        delay_us: The delay in microseconds; 0 is none, `None` is never, a backoff computes it from the attempts.
         now_us: The moment.
-        max_attempts: Of the tube.
-        error: Why it has failed; `None`: its last error stays.
+        max_attempts: The `max_attempts` of the tube.
+        error: Its error; `None` keeps the last error.
     """
     if delay_us == 0:
         return GiveBack(dest, max_attempts=max_attempts, error=error)
@@ -305,7 +304,7 @@ def released(
 
 
 def errors_of(change: Change) -> Mapping[int, str] | None:
-    """The errors that a change sets for each task by its id; `None`: none, or one for all."""
+    """The errors that a change sets, by task id; `None` if it sets none, or the same for all tasks."""
     if isinstance(change, GiveBack | Delay) and isinstance(change.error, Mapping):
         return change.error
     return None

@@ -1,4 +1,4 @@
-"""When a commit to local files is on the disk: before its verb returns, within a second, or later."""
+"""The moment by which a commit to local files is on the disk: before its verb returns, within a second, or later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Durability(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The strength of the promise: a greater number promises more."""
+        """The strength of the durability: a greater number promises more."""
         return (Durability.NONE, Durability.TABLE, Durability.COMMIT).index(self)
 
 

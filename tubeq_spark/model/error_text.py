@@ -1,4 +1,4 @@
-"""Makes sentences for people of errors: of Spark's, of a store's, and of a package that is missing."""
+"""Makes readable sentences from errors of Spark, of object stores, and of missing packages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import re
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 
-#: The library writes each cause on a line of its own, behind an arrow in colour.
+#: The library writes each cause on a line of its own, after a coloured arrow.
 _ARROW = "\u21b3"
 _COLOUR = re.compile(r"\x1b\[\d*m")
-#: It cuts the numbers of its own retries off as if they were causes.
+#: The library also breaks lines before the numbers of its own retries, as if they were causes.
 _NUMBER = re.compile(rf"(max_retries|retry_timeout)\s*{_ARROW}\s*")
 #: The wrapper of each request error, which has no information.
 _WRAPPERS = re.compile(
@@ -20,9 +20,10 @@ _WRAPPERS = re.compile(
 )
 _CODE = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
 _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
-#: Of a page of HTML, or whatever else answers in place of a store, the beginning will do.
+#: The most characters of an answer. If a page of HTML answers in place of a store, its beginning is enough.
 _MOST = 300
-#: What helps, by what an answer says; the first that fits. Names are those of S3, and of others by their stores.
+#: Hints by texts in an answer of a store; the first one that fits is used. The error codes are those of S3 and of
+#: other stores.
 _STORE_HELP = (
     (
         r"SignatureDoesNotMatch|AuthenticationFailed",

@@ -1,4 +1,4 @@
-"""Why a task failed, as text, what handlers say of failed tasks, and the delay after which these are tried again."""
+"""The errors of failed tasks as text, how handlers name failed tasks, and the delays before these are retried."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any, Final, TypeAlias
 from tubeq_spark.model import validation
 from tubeq_spark.model.times import FOREVER_S, US
 
-#: Attempts after which delays do not grow any more.
+#: After so many attempts delays do not grow any more.
 _STEPS = 100
-#: Ids that follow one another have jitters far apart: a number is spread by a factor modulo a prime.
+#: The jitter of an id is the id times a factor, modulo a prime. So consecutive ids have very different jitters.
 PRIME: Final = 997
 SPREAD: Final = 617
-#: Characters of an error at most, and of its first line where it is longer.
+#: The most characters of an error, and of its first line if the error is longer.
 MOST_TEXT, _FIRST_LINE = 4_000, 500
 _CUT = "\n[…]\n"
 #: The error of a task whose lease ended in a tube with a backoff, and of one whose session died.
 LEASE_ENDED = "the lease ended before the task was acked, released or buried"
 SESSION_ENDED = "the session that held the task ended without giving it back"
-#: How the text of an exception begins, and the kind of a text that does not.
+#: The begin of the text of an exception: its class.
 _CLASS = re.compile(r"(\w{1,100})(?:: |\n|(?<=Error)\Z|(?<=Exception)\Z)", re.ASCII)
 _PLAIN = "no exception, but a text"
 
-#: An error as it is stored: one for all tasks, or one for each by its id.
+#: An error as it is stored: one for all tasks, or one for each task by its id.
 ErrorTexts: TypeAlias = str | Mapping[int, str]
 #: Why a task failed.
 Reason: TypeAlias = str | BaseException
 #: An error as programs give it.
 GivenError: TypeAlias = str | BaseException | None
-#: One for all tasks, or one for each by its id.
+#: An error as programs give it: one for all tasks, or one for each task by its id.
 GivenErrors: TypeAlias = GivenError | Mapping[int, str | BaseException]
 
 
@@ -61,7 +61,7 @@ class Backoff:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        """Check the ranges, and make plain numbers of others, which are stored as JSON."""
+        """Check the ranges, and convert the values to plain numbers, because they are stored as JSON."""
         for name in ("first", "factor", "most", "jitter"):
             object.__setattr__(self, name, validation.seconds(name, getattr(self, name)))
         if self.factor < 1:
@@ -72,24 +72,24 @@ class Backoff:
             validation.refuse("jitter", self.jitter, "at most 1")
 
     def steps(self) -> Sequence[tuple[int, int]]:
-        """The delay after each attempt and its jitter, in microseconds; the last one is that of all later ones."""
+        """The delay after each attempt, and its jitter, in microseconds. The last is for all later attempts, too."""
         return _steps(self)
 
     @property
     def delays(self) -> bool:
-        """Whether any of its delays is longer than none."""
+        """Whether any of its delays is longer than 0."""
         return self.steps()[-1] != (0, 0)
 
     def delay_us(self, attempts: int, task_id: int) -> int:
         """The microseconds before a task is tried again. `storage.tables.predicates` renders the same.
 
         Args:
-            attempts: How often it has been taken.
-            task_id: The task.
+            attempts: How often the task was taken.
+            task_id: The id of the task.
         """
         steps = self.steps()
         delay, jitter = steps[min(max(attempts, 1), len(steps)) - 1]
-        # From one less than the prime below 0 to one less than it above.
+        # The value is between -(PRIME - 1) and PRIME - 1.
         turned = 2 * (task_id % PRIME * SPREAD % PRIME) - (PRIME - 1)
         longer = jitter * abs(turned) // (PRIME - 1)
         return delay + (longer if turned > 0 else -longer)
@@ -106,7 +106,7 @@ def _steps(backoff: Backoff) -> Sequence[tuple[int, int]]:
 
 
 def headline(error: str | BaseException) -> str:
-    """An error in a line or more, without its traceback: `Type: message`."""
+    """An error without its traceback, in one or more lines: `Type: message`."""
     if isinstance(error, str):
         return error
     name, text = type(error).__name__, said(error)
@@ -114,7 +114,7 @@ def headline(error: str | BaseException) -> str:
 
 
 def said(error: BaseException) -> str:
-    """The text of an error; none where it cannot say it."""
+    """The text of an error; "" if `str` of it fails."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  (an error of a program may do anything)
@@ -122,7 +122,7 @@ def said(error: BaseException) -> str:
 
 
 def kind_of(text: str) -> str:
-    """The kind of a stored error: its class, which `headline` begins with. Nothing else of a program's text."""
+    """The kind of a stored error: its class, with which `headline` begins. It has no other text of a program."""
     if text in (LEASE_ENDED, SESSION_ENDED):
         return text
     found = _CLASS.match(text)
@@ -133,7 +133,7 @@ def error_text(error: GivenError) -> str | None:
     """An error as it is stored; `None` is none.
 
     Raises:
-        InvalidOptionError: It is neither a text nor an exception.
+        InvalidOptionError: The error is neither a text nor an exception.
     """
     if error is None:
         return None
@@ -149,7 +149,7 @@ def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:
     """The errors of some tasks as they are stored.
 
     Raises:
-        InvalidOptionError: One is neither a text nor an exception, or a task has none.
+        InvalidOptionError: An error is neither a text nor an exception, or a task has no error.
     """
     if not isinstance(errors, Mapping):
         return error_text(errors)
@@ -172,14 +172,14 @@ def _storable(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """The end of a text that is too long, after its first line."""
+    """A text, or, if it is too long, its first line and its end."""
     if len(text) <= MOST_TEXT:
         return text
     first = text.partition("\n")[0][:_FIRST_LINE] + _CUT
     return first + text[len(first) - MOST_TEXT :]
 
 
-class Bury(Exception):  # noqa: N818  (it is raised to say what becomes of a task; nothing failed)
+class Bury(Exception):  # noqa: N818  (it chooses the outcome of a task, and is no error)
     """Raised by a handler of `Tube.work`, or the reason of a failed task: bury it at once."""
 
 

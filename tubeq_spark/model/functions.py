@@ -1,4 +1,4 @@
-"""Functions of programs: which of them do not run when they are called."""
+"""Recognises functions of programs whose code does not run when they are called."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 def is_async(function: object) -> bool:
-    """Whether it is a coroutine function, as a function or as an object that is called."""
+    """Whether a function, or a callable object, is a coroutine function."""
     return inspect.iscoroutinefunction(_called(function))
 
 
 def is_generator(function: object) -> bool:
-    """Whether it is a generator function, asynchronous or not."""
+    """Whether a function, or a callable object, is a generator function, asynchronous or not."""
     called = _called(function)
     return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
 
 
 def _called(function: object) -> Any:
-    """What runs when it is called."""
+    """The function that runs when an object is called."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isroutine(function) or isinstance(function, type):
@@ -28,13 +28,13 @@ def _called(function: object) -> Any:
 
 
 def require_run(result: object) -> None:
-    """Refuse what a function has returned in place of running.
+    """Refuse the result of a function whose code has not run.
 
     Raises:
-        TypeError: It is a coroutine or a generator.
+        TypeError: The result is a coroutine or a generator.
     """
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
-        # Else Python warns that it was never awaited.
+        # Otherwise Python warns that it was never awaited.
         result.close()
     elif not inspect.isasyncgen(result):
         return

@@ -1,4 +1,4 @@
-"""Finds the tasks that a handler fails at: it calls the handler with halves of those that it failed at together."""
+"""Finds the tasks at which a handler fails, by calling it again with halves of a failed batch."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 _TWO = 2
 
-#: So many calls in a row fail if a handler, or what it needs, is broken. To come down to one task of a million
-#: needs 20.
+#: After so many failed calls in a row, the handler, or something that it needs, counts as broken. Halving a million
+#: tasks down to one needs 20 calls.
 PATIENCE = 32
 
 
 @dataclass(slots=True)
 class Trial:
-    """What a handler has made of some tasks.
+    """The result of a handler for some tasks.
 
     Attributes:
-        failed: The tasks that it failed at, and why.
-        untried: Those of which nothing is known.
-        error: Its last error, if it has done nothing, or was given up.
+        failed: The failed tasks, with their reasons.
+        untried: The tasks whose result is not known.
+        error: The last error of the handler, if no task succeeded, or if it counts as broken.
     """
 
     failed: dict[int, Reason] = field(default_factory=dict)
@@ -44,16 +44,16 @@ def by_halves(
     goes_on: Callable[[], bool],
     through: tuple[type[Exception], ...] = (),
 ) -> Trial:
-    """Find the tasks that a handler fails at, among those that it failed at together.
+    """Find the tasks at which a handler fails, among the tasks of a failed call.
 
     Args:
-        ids: The tasks.
-        error: How it failed.
-        read: Reads some of them, neighbours in `ids`; what it raises says nothing of these, and is raised.
-        call: Calls it with what was read; what it raises is a failure of these.
-        failed: Which of them it names as failed, by what it returned.
-        goes_on: Asked before each call.
-        through: Errors that say nothing of the tasks: they are raised.
+        ids: The ids of the tasks.
+        error: The error of the failed call.
+        read: Reads consecutive tasks of `ids`. Its errors are raised, because no task has caused them.
+        call: Calls the handler with these tasks. Its errors are failures of the tasks.
+        failed: Returns the failed tasks that the handler has named in its result.
+        goes_on: Called before each call; if it returns false, no more calls are made.
+        through: Classes of errors that no task causes. They are raised.
     """
     if len(ids) < _TWO:
         return Trial(dict.fromkeys(ids, error), error=error)
@@ -84,6 +84,6 @@ def by_halves(
 
 
 def _halves(ids: Sequence[int]) -> list[Sequence[int]]:
-    """The second half, and the first one, which is next."""
+    """The second half and then the first one, because the last part of the list is tried next."""
     middle = len(ids) // 2
     return [ids[middle:], ids[:middle]]

@@ -52,7 +52,7 @@ def _require_below(tick: int) -> None:
 
 
 def ticks(seconds: float) -> int:
-    """How many ticks a duration has."""
+    """The number of ticks in a duration."""
     return int(seconds * 1000) * _POSITIONS
 
 
@@ -66,17 +66,17 @@ def task_id_of(tick: int, slot: int) -> int:
 
 
 def is_id(number: int | None) -> bool:
-    """Whether a task can have this id: they have 63 bits. A column of ids may have NULLs, too."""
+    """Whether a task can have this id. Ids have 63 bits. A column of ids may have NULLs, too."""
     return number is not None and 0 <= number < 1 << 63
 
 
 def tick_of(task_id: int) -> int:
-    """The tick that a task id was made from."""
+    """The tick of a task id."""
     return (task_id >> (SLOT_BITS + POSITION_BITS)) << POSITION_BITS | (task_id & (_POSITIONS - 1))
 
 
 def slot_of(task_id: int) -> int:
-    """The slot that a task id was made in."""
+    """The slot of a task id."""
     return (task_id >> POSITION_BITS) & ((1 << SLOT_BITS) - 1)
 
 
@@ -96,8 +96,8 @@ class Range:
 class Numbers:
     """Allocates the numbers of one leased slot, below the bound in storage.
 
-    Task ids and segments for moved rows come from two counters of the slot. Whoever needs a number
-    at or above the bound must first have the bound raised: `needed` says by how much.
+    Task ids and segments for moved rows come from two counters of the slot. Before numbers at or above the bound are
+    used, the bound must be raised in storage; `needed` returns the new bound.
     """
 
     def __init__(self, slot: int, start: int, bound: int) -> None:
@@ -109,8 +109,8 @@ class Numbers:
         self._lock = threading.Lock()
 
     def _after(self, task_id: int) -> int:
-        # Within one millisecond ids of different slots are ordered by slot, not by time: begin
-        # with the next millisecond when the last id was another slot's.
+        # Within one millisecond ids of different slots are ordered by slot, not by time. So this begins with the next
+        # millisecond if the last id has another slot.
         if task_id < 0:
             return 0
         tick = tick_of(task_id)
@@ -124,7 +124,7 @@ class Numbers:
             The range, or `None` when it would pass the bound.
 
         Raises:
-            StoreError: There are no ids left.
+            StoreError: No ids are left.
         """
         with self._lock:
             first = max(self._next_task, tick_at(now_us), self._after(after))
@@ -138,7 +138,7 @@ class Numbers:
         """Reserve `count` segment numbers for moved rows; `None` if the bound is too low.
 
         Raises:
-            StoreError: There are no numbers left.
+            StoreError: No numbers are left.
         """
         with self._lock:
             first = max(self._next_segment, tick_at(now_us))
@@ -146,7 +146,7 @@ class Numbers:
             if first + count > self.bound:
                 return None
             self._next_segment = first + count
-        # 0 is no negative number: ~id is -id - 1.
+        # `~` gives a negative number also for 0: ~id is -id - 1.
         return [~task_id_of(first + i, self.slot) for i in range(count)]
 
     def needed(self, count: int, now_us: int, after: int = -1) -> int:

@@ -1,4 +1,4 @@
-"""Encodes payloads as JSON text, one or a column of them, and refuses values that would not come back equal.
+"""Encodes single payloads or columns of them as JSON text, and refuses values that would not come back equal.
 
 Arrow's parser reads all texts at once: objects directly, other values as a value of an object and
 as an item of a list. Only some texts that are also valid JSON for Python, but might not come back
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Lists and dicts inside one another, at most. Python's decoder recurses, and has 1,000 levels for
-#: the whole of a program's stack unless it asks for more; with these any program can copy and print it.
+#: The most levels of nested lists and dicts. Python's decoder is recursive, and by default the whole stack of a program
+#: has 1,000 levels. With this limit any program can also copy and print a payload.
 DEPTH_MAX = 200
 _ALLOWED = (
     "a JSON value: dict with str keys, list, tuple, str, int, finite float, bool or None, "
     f"at most {DEPTH_MAX} deep"
 )
 _CONTAINERS = (dict, list, tuple)
-#: Parts of texts that need a look: escapes of surrogates, numbers that are or may be infinite, and the
-#: one character by which a parser in C may take a text for ended.
+#: Parts of texts that must be checked one by one: escapes of surrogates, numbers that are or may be infinite, and NUL,
+#: at which a parser in C may end.
 _SUSPICIOUS = r"\x00|\\u[dD][89a-fA-F]|(?:^|[:,\[\s])-?(?:NaN|Inf|[0-9.]+[eE]\+?[0-9]{3})"
-#: Of so many digits a number may be infinite with an exponent of two, or have more than Python reads.
+#: A number of so many digits may be infinite with an exponent of two digits, or have more digits than Python reads.
 _DIGITS = 200
-#: Bytes of texts that are parsed in one go, about.
+#: The approximate bytes of texts that are parsed at once.
 _PART = 32 << 20
-#: What the parser cuts its input into; no text may be longer.
+#: The block size of the parser. No text may be longer.
 _BLOCK = 1 << 20
 
 
@@ -52,7 +52,7 @@ def encode(data: Any) -> str:
     """The JSON text of a payload; tuples become lists.
 
     Raises:
-        InvalidOptionError: Not a JSON value, nested too deep, or a text that UTF-8 cannot hold.
+        InvalidOptionError: The payload is no JSON value, is nested too deep, or has a text that UTF-8 cannot encode.
     """
     try:
         _check(data)
@@ -62,7 +62,7 @@ def encode(data: Any) -> str:
         text.encode()
     except (TypeError, ValueError, RecursionError):
         path, value = _bad_part(data)
-        # repr of a cyclic or hostile object may itself fail or be endless: name the type only.
+        # The message has only the type, because repr of a cyclic or hostile object may fail or never end.
         refuse(f"data{path}", type(value), _ALLOWED)
     return text
 
@@ -83,7 +83,7 @@ def _bad_part(data: Any) -> tuple[str, Any]:
                 if not isinstance(key, str) or not _is_plain(key):
                     return f", a key{' of ' if path else ''}{path}", key
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
-        # Depth first: whatever holds itself is too deep soon.
+        # The search is depth-first, so that a value which contains itself is soon too deep.
         found += [(f"{path}[{key!r}]", item, depth + 1) for key, item in reversed(items)]
     return "", data
 
@@ -97,8 +97,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _check(data: Any) -> None:
-    # json.dumps turns keys like 1 or None into text, which would not come back as they were. A cycle
-    # is too deep. The last found is looked into first, so that little is kept of a wide one.
+    # json.dumps converts keys like 1 or None to text, and they would not come back equal. A cycle is too deep. The
+    # last container found is searched first, so that the list stays short for a wide payload.
     found = [(data, 1)] if isinstance(data, _CONTAINERS) else []
     while found:
         value, depth = found.pop()
@@ -116,7 +116,7 @@ def decode(text: str) -> Any:
     """Parse a JSON text, also if the caller's stack is deep.
 
     Raises:
-        UnreadableError: No JSON, or more than Python's decoder can do: deeper than its stack, or an
+        UnreadableError: The text is no JSON, or too much for Python's decoder: it is deeper than the stack, or has an
             integer of more digits than `sys.get_int_max_str_digits()`.
     """
     try:
@@ -149,7 +149,7 @@ def _with_stack(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             results.append(work())
-        except Exception as error:  # noqa: BLE001  raised where it is waited for
+        except Exception as error:  # noqa: BLE001  the waiting thread raises it
             errors.append(error)
 
     thread = threading.Thread(target=run, name="tubeq-json")
@@ -161,19 +161,19 @@ def _with_stack(work: Callable[[], T]) -> T:
 
 
 def bad_texts(column: pa.ChunkedArray) -> int:
-    """How many texts of a column are NULL or would be refused by a put."""
+    """The number of texts of a column that are NULL, or that a put would refuse."""
     texts = column.drop_null()
     bad: int = len(column) - len(texts)
     if not len(texts):
         return bad
     if is_utf8(texts) and _are_parsed(texts):
         texts = texts.filter(_suspicious(texts))
-    # Bytes: what is no UTF-8 has no other form in Python.
+    # The texts are read as bytes, because Python cannot represent invalid UTF-8 as text.
     return bad + sum(not _is_payload(text) for text in texts.cast(pa.large_binary()).to_pylist())
 
 
 def is_utf8(column: pa.ChunkedArray) -> bool:
-    """Whether all texts of a column are UTF-8; Arrow assumes it without a check."""
+    """Whether all texts of a column are UTF-8. Arrow assumes that without a check."""
     try:
         column.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -211,17 +211,16 @@ def _are_parsed(texts: pa.ChunkedArray) -> bool:
 
 
 def _is_parsed(texts: pa.ChunkedArray) -> bool:
-    # A name that nobody can guess comes with each text: when it is found in each object that was read,
-    # and there are as many objects as texts, no text has closed its own and begun another.
+    # Each text is put into an object with a name that cannot be guessed. If each parsed object has this name, and
+    # there are as many objects as texts, then no text has closed its object and begun another one.
     name = f"tubeq{secrets.token_hex(8)}"
-    # Most texts are objects, and get it as their first item.
+    # Most texts are objects, and get the name as their first item.
     whole = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
     whole = pc.and_(whole, pc.greater(pc.binary_length(texts), 2))
     objects = texts.filter(whole)
     named = pc.binary_replace_slice(objects, start=0, stop=1, replacement=f'\n{{"{name}":1,')
     others = texts.filter(pc.invert(whole)) if len(objects) < len(texts) else texts.slice(0, 0)
-    # What goes on behind a comma goes on with an item in a list, and with a name in an object; no text
-    # goes on as both.
+    # Text after a comma must continue with an item in a list, and with a name in an object. No text does both.
     twice = pc.binary_join_element_wise(f'{{"{name}":1,"d":', others, ',"l":[', others, "]}\n", "")
     several = pc.any(pc.match_substring_regex(texts, r"\n|\r")).as_py()
     options = pj.ParseOptions(

@@ -1,4 +1,4 @@
-"""Lease durations, which count from the time when a take has its tasks, not from its decision."""
+"""Durations of leases, which count from the moment at which a take has its tasks, not from its decision."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from tubeq_spark.model.states import due
 from tubeq_spark.model.times import US, plus
 
-#: A lease is made longer by what the commit is expected to take beyond this share of its ttr.
+#: A lease is extended by the expected duration of the commit beyond the ttr divided by this.
 UNNOTICED: Final = 8
 #: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
 _MOST = (3, 4)
-#: The most by which a lease is made longer, in microseconds; slower takes renew their leases.
+#: The longest extension of a lease, in microseconds. Slower takes renew their leases.
 _LONGEST = 300 * US
 
 
@@ -21,9 +21,9 @@ class NewLease:
     """The leases that one statement begins.
 
     Attributes:
-        owner: Session and epoch that will hold them.
-        at_us: When the statement was decided, in microseconds.
-        headroom_us: How long its commit is expected to take, in microseconds.
+        owner: The session and epoch that will hold them.
+        at_us: The moment of the decision, in microseconds.
+        headroom_us: The expected duration of the commit, in microseconds.
     """
 
     owner: str
@@ -31,7 +31,7 @@ class NewLease:
     headroom_us: int = 0
 
     def end(self, ttr_us: int | None) -> int | None:
-        """When a lease ends; `None` is never. `storage.tables.predicates` renders the same."""
+        """The end of a lease; `None` is never. `storage.tables.predicates` has the same as an expression."""
         if ttr_us is None:
             return None
         return plus(self.at_us, max(ttr_us, ttr_us - ttr_us // UNNOTICED + self.headroom_us))
@@ -53,11 +53,11 @@ class Headroom:
         self._last_us = self._before_us = 0
 
     def took(self, duration_us: int) -> None:
-        """Record the time from a take's decision until it had the tasks."""
+        """Record the time from a take's decision until it has the tasks."""
         self._before_us, self._last_us = self._last_us, max(0, duration_us)
 
     def renewed(self, duration_us: int) -> None:
-        """Record that renewing the leases of the last take took longer than the take."""
+        """Record the time for renewing the leases of the last take, if it is longer than that of the take."""
         self._last_us = max(self._last_us, duration_us)
 
     @property

@@ -1,4 +1,4 @@
-"""How fast the tasks of a sub-queue may begin."""
+"""The rate at which leases of a sub-queue may begin."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tubeq_spark.model.times import US, us_from_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: The most leases that a rate counts: a sub-queue keeps the moment of each.
+#: The most leases of a rate, because the moment of each lease is stored.
 MOST_TASKS = 1_000
 #: A period of unlimited length.
 _NEVER_US = 1 << 62
-#: Seconds that a wait ends late, so that no clock rounds it to before the moment.
+#: A wait ends so many seconds late, so that no clock's rounding ends it before the moment.
 _LATER = 0.001
 
 
@@ -36,7 +36,7 @@ class Rate:
     seconds: float
 
     def __post_init__(self) -> None:
-        """Check the ranges, and make plain numbers of others, which are stored as JSON."""
+        """Check the ranges, and convert the values to plain numbers, because they are stored as JSON."""
         tasks = validation.count("tasks", self.tasks, least=1)
         if tasks > MOST_TASKS:
             validation.refuse("tasks", self.tasks, f"at most {MOST_TASKS:,}")
@@ -45,34 +45,34 @@ class Rate:
 
     @property
     def period_us(self) -> int:
-        """The length of the period, in microseconds; of one that never ends a very long time."""
+        """The length of the period, in microseconds; a very large number if it never ends."""
         return us_from_seconds(self.seconds) or _NEVER_US
 
     def room(self, moments: Sequence[int], now_us: int) -> int:
         """How many leases may begin now.
 
         Args:
-            moments: When leases began.
-            now_us: The moment. What lies ahead of it, by the clock of another host, counts as now.
+            moments: The moments at which leases began.
+            now_us: The moment. Later moments, by the clock of another host, count as this one.
         """
         since_us = now_us - self.period_us
         return max(0, self.tasks - sum(moment > since_us for moment in moments))
 
     def next_us(self, moments: Sequence[int], now_us: int) -> int:
-        """When the next lease may begin."""
+        """The moment at which the next lease may begin."""
         last = sorted(min(moment, now_us) for moment in moments)[-self.tasks :]
         return now_us if len(last) < self.tasks else max(now_us, last[0] + self.period_us)
 
 
 class NextBegin:
-    """When a take that found nothing may find something, though nobody commits: a rate lets it."""
+    """The moment at which a rate lets a waiting take find a task, without any commit."""
 
     def __init__(self) -> None:
         """Know of no such moment."""
         self.at_us: int | None = None
 
     def seconds(self, now_us: int) -> float | None:
-        """How long until then; `None`: no such moment is known."""
+        """The seconds until that moment; `None` if none is known."""
         if self.at_us is None:
             return None
         return max(0, self.at_us - now_us) / US + _LATER
@@ -80,13 +80,13 @@ class NextBegin:
 
 @dataclass(frozen=True, slots=True)
 class UtubeMoments:
-    """When the last leases of a sub-queue began.
+    """The moments at which the last leases of a sub-queue began.
 
     Attributes:
-        utube: The sub-queue; `None` is one too.
-        text: As it is stored; `None`: there is no row.
-        moments: In microseconds, the newest last.
-        turn: Grows with each take that serves a sub-queue of the tube: it decides among leases of one moment.
+        utube: The sub-queue. `None` is a sub-queue, too.
+        text: The stored text; `None` if there is no row.
+        moments: The moments in microseconds, the newest last.
+        turn: A number that grows with each take from the tube. It orders leases of the same moment.
     """
 
     utube: str | None
@@ -96,14 +96,14 @@ class UtubeMoments:
 
     @classmethod
     def parse(cls, utube: str | None, text: str) -> UtubeMoments:
-        """Read what `NewMoments.text` wrote."""
+        """Parse the text of `NewMoments.text`."""
         turn, *moments = map(int, text.split())
         return cls(utube, text, tuple(moments), turn)
 
 
 @dataclass(frozen=True, slots=True)
 class NewMoments:
-    """The moments of a sub-queue, in place of those that were read."""
+    """The new moments of a sub-queue, which replace those that were read."""
 
     utube: str | None
     before: str | None
@@ -112,14 +112,14 @@ class NewMoments:
 
     @property
     def text(self) -> str:
-        """As it is stored."""
+        """The text to store."""
         return " ".join(map(str, (self.turn, *self.moments)))
 
 
 def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[int]:
-    """The last `most` moments of a sub-queue after so many leases began now; none lies ahead.
+    """The moments of a sub-queue after `count` leases began now: the last `most`, and none later than now.
 
-    No fewer than there were: another program may know of a greater rate already, which counts them.
+    It keeps at least as many moments as before, because another program may already know of a greater rate.
     """
     most = max(most, len(moments))
     return [*(min(moment, now_us) for moment in moments), *[now_us] * count][-most:]

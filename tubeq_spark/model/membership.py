@@ -1,7 +1,6 @@
-"""Sessions and id slots as plain data: the members of each session, and whether its lease lasts.
+"""Sessions and id slots as plain data: the members of each session, and whether its lease has ended.
 
-It also declares the methods that a session needs of its storage: the tables of a location, or a
-store in memory.
+It also declares the methods of the storage that a session needs.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MemberName:
-    """What a queue object is called in the rows of its session.
+    """The name of a queue object in the rows of its session.
 
-    The columns of the table are those of its first version, so the name tells where the queue object
-    is. One that an earlier version wrote is a uuid alone.
+    The table has only the columns of its first version, so process and host of the queue object are part of its name.
+    A name of an earlier version is only a uuid.
 
     Attributes:
-        uuid: Its own, of which no other one is.
-        since_us: When it was made, by its clock.
-        pid: Its process.
-        host: Its host.
+        uuid: The uuid of the queue object.
+        since_us: The moment of its creation, by its clock.
+        pid: The id of its process.
+        host: The name of its host.
     """
 
     uuid: str
@@ -58,7 +57,7 @@ class MemberName:
 
     @classmethod
     def parse(cls, text: str) -> MemberName:
-        """What a row says."""
+        """Parse the name in a row."""
         uuid, _, rest = text.partition(" ")
         try:
             since, pid, host = rest.split(" ", 2)
@@ -99,9 +98,10 @@ class SessionView:
         )
 
     def over(self, now_us: int, skew_us: int = 0) -> dict[str, int]:
-        """Owners (session and epoch) that are not alive, and the ends of their leases.
+        """The owners (session and epoch) that are not alive, with the ends of their leases.
 
-        Of a session that was found dead and has begun anew, also the epoch before: tubes may have tasks of it.
+        If a session was marked dead and has begun a new epoch, the earlier epoch is included, because tubes may have
+        tasks of it.
         """
         ended = self._ended(now_us, skew_us)
         return {f"{self.session}/{epoch}": until for epoch, until in ended.items()}
@@ -123,7 +123,7 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:
-    """The state of a slot: its holder, and the first tick that nobody has reserved."""
+    """The state of a slot: its holder, and its bound, the first tick that is not reserved."""
 
     slot: int
     holder: str | None
@@ -135,14 +135,14 @@ class Survey:
     """The data of sessions and slots that a sweep needs.
 
     Attributes:
-        sessions: By session.
-        beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
-        leases: Leases of numbers that later ones have replaced.
-        vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
-        tried_vacuums: When that was last tried.
-        runs: Notes about these that newer ones have replaced.
-        asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
-            in how many rows.
+        sessions: The rows of each session, by session.
+        beats: The number of replaced heartbeats, and of heartbeats of ended sessions.
+        leases: The number of replaced leases of slots.
+        vacuums: The time of the last removal of dead files, by tube id (0 for the system tables).
+        tried_vacuums: The time of the last attempt at a removal.
+        runs: The number of replaced notes about removals.
+        asked: For each queue object that has asked VACUUM to wait: the latest moment until which it asks, and the
+            number of its rows.
     """
 
     sessions: Mapping[str, SessionView]
@@ -154,7 +154,7 @@ class Survey:
     asked: Mapping[str, tuple[int, int]]
 
     def ended_asks(self, at_us: int) -> int:
-        """How many requests for a delay of VACUUM have ended by a time."""
+        """The number of requests for a delay of VACUUM that have ended by a time."""
         return sum(rows for until, rows in self.asked.values() if until <= at_us)
 
 
@@ -179,7 +179,7 @@ class SessionTable(Protocol):
 
 
 class VacuumTable(Protocol):
-    """Where the removal of dead files is asked to wait."""
+    """The storage for requests that the removal of dead files waits."""
 
     def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
         """Ask sweeps to delay VACUUM of a table for a long statement."""

@@ -14,7 +14,7 @@ from tubeq_spark.model.limits import Rate
 from tubeq_spark.model.times import FOREVER_S, US, plus, us_from_seconds
 from tubeq_spark.task import PutItem, TaskState
 
-#: Options that have values of their own.
+#: Options whose values are objects with fields.
 _PARTS = {"backoff": Backoff, "rate": Rate}
 #: Options that only the second format of tubes knows.
 _SECOND_FORMAT = ("backoff", "parallel", "rate", "order", "most_taken", "aging", "unique_for")
@@ -53,7 +53,7 @@ _CHECKS = {
     "aging": validation.lease,
     "unique_for": validation.seconds,
 }
-#: The checks of options of a put that are names.
+#: The checks of options of a put whose values are names.
 _NAME_CHECKS = {"utube": validation.utube, "unique": validation.unique}
 #: Default values that count as not given, so that every type allows them.
 _PLAIN = {"storage_mode": "default", "parallel": 1, "order": "fifo"}
@@ -116,16 +116,16 @@ class TubeOptions(Mapping[str, Any]):
 
     @property
     def aging_us(self) -> int | None:
-        """`aging` in microseconds, at most a hundred years; `None`: waiting weighs nothing."""
+        """`aging` in microseconds, at most a hundred years; `None` if waiting does not matter."""
         return None if self.aging is None else round(min(self.aging, FOREVER_S) * US)
 
     @property
     def unique_for_us(self) -> int | None:
-        """`unique_for` in microseconds, at most a hundred years; `None`: a key is free with the end of its task."""
+        """`unique_for` in microseconds, at most a hundred years; `None` frees a key with the end of its task."""
         return round(min(self.unique_for, FOREVER_S) * US) if self.unique_for else None
 
     def to_json(self) -> str:
-        """Return the options as JSON text for the registry, without those that format 1 lacks and need not have."""
+        """Return the options as JSON text for the registry, without default values of options that format 1 lacks."""
         options = asdict(self)
         for name in _SECOND_FORMAT:
             if options[name] == _DEFAULTS[name]:
@@ -134,7 +134,7 @@ class TubeOptions(Mapping[str, Any]):
 
     @property
     def limit_takes(self) -> bool:
-        """Whether a task that is taken ahead could keep others from being taken, or from their turn."""
+        """Whether a prefetched task could prevent takes of other tasks, or delay the turn of another sub-queue."""
         limits = self.rate is not None or self.most_taken is not None
         return limits or self.parallel > 1 or self.order == "fair"
 
@@ -145,10 +145,10 @@ class TubeOptions(Mapping[str, Any]):
 
     @classmethod
     def from_json(cls, text: str) -> TubeOptions:
-        """Read options that `to_json` wrote."""
+        """Parse the text of `to_json`."""
         found = json.loads(text)
         options = {name: found[name] for name in _NAMES if name in found}
-        # In the registry `temporary` may be the owner of the tube.
+        # In the registry the value of `temporary` may be the owner of the tube.
         options["temporary"] = bool(options.get("temporary"))
         for name, kind in _PARTS.items():
             if options.get(name) is not None:
@@ -184,8 +184,8 @@ def altered(
     """Check the options of `alter`, and apply them to those of a tube.
 
     Args:
-        options: The tube's.
-        given: Other values by name; `None` is the default of a new tube.
+        options: The options of the tube.
+        given: The new values by name; `None` is the default of a new tube.
         allowed: The options that the type has.
         type_name: The type, for the message.
 
@@ -207,7 +207,7 @@ def altered(
             given["capacity"],
             "absent: a tube that was made without a capacity keeps none",
         )
-    # By it a put with `key=` is remembered otherwise: after a change the same key would put twice.
+    # With a capacity the `key` of a put is stored in another way, so after a change the same key would put twice.
     if "capacity" in given and given["capacity"] is None and options.capacity is not None:
         validation.refuse(
             "capacity", None, "a number: a tube that was made with a capacity keeps one"
@@ -216,10 +216,10 @@ def altered(
 
 
 def _fitting(options: TubeOptions) -> TubeOptions:
-    """Options that go together.
+    """Return the options if their combination is allowed.
 
     Raises:
-        InvalidOptionError: They do not.
+        InvalidOptionError: The combination is not allowed.
     """
     if options.aging is not None and options.order == "fair":
         validation.refuse("order", options.order, "'fifo' in a tube with aging")

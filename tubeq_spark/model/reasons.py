@@ -1,7 +1,7 @@
-"""Tells in one sentence why a task is not being handed out.
+"""Explains in one sentence why a task is not handed out.
 
-Pure: the facts are given as data. A new reason is a field of `Facts`, whose default means that it does not
-hold, and a function in `_REASONS`, in the order in which a take would meet them.
+The module is pure: the facts are given as data. A new reason needs a field of `Facts`, whose default means that the
+reason does not apply, and a function in `_REASONS`, in the order in which a take would meet the reasons.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     import datetime as dt
 
-#: Characters of an error that a sentence has.
+#: The most characters of an error in a sentence.
 _SHOWN = 200
 _NEXT = "is next: the next take gets it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a task at a moment.
+    """The facts about a task at a moment.
 
     Attributes:
-        task_id: The task.
-        state: Its effective state; `None`: its ttl has ended.
-        until: When the lease, the delay or the life ends that `state` is about; `None`: never.
+        task_id: The id of the task.
+        state: Its effective state; `None` if its ttl has ended.
+        until: The end of the lease, delay or ttl of this state; `None` is never.
         session: The session that holds it.
-        error: Why it failed last.
+        error: Its last error.
         is_paused: Whether its tube is paused.
         has_subqueues: Whether its tube has sub-queues.
         utube: Its sub-queue.
         busy_with: A taken task of its sub-queue.
-        busy_until: When the lease of that one ends; `None`: never.
-        beside: Taken tasks of its sub-queue, if these are as many as may be.
-        rate_until: When its sub-queue may begin the next task; `None`: now.
-        taken: Taken tasks of its tube, if these are as many as may be.
+        busy_until: The end of the lease of that task; `None` is never.
+        beside: The number of taken tasks of its sub-queue, if no more may be taken.
+        rate_until: The moment at which its sub-queue may begin the next task; `None` is now.
+        taken: The number of taken tasks of its tube, if no more may be taken.
         is_locked: Whether a take has locked its sub-queue, and has not taken a task of it yet.
-        ahead: Ready tasks of its tube, or of its sub-queue, that come before it.
-        subqueues_ahead: Other free sub-queues whose first tasks come before it.
+        ahead: The number of ready tasks before it, in its tube or in its sub-queue.
+        subqueues_ahead: The number of other free sub-queues whose first tasks come before it.
     """
 
     task_id: int
@@ -61,7 +61,7 @@ class Facts:
 
 
 def sentence(facts: Facts) -> str:
-    """Why a task is not being handed out, or that it is next."""
+    """The sentence that explains why a task is not handed out, or that it is next."""
     said = next((said for reason in _REASONS if (said := reason(facts)) is not None), _NEXT)
     return f"Task {facts.task_id} {said}."
 
@@ -167,7 +167,7 @@ _REASONS = (
 
 
 def _short(error: str) -> str:
-    """The first line of an error: what follows is the rest of its message, and its traceback."""
+    """The first line of an error, without the rest of its message and its traceback."""
     line = next((line.strip() for line in error.splitlines() if line.strip()), "")
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 

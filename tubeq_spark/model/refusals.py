@@ -1,4 +1,4 @@
-"""Makes the errors that the real queue and the queue in memory share, with the same texts."""
+"""Makes the errors that several modules raise, so that they have the same texts."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def loss_without_repair() -> InvalidOptionError:
 
 
 def no_subqueues(what: str, type_name: str) -> InvalidOptionError:
-    """The error for what asks about sub-queues in a type that has none."""
+    """The error for an argument or a verb about sub-queues in a type without sub-queues."""
     return InvalidOptionError(f"{what}: a {type_name} has no sub-queues")
 
 
 def not_buried(task_id: int, state: TaskState) -> TaskNotFoundError:
-    """For a kick of a task that is not there to be kicked."""
+    """The error for a kick of a task that is not buried."""
     return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not buried")
 
 
@@ -71,9 +71,9 @@ def was_forked(process: int, other: int, what: str) -> StoreError:
     """The error in a forked process, which lacks the locks and threads of its parent.
 
     Args:
-        process: Its id.
-        other: That of the one it was forked from.
-        what: What that one does.
+        process: The id of the forked process.
+        other: The id of its parent.
+        what: The predicate of a sentence about the parent.
     """
     return StoreError(
         f"process {process} was forked from {other}, which {what}: "
@@ -100,8 +100,8 @@ def tube_exists(name: str, differences: Mapping[str, tuple[object, object]]) -> 
     """The error for a new tube whose name is used.
 
     Args:
-        name: Of the tube that is there.
-        differences: What it has, and what was asked for, by option.
+        name: The name of the existing tube.
+        differences: By option, the value of the existing tube and the requested one.
     """
     how = [f"with {of}={there!r}, not {new!r}" for of, (there, new) in differences.items()]
     return TubeExistsError(f"tube {name!r} exists already{', ' if how else ''}{', '.join(how)}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What `Batch.process` has done with a batch.
+    """The result of `Batch.process`.
 
     Attributes:
         done: Tasks that were acked.

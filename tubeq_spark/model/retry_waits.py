@@ -1,8 +1,8 @@
-"""Retries: their number and their waits (full jitter, capped).
+"""The number of retries and the waits between them (full jitter, with a cap).
 
-Under a lock the caps double with each conflict. Where no lock keeps writers apart, that would leave
-everything to who commits without a conflict: a writer that has lost often would wait the longest. So the
-caps go by the number of rivals there, and are the same after each conflict.
+Under a lock the caps double with each conflict. Without a lock between writers, a writer that has lost often would
+then wait the longest, and the others would commit all the time. So there the caps depend on the number of rivals,
+and are the same after each conflict.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 class RetryWaits:
     """Waits between the attempts of one operation.
 
-    Full jitter (a wait between nothing and the cap) keeps rivals that lost together from
-    meeting again.
+    With full jitter (a wait between 0 and the cap) rivals that lost at the same time do not meet again.
 
     Attributes:
-        attempts: Attempts in all, the first included.
-        seconds: Total time after which no further attempt begins.
-        first: Cap of the first wait, in seconds; it doubles each time, or is as many times as long as there
-            are rivals.
-        most: Cap of all waits, in seconds.
+        attempts: The number of attempts, including the first.
+        seconds: The time after which no further attempt begins.
+        first: The cap of the first wait, in seconds. It doubles each time, or is multiplied by the number of rivals.
+        most: The cap of all waits, in seconds.
     """
 
     attempts: int
@@ -44,12 +42,12 @@ class RetryWaits:
 
         Args:
             elapsed: Seconds since the operation began.
-            uniform: A random number from 0 to 1.
-            rivals: How many commits of others the last ones had to give way to; 0 under a lock.
+            uniform: Returns a random number from 0 to 1.
+            rivals: Returns the number of other programs' commits that came before the last ones; 0 under a lock.
         """
         for number in range(self.attempts - 1):
             if elapsed() >= self.seconds:
                 return
-            # 2**number overflows a float long before anyone waits that often.
+            # Without the limit, 2**number would overflow a float after many retries.
             times = rivals() or 2 ** min(number, 30)
             yield uniform() * min(self.most, self.first * times)

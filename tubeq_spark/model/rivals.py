@@ -1,8 +1,7 @@
-"""Where a take begins, when rivals that no lock keeps apart take the same tasks first.
+"""Chooses the segments in which a take begins if other programs take at the same time, without a lock between them.
 
-Whoever takes from a segment writes the rest of it anew. So of several takes of the first tasks only one
-succeeds, and the others have read and written for nothing. They succeed side by side if each takes from
-segments of its own.
+A take from a segment rewrites the rest of it. So of several takes of the first tasks only one
+succeeds, and the others have read and written for nothing. If each takes from segments of its own, all succeed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Head:
 
     Attributes:
         segment: Its number.
-        rows: How many tasks it has.
+        rows: The number of its tasks.
     """
 
     segment: int
@@ -31,18 +30,18 @@ class Head:
 def beginning(heads: Iterable[Head], wanted: int, rivals: int, who: str) -> Sequence[int]:
     """The segments that a take reads instead of the first ones.
 
-    The first segments are divided into places, one for each rival and one for the take itself: a place is
-    one segment, or as many as the wanted tasks are in. Hashes choose among them. A segment keeps its hash, so
-    a take stays in a segment until it is empty, whatever becomes of those before it.
+    The first segments are divided into places, one for each rival and one for the take itself. A place is
+    one segment, or as many segments as have the wanted tasks. Hashes choose among the places. A segment keeps its
+    hash, so a take stays in a segment until it is empty, also if earlier segments change.
 
     Args:
         heads: The first segments in the order of their tasks.
-        wanted: How many tasks the take wants, >= 1.
-        rivals: How many others take at the same time.
-        who: Tells this session from the others.
+        wanted: The number of tasks that the take wants, >= 1.
+        rivals: The number of other programs that take at the same time.
+        who: A text that is different for each session.
 
     Returns:
-        The segments; none: the take begins with the first task, as always without rivals.
+        The segments. If empty, the take begins with the first task, as it always does without rivals.
     """
     places: list[list[Head]] = []
     for head in heads:

@@ -1,7 +1,7 @@
-"""Spreads the rows of a put over segments, so that later takes conflict in few of them.
+"""Spreads the rows of a put over segments, so that later takes rarely conflict.
 
-Segments have a limited size. In tubes with sub-queues a large put is split by sub-queue: a take of
-one sub-queue then neither reads nor rewrites the others, and does not conflict with takes of these.
+Segments have a limited size. In tubes with sub-queues a large put is split by sub-queue. So a take of
+one sub-queue neither reads nor rewrites the others, and does not conflict with takes of these.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ BUCKETS = 256
 #: Up to this many sub-queues get their own segments; more share them.
 _FEW = 32
 _SHARED = 16
-#: Bytes of payloads in a segment, about, at most.
+#: The approximate most bytes of payloads in a segment.
 _SEGMENT_BYTES = 16 << 20
 
 
 def hash_of(utube: str | None) -> int:
-    """The hash by which sub-queues are spread; in SQL `crc32(CAST(utube AS BINARY))`."""
+    """The hash that spreads sub-queues; in SQL `crc32(CAST(utube AS BINARY))`."""
     return zlib.crc32((utube or "").encode("utf-8", "surrogatepass"))
 
 
@@ -34,7 +34,7 @@ class Group:
 
     Attributes:
         first: The first of its segments, counted from 0 in the put.
-        step: After so many rows of the put the next of its segments begins.
+        step: The number of rows of the put after which its next segment begins.
     """
 
     first: int
@@ -46,9 +46,9 @@ class Spread:
     """The segments of one put.
 
     Attributes:
-        buckets: Rows are spread by their hash modulo this.
-        groups: By that remainder.
-        segments: How many segments there are.
+        buckets: The number of buckets; the bucket of a row is its hash modulo this number.
+        groups: The group of each bucket.
+        segments: The number of segments.
     """
 
     buckets: int
@@ -56,7 +56,7 @@ class Spread:
     segments: int
 
     def segment(self, place: int, bucket: int) -> int:
-        """The segment of a row: its place in the put, and its hash or any bucket of it."""
+        """The segment of a row, by its index in the put, and by its hash or bucket."""
         group = self.groups[bucket % self.buckets]
         return group.first + place // group.step
 
@@ -65,9 +65,9 @@ def within(sizes: Iterable[tuple[int, int]], each: int, most: int) -> list[int]:
     """The first segments that are small, each and together.
 
     Args:
-        sizes: Segments and their sizes, in order.
-        each: None that is larger.
-        most: So much together.
+        sizes: The segments with their sizes, in order.
+        each: The largest size of one segment.
+        most: The largest size of all segments together.
     """
     found, total = [], 0
     for segment, size in sizes:
@@ -81,12 +81,12 @@ def within(sizes: Iterable[tuple[int, int]], each: int, most: int) -> list[int]:
 
 
 def rows_of(size: int, count: int, total_bytes: int) -> int:
-    """How many rows of a put a segment has: fewer where payloads are large, since a take rewrites it.
+    """The number of rows of a put in one segment; less for large payloads, because a take rewrites the segment.
 
     Args:
-        size: Rows in a segment at most.
-        count: Rows of the put, >= 1.
-        total_bytes: Bytes of their payloads.
+        size: The most rows in a segment.
+        count: The number of rows of the put, >= 1.
+        total_bytes: The bytes of their payloads.
     """
     return max(min(size, _SEGMENT_BYTES * count // max(total_bytes, 1)), 1)
 
@@ -94,13 +94,13 @@ def rows_of(size: int, count: int, total_bytes: int) -> int:
 def spread(counts: Mapping[int, int], size: int, least: int) -> Spread:
     """Choose the segments of a put.
 
-    A group's rows are assumed to lie evenly among the others: then no segment has more than `size`
-    rows. Of n rows sorted by sub-queue one may have up to the square root of n * size.
+    If the rows of a group lie evenly among the others, no segment has more than `size` rows. If n rows are sorted by
+    sub-queue, a segment may have up to the square root of n * size rows.
 
     Args:
-        counts: Rows by bucket (hash modulo `BUCKETS`); one bucket without sub-queues.
-        size: Rows in a segment, about, at most.
-        least: Fewer rows than this are not worth a segment of their own.
+        counts: The number of rows by bucket (hash modulo `BUCKETS`); one bucket without sub-queues.
+        size: The approximate most rows in a segment.
+        least: The fewest rows that get a segment of their own.
     """
     total = sum(counts.values())
     worth = max(total // max(least, 1), 1)

@@ -1,8 +1,7 @@
 """The state machine of a task, and the states of a queue object.
 
-These tables are pure data and functions. The verbs, the MERGE conditions (rendered by
-`storage.tables.predicates`), the sweeper, the tests and the diagram in ARCHITECTURE.md all use
-them.
+These tables are pure data and functions. The verbs, the conditions of statements
+(`storage.tables.predicates`), the sweeper, the tests and the diagram in ARCHITECTURE.md all use them.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class Transition:
     """One transition of the state diagram.
 
     Attributes:
-        event: The verb, or `ttl`, `ttr`, `delay` for what time does.
-        before: Effective states it starts from.
-        after: The states it may lead to.
-        by_holder: Only the session that holds the task may do it.
+        event: The verb; or `ttl`, `ttr` or `delay` for a change by time.
+        before: The effective states from which it starts.
+        after: The states to which it may lead.
+        by_holder: Whether only the session that holds the task may do it.
     """
 
     event: str
@@ -62,16 +61,16 @@ class Timer:
     """The meaning of `next_event` for a stored state.
 
     Attributes:
-        event: What fires when `next_event` has come; `None`: the state does not wait for it.
-        becomes: The state after that.
+        event: The event at `next_event`; `None` if the state does not wait for it.
+        becomes: The state after the event.
     """
 
     event: str | None
     becomes: TaskState
 
 
-#: The states that are stored. One with an event holds until its `next_event`; ttl cannot end it
-#: before. Done tasks are stored where the 1.5 dialect keeps them: nothing but ttl changes them.
+#: The stored states. A state with an event lasts until its `next_event`, and the ttl cannot end it before.
+#: Done tasks are stored if the 1.5 dialect keeps them; only their ttl changes them by time.
 TIMERS: Final[dict[TaskState, Timer]] = {
     R: Timer(None, R),
     T: Timer("ttr", R),
@@ -99,17 +98,16 @@ def effective(
     """The effective state of a stored task at `now_us`.
 
     Args:
-        state: As stored.
-        next_event_us: Its timer.
-        expires_us: The end of its life.
+        state: The stored state.
+        next_event_us: The moment of its next event.
+        expires_us: The end of its ttl.
         now_us: The moment.
         attempts: How often it was taken.
-        max_attempts: Of the tube.
-        pause_us: In a tube with a backoff: how long after the end of its lease it is delayed. Its life
-            grows by that.
+        max_attempts: The `max_attempts` of the tube.
+        pause_us: In a tube with a backoff, its delay after the end of its lease. Its ttl grows by the delay.
 
     Returns:
-        The state, or `None` when the task's life is over.
+        The state; `None` if the ttl has ended.
     """
     timer = TIMERS[state]
     if timer.event is not None and not due(next_event_us, now_us):
@@ -128,7 +126,7 @@ def effective(
 def _after_failure(
     ended_us: int, expires_us: int | None, now_us: int, pause_us: int, after: TaskState
 ) -> TaskState | None:
-    """The effective state after a lease that has ended, and counts as an error."""
+    """The effective state after an ended lease that counts as an error."""
     if after is not B and not expired(expires_us, ended_us):
         if ended_us + pause_us > now_us:
             return D

@@ -1,4 +1,4 @@
-"""A task as it is stored: its row when it is new, and after what time has done to it."""
+"""A task as it is stored: its new row, and its row after changes by time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Unreadable:
     """A stored payload that Python cannot represent.
 
     Attributes:
-        text: Its JSON text, as far as it is text; `None` for a typed payload.
-        reason: Why.
+        text: Its JSON text, if it is valid text; `None` for a typed payload.
+        reason: The reason why Python cannot represent it.
     """
 
     text: str | None
@@ -66,7 +66,7 @@ class StoredTask:
     unique: str | None = None
     rank: int | None = None
     trace: str | None = None
-    #: The payload as `unreadable` decoded it, for whoever is handed it next: a program may change it.
+    #: The payload that `unreadable` has decoded, for the next caller. It is used once, because a program may change it.
     _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def held_by(self, owner: str, now_us: int) -> bool:
@@ -101,8 +101,8 @@ class StoredTask:
 
         Args:
             now_us: The moment.
-            max_attempts: Of the tube.
-            backoff: Of the tube: a lease that has ended counts as an error.
+            max_attempts: The `max_attempts` of the tube.
+            backoff: The backoff of the tube. With one, an ended lease counts as an error.
         """
         state = self.effective(now_us, max_attempts, backoff)
         if state is None or state is self.state:
@@ -112,7 +112,7 @@ class StoredTask:
         return self._failed(state, backoff.delay_us(self.attempts, self.task_id))
 
     def _failed(self, state: TaskState, pause_us: int) -> StoredTask:
-        """The row after its lease has ended, and a pause from then on, perhaps."""
+        """The row after its lease has ended, with the delay that follows."""
         row = replace(self, error=LEASE_ENDED)
         if state is TaskState.BURIED:
             return row.given_back(state)
@@ -122,7 +122,7 @@ class StoredTask:
         return row
 
     def longer(self, amount_us: int | None) -> StoredTask:
-        """The row with a longer life; a hundred years or more is never."""
+        """The row with a longer ttl; a hundred years or more is never."""
         ttl = plus(self.ttl, amount_us)
         if ttl is None or ttl >= FOREVER_US:
             return replace(self, ttl=None, expires_at=None)
@@ -133,7 +133,7 @@ class StoredTask:
         return replace(self, state=state, next_event=self.expires_at, owner=None, take_id=None)
 
     def unreadable(self) -> Unreadable | None:
-        """Why Python cannot represent its payload; `None` if it can."""
+        """The payload that Python cannot represent, with the reason; `None` if it can."""
         found = self._payload()
         self._decoded[:] = [(self.data, found)]
         return found if isinstance(found, Unreadable) else None
@@ -141,7 +141,7 @@ class StoredTask:
     def _payload(self) -> Any:
         with contextlib.suppress(IndexError):
             stored, found = self._decoded.pop()
-            # Rows that were made of one another share this, with other payloads perhaps.
+            # Rows that were derived from each other share this list, and may have other payloads.
             if stored is self.data:
                 return found
         if not isinstance(self.data, str):
@@ -214,7 +214,7 @@ def time_events(
 ) -> list[tuple[str, StoredTask]]:
     """The events by time of a row that are not stored yet, each with the row after it.
 
-    A delay that nobody has written down, after the end of a lease, is no event.
+    The end of a delay that follows an ended lease, and was not written, is no event.
     """
     after = row.seen_at(now_us, max_attempts, backoff)
     if after is row:

@@ -1,4 +1,4 @@
-"""Moments and durations as whole microseconds, and how far clocks may differ.
+"""Moments and durations as whole microseconds, and the allowed difference between clocks.
 
 All code inside the package counts in microseconds since 1970 (UTC). Only public functions have
 seconds and datetimes.
@@ -17,7 +17,7 @@ FOREVER_US = int(FOREVER_S) * US
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Moments beyond the year 9000 are "never": Python and Spark both end with the year 9999.
 LAST_US = int((dt.datetime(9000, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) * US
-#: Most seconds between a store's clock and this host's; a store tells its time in whole ones.
+#: The most seconds by which a store's clock and this host's may differ. A store reports whole seconds.
 _MOST = 1.0
 
 
@@ -33,7 +33,7 @@ def from_us(moment_us: int | None) -> dt.datetime | None:
 
 
 def of_us(moment_us: int) -> dt.datetime:
-    """The aware UTC datetime of a moment that there is."""
+    """The aware UTC datetime of a moment that is not `None`."""
     return _EPOCH + dt.timedelta(microseconds=moment_us)
 
 
@@ -45,7 +45,7 @@ def us_from_seconds(seconds: float | None) -> int | None:
 
 
 def limited_us(seconds: float) -> int:
-    """Whole microseconds of a duration that is added to moments: of one without end a hundred years."""
+    """Whole microseconds of a duration that is added to moments; a hundred years for an unlimited one."""
     found = us_from_seconds(seconds)
     return FOREVER_US if found is None else found
 
@@ -56,7 +56,7 @@ def seconds_from_us(duration_us: int | None) -> float | None:
 
 
 def plus(moment_us: int | None, duration_us: int | None) -> int | None:
-    """Add a duration to a time (or a duration); the sum is `None`, never, if it is too large."""
+    """Add a duration to a time (or a duration). A sum that is too large is `None`, which is never."""
     if moment_us is None or duration_us is None:
         return None
     total = moment_us + duration_us
@@ -64,9 +64,9 @@ def plus(moment_us: int | None, duration_us: int | None) -> int | None:
 
 
 def told_drift(seconds: float | None) -> str | None:
-    """The message for a store's clock that differs from this host's by too much.
+    """The message for a store's clock that differs too much from this host's.
 
-    `None`: nothing, as that is not far, or is not known.
+    It is `None` if the difference is small or unknown.
     """
     if seconds is None or abs(seconds) <= _MOST:
         return None

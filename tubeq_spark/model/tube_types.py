@@ -1,4 +1,4 @@
-"""The tube types, each a declaration that the verbs read, and the order in which a tube hands out its tasks."""
+"""The tube types, as declarations that the verbs read, and the order in which a tube hands out its tasks."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _ORDERS = (("task_id",), ("pri", "task_id"))
 AGED = ("rank", "task_id")
 #: The least and the greatest rank; greater and smaller ones are stored as these.
 LEAST_RANK, MOST_RANK = -(1 << 63) + 2, (1 << 63) - 1
-#: In place of NULL, which is before all ranks: a program put the task that had not seen yet that the tube
-#: has aging.
+#: Stands for NULL, which comes before all ranks. A program that has not yet seen `alter(aging=…)` puts tasks
+#: without a rank.
 UNRANKED = LEAST_RANK - 1
 
 
@@ -57,7 +57,7 @@ class Driver:
     subqueues: bool = False
 
     def problem(self) -> str | None:
-        """What must be changed in the declaration; `None` if it is valid."""
+        """A sentence about the error in the declaration; `None` if it is valid."""
         if self.order not in _ORDERS:
             return f"order one of {_ORDERS}"
         if not self.tube_options <= _TUBE_OPTIONS:
@@ -124,8 +124,8 @@ class OrderPosition:
     """A position in the order of a tube: it includes everything up to it.
 
     Attributes:
-        key: What is compared before the id: the priority, in a tube with aging the rank, and 0 where the id
-            alone decides.
+        key: The value that is compared before the id: the priority; in a tube with aging, the rank; 0 if only the id
+            decides.
         task_id: The id.
     """
 
@@ -141,11 +141,11 @@ def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:
 
 
 def rank_of(created_us: int, pri: int, aging_us: int) -> int:
-    """The rank of a task in a tube with aging: of two tasks the one with the smaller rank comes first.
+    """The rank of a task in a tube with aging. Of two tasks the one with the smaller rank comes first.
 
     Args:
-        created_us: When the task was put.
+        created_us: The moment at which the task was put.
         pri: Its priority.
-        aging_us: The waiting that weighs as much as one step of priority.
+        aging_us: The waiting time that counts as much as one step of priority.
     """
     return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))

@@ -16,10 +16,10 @@ from tubeq_spark.model.functions import is_async, is_generator
 
 T = TypeVar("T")
 
-#: The most that a column of type INT holds.
+#: The greatest value of a column of type INT.
 _INT_MAX = 2**31 - 1
 PRI_MAX = _INT_MAX
-#: The most bytes of a key in UTF-8: each stored task has its own.
+#: The most bytes of a key in UTF-8. The limit keeps rows small.
 KEY_BYTES = 1_024
 _TUBE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")
 
@@ -54,7 +54,7 @@ def seconds(argument: str, value: Any) -> float:
     try:
         number = float(value)
     except OverflowError:
-        # An integer too large for a float is a duration without end.
+        # An integer that is too large for a float is an unlimited duration.
         number = 1e300 if value == abs(value) else -1e300
     if not math.isfinite(number) or number < 0:
         refuse(argument, value, allowed)
@@ -62,7 +62,7 @@ def seconds(argument: str, value: Any) -> float:
 
 
 def lease(argument: str, value: Any) -> float:
-    """A time to run: as `seconds`, but > 0."""
+    """A time to run: like `seconds`, but > 0."""
     number = seconds(argument, value)
     # Below half a microsecond it would be stored as 0.
     if number < 1e-6:
@@ -124,7 +124,7 @@ def callback(argument: str, value: Any) -> None:
 
 
 def function(argument: str, value: Any, expected: str) -> None:
-    """Check a function that is to run when it is called: no coroutine, no generator."""
+    """Check a function whose code must run when it is called: no coroutine function, no generator function."""
     if not callable(value):
         refuse(argument, value, expected)
     if is_async(value) or is_generator(value):
@@ -166,7 +166,7 @@ def utf8(argument: str, value: str, allowed: str = "a text without lone surrogat
 
 
 def _plain(value: str) -> str:
-    """A text as a plain one: `str` of a member of an enum is its name, not its text."""
+    """A text as a plain `str`. `str()` of a member of an enum may be its name instead of its text."""
     return str.__str__(value)
 
 
@@ -209,7 +209,7 @@ def session_uuid(value: Any) -> uuid.UUID:
     """The uuid of a session, as UUID or text.
 
     Raises:
-        SessionError: It is neither.
+        SessionError: The value is neither.
     """
     if isinstance(value, uuid.UUID):
         return value

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import TubeRecord
 
-#: Commits since the last checkpoint. Spark writes a checkpoint every 10 commits, the native engine
-#: every 50, or every 1,000 in a table with many removed files.
+#: More commits than these since the last checkpoint are a problem. Spark writes a checkpoint every 10 commits, the
+#: native engine every 50, or every 1,000 in a table with many removed files.
 _LOG_COMMITS = 1_100
-#: Most owners of a tube, and most sessions, that are checked.
+#: The most owners of a tube, and the most sessions, that are checked.
 _MOST = 1_000
-#: Data files of the table of sessions. Some hundred are normal, two for each bucket.
+#: More data files than these in the table of sessions are a problem. Some hundred are normal, two for each bucket.
 _SESSION_FILES = 500
 
 
@@ -80,7 +80,7 @@ class Limits:
     Attributes:
         overdue: Seconds for which the work of a sweep may be pending.
         drift: Seconds by which a clock may differ from the storage's.
-        files: Data files of a tube.
+        files: The number of data files that a tube may have.
     """
 
     overdue: float
@@ -95,7 +95,7 @@ def examine(
     context_of: Callable[[TubeRecord], TubeContext],
     limits: Limits,
 ) -> Health:
-    """Find all problems; a table that cannot be read is one of them and hides no other.
+    """Find all problems. A table that cannot be read is a problem, too, and hides no other one.
 
     Args:
         queue: The queue object.
@@ -257,7 +257,7 @@ def _files_of_sessions(queue: QueueContext) -> Iterator[Problem]:
 def _clocks(
     queue: QueueContext, location: str, newest_us: int, limits: Limits
 ) -> Iterator[Problem]:
-    # The times are read before the commits, our own clock after them: slow reads are no drift.
+    # The times are read before the commits, and this host's clock after them, so that a slow read is no drift.
     written = queue.sessions.last_written(_MOST)
     committed = queue.sessions.last_commit()
     behind = (max(newest_us, committed) - queue.now_us()) / US

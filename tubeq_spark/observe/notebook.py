@@ -1,4 +1,4 @@
-"""What notebooks show of a queue and of a tube: few rows, by few reads, without commits."""
+"""HTML of a queue and of a tube for notebooks: few rows, by few reads, without commits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tubeq_spark.markup import Html
     from tubeq_spark.runtime.context import QueueContext, TubeContext
 
-#: Tubes of a queue that are read and shown.
+#: The most tubes of a queue that are read and shown.
 TUBES = 50
 
 
 def shown(title: str, read: Callable[[], Html]) -> Html:
-    """A heading, with what is read below it, or why it cannot be."""
+    """A heading, and below it the result of `read`, or the reason why it failed."""
     try:
         below = read()
     except TubeqError as error:
@@ -34,7 +34,7 @@ def queue_rows(queue: QueueContext, tubes: Sequence[TubeContext], names: Sequenc
 
     Args:
         queue: The queue object.
-        tubes: Those that are shown.
+        tubes: The tubes to show.
         names: The names of all tubes.
     """
     found = QueueCounts({of.ctx.record.name: of.as_dict() for of in statistics_of(queue, tubes)})

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.outcome import Commit
 
 STATES = ("ready", "taken", "delayed", "buried")
-#: Sessions that are listed, the longest open ones first.
+#: The most sessions in a list; those that are open longest come first.
 _SESSIONS = 100
-#: Kinds of errors that are listed.
+#: The most kinds of errors in a list.
 _KINDS = 20
-#: From where on an age is told in the next unit, and the seconds of that.
+#: For each unit of an age: the number of seconds up to which it is used, its name, and its seconds.
 _UNITS = ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600), (float("inf"), "d", 86_400))
 
 
@@ -33,7 +33,7 @@ _UNITS = ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600), (float("inf"
 
 
 def age(seconds: float | None) -> str:
-    """A duration in the unit that it is read in; empty when there is none."""
+    """A duration in a suitable unit; empty for `None`."""
     if seconds is None:
         return ""
     unit, length = next((unit, length) for end, unit, length in _UNITS if seconds < end)
@@ -41,7 +41,7 @@ def age(seconds: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes in the unit that it is read in."""
+    """A number of bytes in a suitable unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1_000:
             return f"{count:,.0f} {unit}"
@@ -50,7 +50,7 @@ def size(count: float) -> str:
 
 
 def moment(at: dt.datetime | None) -> str:
-    """A moment to the second, in UTC; empty when there is none."""
+    """A moment to the second, in UTC; empty for `None`."""
     return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
@@ -68,7 +68,7 @@ def _style() -> str:
 
 @cache
 def policy() -> str:
-    """What a browser may do with a page: show it in its style, and send its forms to where it is from."""
+    """The content security policy of a page: it may use its own style, and send forms to its own server."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'"
 
@@ -77,9 +77,9 @@ def document(title: str, *parts: object, refresh: float | None = None) -> str:
     """A whole page.
 
     Args:
-        title: Of the window.
-        *parts: What is in it.
-        refresh: After so many seconds a browser loads it again.
+        title: The title of the window.
+        *parts: The contents.
+        refresh: Seconds after which a browser loads it again.
     """
     head = tag(
         "head",
@@ -100,7 +100,7 @@ def section(title: str, *parts: object) -> Html:
 
 
 def cards(pairs: Iterable[tuple[str, object]]) -> Html:
-    """The numbers that are looked at first."""
+    """The most important numbers, as cards."""
     made = [tag("div", tag("b", value), tag("span", name), class_="card") for name, value in pairs]
     return tag("div", *made, class_="cards")
 
@@ -135,12 +135,12 @@ def overview(
     link: Callable[[str], str] | None = None,
     details: Mapping[str, TubeDetails] | None = None,
 ) -> Html:
-    """What there is to say of a queue.
+    """The page about a queue.
 
     Args:
         snapshot: The queue.
-        link: Where the page of a tube is, by its name; a report has no other pages.
-        details: Of tubes, for a report, which has no other pages.
+        link: Returns the address of a tube's page by its name; `None` in a report, which has no other pages.
+        details: The details of tubes, for a report.
     """
     tubes = list(snapshot.tubes.values())
     found: list[tuple[str, object]] = [(state, snapshot.total(state)) for state in STATES]
@@ -200,7 +200,7 @@ def _left(until: dt.datetime | None, now: dt.datetime) -> str:
 
 
 def _wide(shown: Html) -> Html:
-    """What scrolls by itself where the window is narrow."""
+    """A part of a page that scrolls by itself in a narrow window."""
     return tag("div", shown, class_="wide")
 
 
@@ -300,7 +300,7 @@ def tube_now(tube: TubeSnapshot) -> Html:
 
 
 def now(details: TubeDetails, at: dt.datetime, of: str | None = None) -> Html:
-    """Why tasks of a tube wait, how many have failed, and its sub-queues, at a moment; `of`: in headings."""
+    """Why tasks of a tube wait, its failed tasks and its sub-queues, at a moment; `of` is its name for headings."""
     in_which = "" if of is None else f" of {of}"
     found = {
         "First ready task": None if details.first is None else [tag("p", details.first)],

@@ -1,4 +1,4 @@
-"""How fast tubes move, by the commits of all processes: `tubeq top` and `tubeq history`."""
+"""Rates of tubes, from the commits of all processes: `tubeq top` and `tubeq history`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.outcome import Commit
 
-#: Commits that are read for one look at most.
+#: The most commits that are read at a time.
 _MOST = 2_000
 #: Verbs whose commits put and take tasks. An exchange acks, too: it updates what it takes.
 _PUTS, _TAKES, _EXCHANGE = frozenset({"put", "urgent"}), frozenset({"take"}), "exchange"
@@ -26,11 +26,11 @@ class TubeLook:
     """One tube at a moment.
 
     Attributes:
-        type: Name of its driver.
+        type: The name of its driver.
         tasks: As in `Queue.statistics`.
         calls: As in `Queue.statistics`.
-        oldest_ready_age: Seconds since the oldest ready task was put; `None` when none is ready.
-        holders: How many sessions hold tasks of it.
+        oldest_ready_age: Seconds since the oldest ready task was put; `None` if none is ready.
+        holders: The number of sessions that hold its tasks.
         version: The newest version of its table.
         paused: Whether takes find nothing.
     """
@@ -45,7 +45,7 @@ class TubeLook:
 
 
 def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLook]:
-    """Look at tubes; one that cannot be read is left out."""
+    """Read the state of tubes. A tube that cannot be read is left out."""
     found = {}
     for of in statistics_of(queue, tubes):
         ctx = of.ctx
@@ -70,7 +70,7 @@ def _version(ctx: TubeContext) -> int:
 
 
 def moved(ctx: TubeContext, since: int, until: int) -> dict[str, int]:
-    """How many tasks all processes have put and taken by the commits after a version.
+    """The numbers of tasks that all processes have put and taken by the commits after a version.
 
     Args:
         ctx: The tube.
@@ -91,5 +91,5 @@ def moved(ctx: TubeContext, since: int, until: int) -> dict[str, int]:
 
 
 def newest_commits(ctx: TubeContext, limit: int) -> list[Commit]:
-    """The newest commits to a tube's table, the newest first, by what they say of themselves."""
+    """The newest commits to a tube's table, the newest first, with their notes."""
     return ctx.queue.engine.tables.commits(ctx.table.name, min(limit, _MOST))

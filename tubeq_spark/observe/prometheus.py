@@ -79,16 +79,16 @@ class QueueCollector(Collector):
 
 
 class QueueScrape(Collector):
-    """What an endpoint serves: the metrics, and whether the queue could be measured.
+    """The metrics for an endpoint, with a metric for whether the queue could be measured.
 
-    A queue that cannot be read is `tubeq_up 0` and no failed scrape, so that an alert tells it from an
-    endpoint that is not there.
+    If the queue cannot be read, `tubeq_up` is 0, and the scrape does not fail. So an alert can distinguish this from
+    a missing endpoint.
     """
 
     def __init__(
         self, queue: Measured, tell: Callable[[str], None], *, ending_within: float = 10.0
     ) -> None:
-        """Measure `queue` as `QueueCollector` does; `tell` is called with what went wrong."""
+        """Measure `queue` as `QueueCollector` does; `tell` is called with the reason of a failure."""
         self._collector = QueueCollector(queue, ending_within=ending_within)
         self._tell = tell
 

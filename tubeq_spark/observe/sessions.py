@@ -1,4 +1,4 @@
-"""Who keeps which session alive, and what it holds: `Queue.sessions`."""
+"""The queue objects of each session, and the tasks that it holds: `Queue.sessions`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[SessionInfo]:
-    """The queue objects whose leases last, and those whose sessions hold tasks of these tubes.
+    """The queue objects whose leases have not ended, and those whose sessions hold tasks of these tubes.
 
-    Reads the sessions once, and each tube once; one that cannot be read is left out.
+    It reads the sessions once, and each tube once. A tube that cannot be read is left out.
     """
     now_us, skew_us = queue.now_us(), limited_us(queue.config.skew)
     held: dict[str, dict[str, int]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""A queue at a moment, as the report and the dashboard show it: plain data, without payloads."""
+"""The state of a queue at a moment, for the report and the dashboard: plain data, without payloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Observed(Protocol):
-    """What a snapshot is taken of: a `Queue`."""
+    """An object of which a snapshot is taken: a `Queue`."""
 
     @property
     def location(self) -> str:
@@ -40,12 +40,12 @@ class Observed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """How fast tasks come into a tube and come to their end, by all processes.
+    """The rates at which tasks of a tube are put, and end, by all processes.
 
     Attributes:
-        added: Tasks a second that were put.
-        done: Tasks a second that were acked or deleted, or whose ttl ended.
-        seconds: The time that this is measured over.
+        added: Tasks per second that were put.
+        done: Tasks per second that were acked or deleted, or whose ttl ended.
+        seconds: The length of the measured time.
     """
 
     added: float
@@ -59,10 +59,10 @@ class TubeSnapshot:
 
     Attributes:
         name: Its name.
-        metrics: What `Queue.metrics` says of it.
-        done: How many tasks have come to their end.
-        stored: How many tasks there are, by the same reading as `done`.
-        flow: How fast it moves; `None`: it was looked at once.
+        metrics: Its metrics, as in `Queue.metrics`.
+        done: The number of its ended tasks.
+        stored: The number of its stored tasks, from the same read as `done`.
+        flow: Its rates; `None` if there is no earlier snapshot.
     """
 
     name: str
@@ -74,13 +74,13 @@ class TubeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TubeDetails:
-    """What is read of a single tube, besides.
+    """Further data about a single tube.
 
     Attributes:
         commits: Its newest commits.
-        subqueues: Those with the most tasks; `None`: its type has none.
-        failures: The stored tasks that have failed, by the kind of their error.
-        first: Why the first ready task is not handed out; `None`: there is none.
+        subqueues: The sub-queues with the most tasks; `None` if its type has none.
+        failures: The number of failed stored tasks, by the kind of their error.
+        first: Why the first ready task is not handed out; `None` if none is ready.
     """
 
     commits: Sequence[Commit] = ()
@@ -94,12 +94,12 @@ class Snapshot:
     """A queue at a moment.
 
     Attributes:
-        location: Where it is.
-        engine: What read it.
+        location: Its location.
+        engine: The engine that has read it.
         at: The moment, by the queue's clock (UTC).
         tubes: Its tubes by their names, without those that could not be read.
-        health: What wants attention.
-        sessions: Who is there, and what they hold.
+        health: Its problems.
+        sessions: Its sessions, and the tasks that they hold.
     """
 
     location: str
@@ -110,7 +110,7 @@ class Snapshot:
     sessions: Sequence[SessionInfo] = field(default=(), hash=False)
 
     def total(self, state: str) -> int:
-        """Tasks of all tubes in a state."""
+        """The number of tasks in a state, in all tubes."""
         return sum(getattr(tube.metrics, state) for tube in self.tubes.values())
 
     @property
@@ -123,12 +123,12 @@ class Snapshot:
 def take_snapshot(
     queue: Observed, *, before: Snapshot | None = None, health: Health | None = None
 ) -> Snapshot:
-    """Read a queue; commits nothing.
+    """Read a queue. Commits: none.
 
     Args:
         queue: The queue.
-        before: An earlier look, to measure the throughput from.
-        health: What is known of its health already, which is the dearest part to read.
+        before: An earlier snapshot, from which throughput is measured.
+        health: Its health, if it is already known, because reading that takes most of the time.
     """
     counted, measured = queue.statistics(), queue.metrics()
     found = {
@@ -136,7 +136,7 @@ def take_snapshot(
             name, metrics, counted[name]["tasks"]["done"], counted[name]["tasks"]["total"]
         )
         for name, metrics in measured.tubes.items()
-        # One that was made between the two readings is there the next time.
+        # A tube that was created between the two reads is in the next snapshot.
         if name in counted
     }
     return Snapshot(
@@ -152,17 +152,17 @@ def take_snapshot(
 def flows(
     tubes: Mapping[str, TubeSnapshot], at: dt.datetime, before: Snapshot
 ) -> dict[str, TubeSnapshot]:
-    """Tubes with what has moved since an earlier look.
+    """Tubes with their rates since an earlier snapshot.
 
-    What was put is what is stored or done more than before, so that no process need tell of it: calls of
-    other processes are known after their heartbeats only.
+    The number of put tasks is the increase of stored and ended tasks. The counters of other processes are not used,
+    because these are only known after their heartbeats.
     """
     seconds = (at - before.at).total_seconds()
     return {name: _with_flow(tube, before.tubes.get(name), seconds) for name, tube in tubes.items()}
 
 
 def _with_flow(tube: TubeSnapshot, before: TubeSnapshot | None, seconds: float) -> TubeSnapshot:
-    # A tube that was dropped and made again begins at zero.
+    # A tube that was dropped and created again begins at zero.
     if before is None or seconds <= 0 or tube.done < before.done:
         return tube
     done = tube.done - before.done

@@ -1,4 +1,4 @@
-"""Statistics and metrics of a queue: how many tasks, in which state, how old, and how often verbs were called. Reads only."""
+"""Statistics and metrics of a queue: tasks by state, ages, and counts of calls. Reads only."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.tables.counts import Depth
 
-#: A name that is both a state and a verb does not exist.
+#: The columns of the statistics. No state has the name of a verb.
 _COLUMNS = ("name", "type", *TASKS, *EVENTS)
-#: Tubes that a notebook shows.
+#: The most tubes that a notebook shows.
 _SHOWN = 100
 
 
@@ -67,9 +67,9 @@ class TubeStatistics:
 
     Attributes:
         ctx: The tube.
-        tasks: How many by effective state, all together, and how many are done.
-        calls: How often the verbs were called.
-        written: The counters that these were made of, of all tubes and verbs.
+        tasks: The number of tasks by effective state, in total, and done.
+        calls: The counts of the verbs.
+        written: The counters of all tubes and verbs, from which `calls` is computed.
     """
 
     ctx: TubeContext
@@ -78,7 +78,7 @@ class TubeStatistics:
     written: list[Mapping[str, int]]
 
     def as_dict(self) -> TubeCounts:
-        """What `Queue.statistics` says of it."""
+        """The result of `Queue.statistics` for this tube."""
         return TubeCounts(tasks=dict(self.tasks), calls=dict(self.calls))
 
 
@@ -137,12 +137,12 @@ def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
 def measure(
     queue: QueueContext, contexts: Iterable[TubeContext], ending_us: int | None
 ) -> QueueMetrics:
-    """Measure these tubes; one that cannot be read is left out.
+    """Measure these tubes. A tube that cannot be read is left out.
 
     Args:
         queue: The queue object.
         contexts: The tubes.
-        ending_us: Leases that end within so many microseconds count as ending; `None`: all.
+        ending_us: Leases that end within so many microseconds count as ending; `None` is all leases.
     """
     calls = written_calls(queue)
     found = {}
@@ -183,7 +183,7 @@ def measure_tube(
 
 
 def oldest_ready_age(ctx: TubeContext) -> float | None:
-    """Seconds since the oldest ready task was put; `None` when none is ready."""
+    """Seconds since the oldest ready task was put; `None` if none is ready."""
     now_us = ctx.queue.now_us()
     return _age(_depth(ctx, now_us, now_us).oldest_ready_us, now_us)
 
@@ -194,5 +194,5 @@ def _depth(ctx: TubeContext, now_us: int, soon_us: int) -> Depth:
 
 
 def _age(since_us: int | None, now_us: int) -> float | None:
-    # Another host's clock may be ahead of ours.
+    # The clock of another host may be ahead of this one.
     return None if since_us is None else max(0, now_us - since_us) / US

@@ -1,1 +1,1 @@
-"""Payloads: JSON and typed ones, of rows and of Arrow tables, checked and converted. No Spark."""
+"""Checks and converts payloads, JSON and typed, of single tasks and of Arrow tables. No Spark."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Days of the first and the last date that Python knows, from 1970 on.
 _FIRST_DAY, _LAST_DAY = FIRST_US // 86_400_000_000, LAST_US // 86_400_000_000
 
-#: Types with the values of those that are views.
+#: For each type of views, the plain type with the same values.
 _OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
@@ -32,7 +32,7 @@ def is_integer(kind: pa.DataType) -> bool:
 
 
 def as_alike(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
-    """Convert a column of texts to another text type; `None` if it is too large for it."""
+    """Convert a column of texts to another text type; `None` if the column is too large for that type."""
     try:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException:
@@ -43,7 +43,7 @@ def decoded(values: pa.DictionaryArray) -> pa.Array:
     """Values without their dictionary."""
     kind = _OF_VIEWS.get(values.type.value_type)
     if kind is not None:
-        # Arrow decodes no dictionary of views, which some programs have.
+        # Arrow cannot decode a dictionary of views, which some programs use.
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(kind))
     return values.dictionary_decode()
 
@@ -63,13 +63,13 @@ def is_list(kind: pa.DataType) -> bool:
 def map_entries(values: pa.Array) -> pa.Array:
     """Maps as lists of their entries."""
     kind = values.type
-    # Arrow casts no struct that is NULL to a type with a field that must not be.
+    # Arrow cannot cast a NULL struct to a type with a NOT NULL field.
     item = pa.field(kind.item_field.name, _nullable(kind.item_type))
     return values.cast(pa.list_(pa.struct([kind.key_field, item])))
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
-    """A type without a field that must not be NULL."""
+    """A type without NOT NULL fields."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(part.name, _nullable(part.type)) for part in kind])
     if pa.types.is_map(kind):
@@ -78,9 +78,9 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def with_dicts(value: Any, kind: pa.DataType) -> Any:
-    """Convert the maps in a value to dicts; Arrow returns pairs (before version 20 always).
+    """Convert the maps in a value to dicts. Arrow returns pairs (before version 20 always).
 
-    Maps of keys that are no key of a dict stay pairs.
+    Maps whose keys cannot be keys of a dict stay pairs.
 
     Raises:
         ValueError: A map has a key twice.
@@ -101,7 +101,7 @@ def with_dicts(value: Any, kind: pa.DataType) -> Any:
 
 
 def first_bad(column: pa.ChunkedArray, is_bad: Callable[[pa.ChunkedArray], object]) -> int:
-    """The first row of a column of which some are bad; `is_bad` says whether any of some rows is."""
+    """The first bad row of a column that has bad rows; `is_bad` returns whether some of its rows are bad."""
     first, behind = 0, len(column)
     while behind - first > 1:
         middle = (first + behind) // 2
@@ -146,7 +146,7 @@ def _unreadable(values: Any) -> int:
         return _outside(values.cast(pa.int64()), FIRST_US // per_unit, LAST_US // per_unit)
     if pa.types.is_date32(kind):
         return _outside(values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
-    # What lies in a list, a map or a struct that is NULL is nobody's.
+    # Values within a NULL list, map or struct do not count.
     if pa.types.is_map(kind):
         entries = map_entries(values.drop_null())
         if _has_key_twice(entries):

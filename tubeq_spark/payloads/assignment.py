@@ -23,15 +23,15 @@ from tubeq_spark.payloads.values import MisfitError, converter, shown
 
 
 def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
-    """A column as it is stored.
+    """Convert a column to its stored form.
 
     Args:
-        column: As it is put.
+        column: The column of the table that is put.
         part: The payload's column.
 
     Raises:
-        InvalidOptionError: It has values that are not stored; its name, the type and the first row are
-            named.
+        InvalidOptionError: The column has values that cannot be stored. The message has its name, the type and the
+            first bad row.
     """
     if column.type == part.type:
         return column
@@ -47,7 +47,7 @@ def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
 
 
 def misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> str | None:
-    """Where a type has values of a wrong kind; `None` if nowhere."""
+    """The path of the part of a type that has a wrong kind of values; `None` if there is none."""
     reason = f"{path} must be {described(wanted)}, not {sql_name(given)}"
     if given == wanted or pa.types.is_null(given):
         return None
@@ -91,10 +91,10 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _converted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of values that may be stored.
+    """Convert a column whose values can be stored.
 
     Raises:
-        pa.ArrowException: One of them may not.
+        pa.ArrowException: A value cannot be stored.
     """
     return pa.chunked_array([_values(chunk, kind) for chunk in column.chunks], kind)
 
@@ -134,19 +134,19 @@ def _offsets(lists: pa.Array) -> pa.Array:
 
 def _leaves(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind) and is_integer(values.type):
-        # Arrow asks for room for all values of a type, whichever there are.
+        # Arrow requires digits for all values of a type, also if the column does not have them.
         values = values.cast(pa.decimal128(38, 0))
     found = values.cast(kind)
-    # More than a FLOAT holds becomes infinite without a word.
+    # A value that is too large for a FLOAT silently becomes infinite.
     if kind == pa.float32() and not pc.is_inf(found).equals(pc.is_inf(values)):
         msg = "beyond a FLOAT"
         raise pa.ArrowInvalid(msg)
     return found
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- refusals -------------------------------------------------------------------------------------
 
-#: Errors of a value that is none of Python's: a moment after the year 9999, or in a zone that nobody knows.
+#: The errors for a value that Python cannot represent: a moment after the year 9999, or in an unknown time zone.
 _NO_VALUE = (pa.ArrowException, ValueError, OverflowError, TypeError, KeyError)
 
 

@@ -1,4 +1,4 @@
-"""Reads columns in DDL into the form in which Delta keeps them; those of a typed payload are checked."""
+"""Parses columns in DDL into Delta's schema, and checks those of a typed payload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(rf"\s+|{QUOTED}|\w+|.", re.DOTALL)
 _NAME = re.compile(r"\w*[^\W\d]\w*|`(?:[^`]|``)+`")
-#: Delta's names of types by those that SQL has for them.
+#: Delta's names of types, by their names in SQL.
 _TYPES = {
     "bigint": "long",
     "binary": "binary",
@@ -39,10 +39,10 @@ _TYPES = {
     "variant": "variant",
 }
 _DECIMALS = {"dec", "decimal", "numeric"}
-#: Their lengths are kept by Spark alone.
+#: Types with a length, which only Spark stores.
 _TEXTS = {"char", "character", "varchar"}
 _MOST_DIGITS = 38
-#: Types that only Spark makes as it reads them: by features of the table, or by what it notes itself.
+#: Types that only Spark can create: they need table features, or metadata of Spark.
 _OF_SPARK = frozenset({"char", "character", "timestamp_ntz", "varchar", "variant"})
 
 
@@ -54,19 +54,19 @@ def columns_of(text: str) -> tuple[list[dict[str, Any]], frozenset[str]]:
     """Columns in Delta's schema, and the lower-case names of their types.
 
     Raises:
-        DdlError: It is no DDL of columns, or of types that are not known.
+        DdlError: The text is no DDL of columns, or has unknown types.
     """
     ddl = _Ddl(text)
     return ddl.columns(), frozenset(ddl.types)
 
 
 class _Ddl:
-    """Reads columns from left to right."""
+    """A parser of columns, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = [token for token in _TOKEN.findall(text) if not token.isspace()]
         self._place = 0
-        #: The types that it has come upon.
+        #: The types that it has found.
         self.types: set[str] = set()
 
     def columns(self) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def payload_ddl(ddl: str) -> str:
     """The DDL of a payload's columns, if a tube can be created with them.
 
     Raises:
-        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+        InvalidOptionError: It is no DDL, or has columns that no Delta table can have.
         StoreError: It has types that only Spark knows.
     """
     try:

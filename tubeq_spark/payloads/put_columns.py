@@ -1,4 +1,4 @@
-"""The columns of a put of rows, and their allowed values."""
+"""The columns of a put of rows (a DataFrame or an Arrow table), and their allowed values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALLOWED = {
     "utube": "text in UTF-8 or NULL",
     "unique": f"text in UTF-8 of at most {KEY_BYTES:,} bytes, or NULL",
 }
-#: Numbers below are bad, or above.
+#: The least allowed values of options, and the greatest ones.
 LEAST = {"pri": 0.0, "ttl": 0.0, "ttr": 1e-6, "delay": 0.0}
 MOST = {"pri": float(PRI_MAX), "ttl": 1.7e308, "ttr": 1.7e308, "delay": 1.7e308}
 JSON_ALLOWED = f"JSON text that is not NULL, at most {DEPTH_MAX} deep"
@@ -29,14 +29,14 @@ NOT_NULL_VALUES = "values: the schema says NOT NULL"
 PYTHON_VALUES = "values that Python can hold: years 1 to 9999 (in UTC), texts in UTF-8, maps without a key twice"
 #: Microseconds of the first and the last moment that Python knows, in UTC.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-#: Columns of a batch, of a put, or of both, beside the payload: a schema has no others of these names.
+#: The columns of a batch and of a put besides the payload. A schema must not have columns with these names.
 _OWN = frozenset(
     {"task_id", "pri", "utube", "unique", "ttl", "ttr", "delay", "attempts", "created"}
 )
-#: What a put of a DataFrame names columns of its own by.
+#: The prefix of temporary columns that a put of a DataFrame adds.
 _OWN_PREFIX = "tubeq_"
-#: Types within one another, at most. Arrow hands over no more than 64 levels, of which a map has two, and
-#: Delta's library reads 128 of a schema in JSON, of which a struct has three.
+#: The most levels of nested types. Arrow passes on at most 64 levels, of which a map needs two, and Delta's library
+#: reads 128 levels of a schema in JSON, of which a struct needs three.
 _LEVELS = 30
 #: Characters that no column of a Delta table may have in its name.
 NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
@@ -45,14 +45,14 @@ NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 def refuse_schema(ddl: str, fields: Iterable[Mapping[str, Any]]) -> None:
     """Refuse payload columns that new tubes must not have, although a table could.
 
-    Tubes that were made with such are opened all the same.
+    Existing tubes with such columns can still be opened.
 
     Args:
-        ddl: What the program gave.
-        fields: The columns, as Delta keeps them.
+        ddl: The DDL of the program.
+        fields: The columns in Delta's schema.
 
     Raises:
-        InvalidOptionError: One has the name of a column of a batch or of a put, or has maps that are no
+        InvalidOptionError: A column has the name of a column of a batch or of a put, or has maps that cannot be
             dicts, or is nested too deep.
     """
     for field in fields:
@@ -77,14 +77,14 @@ def _has_keys_with_parts(kind: Any) -> bool:
 
 
 def _levels(kind: Any) -> int:
-    """How many types are within one another in a type; a simple one is none."""
+    """The number of nested levels of a type; 0 for a simple type."""
     if not isinstance(kind, Mapping):
         return 0
     return 1 + max(map(_levels, [kind.get("keyType"), *_parts(kind)]))
 
 
 def _parts(kind: Mapping[str, Any]) -> list[Any]:
-    """The types in a type, but that of keys."""
+    """The types within a type, without those of keys."""
     parts = [field["type"] for field in kind.get("fields", ())]
     return [*parts, *(kind.get(name) for name in ("elementType", "valueType"))]
 
@@ -93,12 +93,12 @@ def require_columns(what: str, columns: Sequence[str], payload: Iterable[str]) -
     """Refuse rows that lack a column of the payload.
 
     Args:
-        what: What the rows are in: `df` or `table`.
-        columns: The names that there are.
-        payload: Those of the payload.
+        what: The name of the argument with the rows: `df` or `table`.
+        columns: The names of its columns.
+        payload: The names of the payload's columns.
 
     Raises:
-        InvalidOptionError: One is missing.
+        InvalidOptionError: A column is missing.
     """
     for name in payload:
         if name not in columns:
@@ -110,7 +110,7 @@ def require_known(what: str, column: str, allowed: Iterable[str], type_name: str
     """Refuse a column that a put to a tube of this type does not have.
 
     Raises:
-        InvalidOptionError: It is none of those allowed.
+        InvalidOptionError: The column is not allowed.
     """
     names = sorted(allowed)
     if column not in names:
@@ -118,10 +118,10 @@ def require_known(what: str, column: str, allowed: Iterable[str], type_name: str
 
 
 def refuse_bad(what: str, column: str, count: int, allowed: str) -> None:
-    """Refuse rows of which some have a bad value in a column.
+    """Refuse rows if some of them have a bad value in a column.
 
     Raises:
-        InvalidOptionError: There are such.
+        InvalidOptionError: `count` is not 0.
     """
     if count:
         refuse(f"{what} column {column}", f"{count} bad rows", allowed)

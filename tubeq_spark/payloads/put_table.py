@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.options import TubeOptions
 
-#: A `pyarrow.Table`, or what has `__arrow_c_stream__` and becomes one.
+#: A `pyarrow.Table`, or an object with `__arrow_c_stream__` that becomes one.
 ArrowRows: TypeAlias = Any
 
 _COPIED_BYTES = 16 << 20
@@ -57,10 +57,10 @@ _NAMES = ("utube", "unique")
 
 
 def _ranks(pri: Any, now_us: int, aging_us: int) -> Any:
-    """`tube_types.rank_of` of each of some priorities, which are not negative."""
+    """`tube_types.rank_of` for a column of priorities that are not negative."""
     pri = pri.cast(pa.int64())
     last = pa.scalar(min((MOST_RANK - now_us) // aging_us, PRI_MAX), pa.int64())
-    # The product of a greater priority may be no number of 64 bits.
+    # The product of a greater priority might not fit into 64 bits.
     fitting = pc.multiply(pc.min_element_wise(pri, last), pa.scalar(aging_us, pa.int64()))
     ranks = pc.add(fitting, pa.scalar(now_us, pa.int64()))
     return pc.if_else(pc.greater(pri, last), pa.scalar(MOST_RANK, pa.int64()), ranks)
@@ -70,7 +70,7 @@ def as_table(value: Any) -> pa.Table:
     """Convert the given object to an Arrow table.
 
     Raises:
-        InvalidOptionError: It is none, and nothing that becomes one.
+        InvalidOptionError: The object is no table, and cannot become one.
     """
     if isinstance(value, pa.Table):
         return value
@@ -84,9 +84,9 @@ def as_table(value: Any) -> pa.Table:
     try:
         table = pa.table(value)
     except (pa.ArrowException, TypeError, ValueError):
-        # A column by itself, mostly.
+        # Usually the object is a single column.
         refuse("table", type(value), allowed)
-    # What pandas numbers its rows with.
+    # The index columns of pandas are left out.
     index = [name for name in table.column_names if _PANDAS_INDEX.fullmatch(name)]
     return table.drop_columns(index) if index else table
 
@@ -96,10 +96,10 @@ class PutTable:
     """Checked rows.
 
     Attributes:
-        size: How many rows there are.
-        data: Their payloads as they are stored: JSON texts, or structs of a schema's columns.
-        options: The columns of options that there are: `pri` as int32, durations as double seconds,
-            `utube` and `unique` as texts; NULL takes the tube's default.
+        size: The number of rows.
+        data: Their stored payloads: JSON texts, or structs of the schema's columns.
+        options: The given columns of options: `pri` as int32, durations as double seconds, `utube` and `unique` as
+            texts; NULL is the tube's default.
     """
 
     size: int
@@ -113,13 +113,13 @@ class PutTable:
 
     @property
     def unique(self) -> pa.ChunkedArray | None:
-        """The key of each row, as far as it has one; `None` without such a column."""
+        """The key of each row, or NULL; `None` if the table has no such column."""
         return self.options.get("unique")
 
     def copied(self) -> PutTable:
-        """The same rows in memory that the program cannot change; rows of very many bytes as they are.
+        """Copy the rows to memory that the program cannot change; very large tables are not copied.
 
-        An engine may keep a small table as it was put. It copies a part of a large one.
+        An engine may keep a small table as it was put. Of a large one it copies a part itself.
         """
         if self.data.get_total_buffer_size() > _COPIED_BYTES:
             return self
@@ -128,7 +128,7 @@ class PutTable:
         return PutTable(self.size, self.data.take(place), options)
 
     def with_new_keys(self, there: pa.ChunkedArray) -> PutTable:
-        """The rows without a key, and the first with each key that is not among some others."""
+        """The rows without a key, and the first row with each key that is not in `there`."""
         keys = self.options["unique"]
         place = places(self.size)
         each = pa.table({"key": keys, "place": place}).group_by("key").aggregate([("place", "min")])
@@ -143,7 +143,7 @@ class PutTable:
     def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
         """The stored columns except id and segment; times in microseconds.
 
-        As `options.new_task` says: delay is added to the life; ttr follows the ttl as it was given.
+        The rules are those of `options.new_task`: the delay is added to the ttl, and the default ttr is the given ttl.
         """
         life = self._given("ttl", tube.ttl)
         delay = _microseconds(self._given("delay", tube.delay))
@@ -190,7 +190,7 @@ def checked(
     """Check the columns and the values of a table that is put.
 
     Args:
-        table: What is put.
+        table: The table that is put.
         payload: The type of a typed payload; `None` is JSON text in a column `data`.
         options: The columns of options that the tube's type has.
         type_name: The type, for the message.
@@ -222,7 +222,7 @@ def checked(
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column decoded from its dictionary, which some programs use for texts."""
+    """A column without a dictionary, which some programs use for texts."""
     if not pa.types.is_dictionary(column.type):
         return column
     chunks = column.chunks or [pa.nulls(0, column.type)]
@@ -249,7 +249,7 @@ def _require(column: pa.ChunkedArray, part: pa.Field) -> None:
 def _refuse_rows(
     name: str, column: pa.ChunkedArray, count: Callable[[pa.ChunkedArray], int], allowed: str
 ) -> None:
-    """Refuse a column some of whose rows are bad, and name the first of them."""
+    """Refuse a column with bad rows; the message names the first of them."""
     bad = count(column)
     if bad:
         row = first_bad(column, count)
@@ -278,12 +278,12 @@ def _require_option(name: str, kind: pa.DataType) -> None:
 
 
 def _too_long(keys: pa.ChunkedArray) -> int:
-    """How many keys have too many bytes."""
+    """The number of keys with too many bytes."""
     return pc.sum(pc.greater(pc.binary_length(keys), KEY_BYTES)).as_py() or 0
 
 
 def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of options in one type, its values checked."""
+    """Check a column of an option, and convert it to the option's type."""
     if name in _NAMES:
         texts = as_alike(column, pa.string()) if is_text(column.type) else column.cast(pa.string())
         if texts is None:

@@ -1,4 +1,4 @@
-"""Tasks as a program sees them in an Arrow table, and those that it names when it settles a part of them."""
+"""Arrow tables of tasks for programs, and the ids of tasks that programs name to settle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.failures import Reason
 
-#: Behind the payload. Stored in microseconds: the moment, and durations, which are shown in seconds.
+#: The columns after the payload. Stored are microseconds; durations are shown in seconds.
 _AFTER = {
     "pri": pa.int32(),
     "utube": pa.string(),
@@ -49,7 +49,7 @@ def shown_table(stored: pa.Table, order: Sequence[str], *, typed: bool) -> pa.Ta
         if pa.types.is_floating(kind):
             column = pc.divide(column.cast(pa.float64(), safe=False), float(US))
         columns.append((name, column.cast(kind)))
-    # A schema may have columns of the same names, which the DataFrame shows twice, too.
+    # A schema may have columns with these names. Then they occur twice, as in the DataFrame.
     return pa.Table.from_arrays([column for _, column in columns], [name for name, _ in columns])
 
 
@@ -61,18 +61,18 @@ def _payload(data: pa.ChunkedArray, *, typed: bool) -> list[tuple[str, pa.Chunke
     return list(zip(names, parts.columns, strict=True))
 
 
-#: A `pyarrow.Table` or what becomes one, with a column `task_id`; or any iterable of ids.
+#: A `pyarrow.Table` with a column `task_id`, or an object that becomes one; or any iterable of ids.
 Ids: TypeAlias = Any
 
 
 def named_tasks(given: Any) -> tuple[set[int], dict[int, str] | None]:
-    """The ids in a table, in a column, or in any iterable, and why each has failed.
+    """The ids in a table, in a column, or in any iterable, with their errors.
 
     Returns:
-        The ids, and by id what a column `error` of a table says; `None` where there is none, or NULLs only.
+        The ids, and the errors by id from a column `error`; `None` if there is no such column, or it has only NULLs.
 
     Raises:
-        InvalidOptionError: There are no ids to be found in it, or an error for some only.
+        InvalidOptionError: The object has no ids, or has errors for only some of them.
     """
     if isinstance(given, pa.Array | pa.ChunkedArray):
         return _whole_numbers(given), None
@@ -97,7 +97,7 @@ def _whole_numbers(column: pa.Array | pa.ChunkedArray) -> set[int]:
 
 
 def _table(given: Any) -> pa.Table | pa.RecordBatch | None:
-    """A table that Arrow knows; `None` for other objects."""
+    """An object as an Arrow table; `None` if Arrow cannot convert it."""
     if isinstance(given, pa.RecordBatchReader):
         return given.read_all()
     if isinstance(given, pa.Table | pa.RecordBatch):
@@ -108,7 +108,7 @@ def _table(given: Any) -> pa.Table | pa.RecordBatch | None:
 
 
 def _errors(table: pa.Table | pa.RecordBatch) -> dict[int, str] | None:
-    """The errors of tasks in a table, as they are stored."""
+    """The errors of tasks in a table, in their stored form."""
     if "error" not in table.schema.names:
         return None
     column = table.column("error")
@@ -122,12 +122,12 @@ def _errors(table: pa.Table | pa.RecordBatch) -> dict[int, str] | None:
 
 
 def named_reasons(given: Any) -> dict[int, Reason]:
-    """The reasons of failed tasks by their ids: in a mapping, in `FailedTasks`, or in a table.
+    """The reasons of failed tasks by their ids, from a mapping, from `FailedTasks`, or from a table.
 
-    In a table with the columns `task_id` and `error` rows without an error are left out.
+    A table has the columns `task_id` and `error`; rows without an error are left out.
 
     Raises:
-        InvalidOptionError: There are none to be found in it.
+        InvalidOptionError: The object has no reasons.
     """
     if isinstance(given, FailedTasks):
         return given.reasons
@@ -144,7 +144,7 @@ def named_reasons(given: Any) -> dict[int, Reason]:
 
 
 def has_reasons(given: Any) -> bool:
-    """Whether it is a table or a DataFrame that names failed tasks: with the columns `task_id` and `error` alone."""
+    """Whether an object is a table or a DataFrame of failed tasks, with only the columns `task_id` and `error`."""
     columns = given.column_names if isinstance(given, pa.Table) else getattr(given, "columns", ())
     return isinstance(columns, Iterable) and sorted(map(str, columns)) == ["error", "task_id"]
 

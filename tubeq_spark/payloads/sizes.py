@@ -1,7 +1,7 @@
-"""The sizes of payloads, and the refusal of those that are too large.
+"""Computes the sizes of payloads, and refuses payloads that are too large.
 
-A JSON payload has the bytes of its text. A typed one has the bytes of its texts and binary values, and
-eight for any other value in it.
+The size of a JSON payload is that of its text. The size of a typed payload is that of its texts and binary values,
+plus eight bytes for each other value.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tubeq_spark.payloads.arrow_values import is_list, is_text, map_entries
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Bytes that a value other than a text or a binary counts.
+#: The bytes for a value that is no text and no binary value.
 OF_ONE = 8
 
 
 def refuse_large(column: pa.ChunkedArray, most: int, named: Callable[[int], str]) -> None:
-    """Refuse stored payloads some of which are too large.
+    """Refuse payloads that are too large.
 
     Args:
         column: The payloads, JSON texts or structs.
         most: `QueueConfig.largest_payload`.
-        named: Names the payload at a position, for the message.
+        named: Returns the name of the payload at a position, for the message.
 
     Raises:
-        InvalidOptionError: One has more than `most` bytes.
+        InvalidOptionError: A payload has more than `most` bytes.
     """
     first = 0
     for chunk in column.chunks:
@@ -50,7 +50,7 @@ def too_large(name: str, size: int, most: int) -> InvalidOptionError:
 
 
 def sizes(values: pa.Array) -> pa.Array:
-    """The bytes that each value counts."""
+    """The size of each value in bytes."""
     kind = values.type
     if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return pc.fill_null(pc.binary_length(values).cast(pa.int64()), 0)
@@ -71,7 +71,7 @@ def _is_struct(kind: pa.DataType) -> bool:
 def _of_lists(values: pa.Array) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(values).cast(pa.int64()), 0)
     ends = pc.cumulative_sum(lengths)
-    # The sum of all items before each item, and at last that of all.
+    # The running sum of the sizes of all items.
     items = pc.cumulative_sum(sizes(pc.list_flatten(values)))
     before = pa.concat_arrays([pa.repeat(pa.scalar(0, pa.int64()), 1), items])
     return pc.subtract(before.take(ends), before.take(pc.subtract(ends, lengths)))

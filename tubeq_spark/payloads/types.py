@@ -1,4 +1,4 @@
-"""The types of a typed payload's columns, and which of them are NOT NULL.
+"""The types of a typed payload's columns, and their NOT NULL constraints.
 
 A table with NOT NULL columns would refuse rows that are not tasks: tombstones, fences, the sequence
 of a capacity. So the table is created without NOT NULL, and each put checks its rows.
@@ -14,7 +14,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Up to these, each whole number is one of the floating point numbers, by their bits.
+#: By the bits of a floating-point type, the number up to which it represents each integer exactly.
 WHOLE_MAX = {32: 2**24, 64: 2**53}
 #: Arrow's types by Delta's names.
 _ARROW = {
@@ -70,7 +70,7 @@ def _arrow(kind: Any) -> pa.DataType:
             return pa.decimal128(*map(int, digits.rstrip(")").split(",")))
         if name in ("char", "varchar"):
             return pa.string()
-        # What Arrow has none for is itself, and nothing else.
+        # A type that Arrow lacks equals only itself.
         return _ARROW.get(name) or pa.opaque(pa.null(), kind, "spark")
     if kind["type"] == "struct":
         return arrow_struct(kind["fields"])
@@ -80,7 +80,7 @@ def _arrow(kind: Any) -> pa.DataType:
 
 
 def range_of(kind: pa.DataType) -> tuple[int, int]:
-    """The least and the greatest value of a type of whole numbers."""
+    """The least and the greatest value of an integer type."""
     half: int = 1 << (kind.bit_width - 1)
     return -half, half - 1
 
@@ -134,21 +134,21 @@ def _others(kind: pa.DataType) -> str:
 
 
 def without_not_null(ddl: str) -> str:
-    """Columns in DDL, all of which may be NULL."""
+    """Columns in DDL, without their NOT NULL constraints."""
     return _NOT_NULL.sub(lambda found: found[1] or "", ddl)
 
 
 def asks_for_values(ddl: str) -> bool:
-    """Whether any of these columns is NOT NULL."""
+    """Whether one of these columns is NOT NULL."""
     return without_not_null(ddl) != ddl
 
 
 def with_required(payload: pa.StructType, fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
-    """A payload's type with the columns not nullable that are NOT NULL in its DDL.
+    """A payload's type in which the columns that are NOT NULL in its DDL are not nullable.
 
     Args:
-        payload: The type, all nullable.
-        fields: The DDL's columns as Delta keeps them.
+        payload: The type, with nullable columns only.
+        fields: The columns of the DDL in Delta's schema.
     """
     return pa.struct(
         [

@@ -1,7 +1,7 @@
 """Converts Python values for the columns of a typed payload, or refuses them.
 
-The stored value is that which Spark's INSERT stores by its ANSI store assignment, and it equals the
-given value; only a float in a FLOAT column is rounded. All other values are refused, also some that
+The stored value is the one that Spark's INSERT stores by its ANSI store assignment. It equals the
+given value; only a float in a FLOAT column is rounded. All other values are refused. These include some that
 an INSERT would convert, because the conversion would lose digits or a time, or would depend on a
 time zone that is not given.
 """
@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from tubeq_spark.payloads.types import WHOLE_MAX, described, range_of
 
-#: Gives the stored form of a value; `None` is NULL.
+#: Returns the stored form of a value; `None` is NULL.
 Converter: TypeAlias = Callable[[Any], Any]
 
 _NO_ITEMS = (str, bytes, bytearray, memoryview)
-#: A whole number of more bits has more digits than any DECIMAL.
+#: An integer of more bits has more digits than any DECIMAL.
 _DECIMAL_BITS = 128
 
 
@@ -79,11 +79,11 @@ def converter(kind: pa.DataType) -> Converter:
 
 
 def _is_numpy_scalar(value: Any) -> bool:
-    """Whether a value is a single one of numpy that has an equal one of Python."""
+    """Whether a value is a scalar of numpy that has an equal Python value."""
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     if kind is None or getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
         return False
-    # Moments and periods may become whole numbers, and what is masked becomes zero.
+    # Datetimes and timedeltas may become integers, and a masked value becomes zero.
     is_number = kind == "m" or (kind == "M" and isinstance(value.item(), int))
     return not is_number and not hasattr(value, "mask")
 
@@ -122,7 +122,7 @@ def _named(value: Any) -> Mapping[Any, Any] | None:
         found: Mapping[Any, Any] = value.asDict()
     except (AttributeError, TypeError):
         return None
-    # A Row may have a name twice.
+    # A Row may have the same name twice.
     return found if len(found) == len(value) else None
 
 
@@ -144,7 +144,7 @@ def _of_map(kind: pa.MapType) -> Converter:
                 found[stored] = item_of(item)
             except MisfitError as error:
                 raise error.within(f"[{shown(key)}]") from None
-        # NaN is one key, whatever Python says; two keys may be one to a FLOAT.
+        # All NaNs are the same key, though they are not equal in Python. Two keys may become the same FLOAT.
         keys = {"NaN" if key != key else key for key in found}  # noqa: PLR0124
         if None in found or len(keys) < len(value):
             raise MisfitError(allowed, value)
@@ -173,7 +173,7 @@ def _of_list(kind: pa.ListType) -> Converter:
     return convert
 
 
-# -- single values: `None`, where one is refused --------------------------------------------------
+# -- single values; `None` for a refused one ------------------------------------------------------
 
 
 def _leaf(kind: pa.DataType) -> Converter:
@@ -193,7 +193,7 @@ def _leaf(kind: pa.DataType) -> Converter:
 
 def _whole(value: Any, least: int, most: int) -> int | None:
     if isinstance(value, float | Decimal):
-        # Numbers that are not finite compare with nothing, or raise.
+        # Comparisons with numbers that are not finite are false, or raise.
         finite = value.is_finite() if isinstance(value, Decimal) else value - value == 0
         if not finite or not least <= value <= most or value != int(value):
             return None
@@ -244,7 +244,7 @@ def _of_decimal(kind: pa.DataType) -> Converter:
             found = value.quantize(last, context=exactly)
         except (Inexact, InvalidOperation):
             return None
-        # No DECIMAL has a zero below zero.
+        # A DECIMAL has no negative zero.
         return found or found.copy_abs()
 
     return convert
@@ -284,12 +284,12 @@ def _local(value: Any) -> dt.datetime | None:
 
 
 def _is_moment(value: Any) -> bool:
-    # What pandas has for none is a datetime too, and equals nothing.
+    # The missing value of pandas is a datetime, too, and does not equal itself.
     return isinstance(value, dt.datetime) and value == value  # noqa: PLR0124
 
 
 def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime | None:
-    """A datetime of Python; `None` for one of pandas with nanoseconds."""
+    """A value as a datetime of Python; `None` for one of pandas with nanoseconds."""
     if getattr(value, "nanosecond", 0):
         return None
     day, time = (value.year, value.month, value.day), (value.hour, value.minute, value.second)

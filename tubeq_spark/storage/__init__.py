@@ -1,3 +1,3 @@
-"""Reads and writes Delta tables, holds locks, commits; no other part of the package does that."""
+"""Reads Delta tables, commits to them, and holds locks; no other part of the package does that."""
 
 from __future__ import annotations

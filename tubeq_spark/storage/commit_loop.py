@@ -41,7 +41,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Stale(Exception):  # noqa: N818  (a signal inside the loop, not an error of anybody)
+class Stale(Exception):  # noqa: N818  (a signal inside the loop, which no program gets)
     """The decision no longer holds; decide again."""
 
 
@@ -50,9 +50,8 @@ class Plan(Generic[T]):
     """The decision of one attempt.
 
     Attributes:
-        statement: What to commit; `None`: nothing, the result is known.
-        finish: Makes the result from the number of changed rows; after `Stale` the loop tries
-            again.
+        statement: The statement to commit; `None` if the result needs no commit.
+        finish: Makes the result from the numbers of changed rows. If it raises `Stale`, the loop tries again.
     """
 
     statement: Statement | Append | None
@@ -61,11 +60,11 @@ class Plan(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Larger:
-    """What runs statements that need much memory of this process, in place of a loop's engine.
+    """Another engine for statements that need too much memory of this process.
 
     Attributes:
-        engine: The other engine; reads and decisions stay with the loop's.
-        bytes: What a statement may need here.
+        engine: Returns the other engine. The loop's own engine still reads.
+        bytes: The most bytes that a statement may need in this process.
     """
 
     engine: Callable[[], Engine]
@@ -74,30 +73,30 @@ class Larger:
 
 @dataclass(slots=True)
 class CallCounts:
-    """What a call of a program has met so far.
+    """The counts of one call of a program.
 
     Attributes:
-        commits: Commits that its own thread has made, to any table.
-        conflicts: Attempts that lost a conflict.
+        commits: The commits that its thread has made, to any table.
+        conflicts: The attempts that lost a conflict.
     """
 
     commits: int = 0
     conflicts: int = 0
 
 
-#: The call that runs, where calls are traced.
+#: The running call, if calls are traced.
 call_counts: ContextVar[CallCounts | None] = ContextVar("tubeq_call", default=None)
 
 
 class LoopStats:
-    """What all loops of a queue object share: whose they are, what they run, what they met."""
+    """The state that all loops of a queue object share: its session, running statements, and conflicts."""
 
     def __init__(self, clock: Clock | None = None, session: Callable[[], str] = lambda: "") -> None:
         """Start at zero.
 
         Args:
-            clock: The queue's; the system's by default.
-            session: Tells the session, for the notes in the history.
+            clock: The clock of the queue; the system's by default.
+            session: Returns the session, for the notes in the history.
         """
         self.running = RunningStatements(SystemClock() if clock is None else clock)
         self.session = session
@@ -105,17 +104,17 @@ class LoopStats:
         self._lock = threading.Lock()
 
     def conflicted(self, table_lock: TableLock) -> None:
-        """Count a conflict on a table."""
+        """Count a conflict in a table."""
         with self._lock:
             self._conflicts[table_lock] = self._conflicts.get(table_lock, 0) + 1
 
     def at(self, table_lock: TableLock) -> int:
-        """The conflicts on a table."""
+        """The number of conflicts in a table."""
         with self._lock:
             return self._conflicts.get(table_lock, 0)
 
     def total(self) -> int:
-        """All conflicts, including those on system tables."""
+        """The number of all conflicts, including those in system tables."""
         with self._lock:
             return sum(self._conflicts.values())
 
@@ -136,13 +135,13 @@ class CommitLoop:
         """Commit through `engine`.
 
         Args:
-            engine: The seam to Spark.
-            config: Budget of retries, and the observer.
-            wall: Real time: a wait after a conflict is not a wait for tasks.
-            uniform: Random numbers from 0 to 1, for the waits' jitter.
-            tally: Where conflicts are counted, a new one by default.
-            larger: What runs large statements; `None`: the engine runs them, too.
-            permission: Whether the engine may still commit; `None`: it always may.
+            engine: The engine that reads and commits.
+            config: The settings for retries, and the observer.
+            wall: Real time, because a wait after a conflict is not a wait for tasks.
+            uniform: Returns random numbers from 0 to 1, for the jitter of waits.
+            tally: Counts conflicts; a new one by default.
+            larger: The engine for large statements; `None`: `engine` runs them, too.
+            permission: Checks whether the engine may still commit; `None`: it always may.
         """
         self._engine = engine
         self._config = config
@@ -158,7 +157,7 @@ class CommitLoop:
         self.tally = tally or LoopStats()
         self._refusal: str | None = None
         self._process = os.getpid()
-        #: The tables that table locks are of, as far as they were opened, or something was committed.
+        #: The table of each table lock, once it was opened or committed to.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
 
     def impatient(self) -> CommitLoop:
@@ -177,21 +176,21 @@ class CommitLoop:
         return loop
 
     def refusing(self, why: str) -> CommitLoop:
-        """A loop that refuses to commit and says why, for tables that its engine must not write."""
+        """A loop that refuses to commit, with a reason, for tables that its engine must not write."""
         loop = CommitLoop(self._engine, self._config, self._wall, self._uniform, self.tally)
         loop._refusal = why
         return loop
 
     @property
     def is_allowed(self) -> bool:
-        """Whether it commits at all."""
+        """Whether this loop may commit."""
         return self._refusal is None
 
     def require_allowed(self) -> None:
         """Raise if this loop refuses to commit.
 
         Raises:
-            StoreError: It commits nothing.
+            StoreError: This loop refuses to commit.
         """
         self.require_own_process()
         if self._refusal is not None:
@@ -200,35 +199,35 @@ class CommitLoop:
             self._permission.require()
 
     def require_own_process(self) -> None:
-        """Raise in a process that was forked from that of the queue object: it has the same session and numbers.
+        """Raise in a forked process, because it has the same session and ids as its parent.
 
         Raises:
-            StoreError: It was.
+            StoreError: This process was forked from that of the queue object.
         """
         process = os.getpid()
         if process != self._process:
             raise was_forked(process, self._process, "has this queue open")
 
     def look_again(self) -> None:
-        """Look before the next commit whether the engine may still commit."""
+        """Check before the next commit whether the engine may still commit."""
         if self._permission is not None:
             self._permission.forget()
 
     def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
-        """Repeat `attempt` until it commits, or decides that nothing is to be committed.
+        """Repeat `attempt` until it commits, or decides to commit nothing.
 
         Args:
             operation: Its name, for the observer and for messages.
-            table_lock: Held from the reading to the commit.
+            table_lock: The lock to hold from the read to the commit.
             attempt: Reads and decides; called again after each conflict.
 
         Raises:
-            ConflictError: The budget is used up; nothing was written.
-            CommitUnknownError: It may have landed.
+            ConflictError: The retries are used up; nothing was written.
+            CommitUnknownError: The commit may have succeeded.
             StoreError: The engine failed; nothing was written.
         """
         self.require_allowed()
-        # Counted from the first conflict, so that a long write is retried, too.
+        # The time for retries begins at the first conflict, so that a long write is retried, too.
         began: float | None = None
         waits = self._retry_waits.waits(
             lambda: 0.0 if began is None else self._wall.monotonic() - began,
@@ -260,7 +259,7 @@ class CommitLoop:
                     )
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
-                # What came first may be the commit by which another engine takes over.
+                # The other commit may be the one by which another engine takes over the location.
                 self.look_again()
                 self.require_allowed()
 
@@ -274,7 +273,7 @@ class CommitLoop:
         self._engine.mend(table, lambda: table_lock.changing(self._engine.committer))
 
     def _mend(self, table_lock: TableLock) -> None:
-        """Do that again after a conflict, because an earlier version may still write."""
+        """Repair the log again after a conflict, because an earlier version may still write."""
         table = self._tables.get(table_lock)
         if table is not None:
             self._engine.mend(table, nullcontext)
@@ -307,7 +306,7 @@ class CommitLoop:
         try:
             return plan.finish(affected)
         except Exception as error:
-            # Nothing was read, or written besides; but this statement has landed.
+            # A StoreError of a later read or write says that nothing was written, but this statement is committed.
             known = isinstance(error, (Stale, TubeqError)) and not isinstance(error, StoreError)
             if known:
                 raise
@@ -315,7 +314,7 @@ class CommitLoop:
             raise CommitUnknownError(msg, plan.statement.operation_id) from error
 
     def _engine_for(self, statement: Statement | Append) -> Engine:
-        """What runs a statement. Where the other engine does not answer, this one runs large statements, too."""
+        """The engine for a statement. If the other engine does not answer, this one runs large statements, too."""
         larger = self._larger
         if larger is None or self._engine.memory_for(statement) <= larger.bytes:
             return self._engine
@@ -330,7 +329,7 @@ class CommitLoop:
     def _operating(
         self, engine: Engine, operation: str, table: str
     ) -> AbstractContextManager[None]:
-        """Run a block as an operation of another engine than that of this loop, whose operation it is already."""
+        """Run a block as an operation of an engine. For this loop's own engine, `run` has begun it already."""
         return nullcontext() if engine is self._engine else engine.operating(operation, table)
 
     def _commit(
@@ -346,13 +345,13 @@ class CommitLoop:
             has_ended()
             self._observer("committed", operation)
         except Exception as error:
-            # It failed before the statement was sent, or the engine has looked what became of it.
+            # The failure came before the statement was sent, or the engine has read the outcome itself.
             if is_missing_table(error) or isinstance(error, (StoreError, CommitUnknownError)):
                 raise
             outcome = outcome_of(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
                 raise Stale from error
-            # If it stays unknown, the error that is raised has this one as its cause.
+            # If the outcome stays unknown, this error is the cause of the raised one.
             log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
             found = self._landed(engine, statement, error)
             if found is not None:
@@ -369,11 +368,11 @@ class CommitLoop:
 
     @staticmethod
     def _settle(operation: str, table_lock: TableLock, statement: Statement | Append) -> None:
-        """Sync a commit to the disk, as far as durability asks for it."""
+        """Sync a commit to the disk, if the durability requires it."""
         try:
             table_lock.settle()
         except Exception as error:
-            # Whatever it is, the statement has landed.
+            # Whatever the error is, the statement is committed.
             why = str(error) if isinstance(error, SyncError) else reason_of(error)
             msg = f"{operation}: committed, but a power cut may undo it: {why}"
             raise CommitUnknownError(msg, statement.operation_id) from error
@@ -384,7 +383,7 @@ class CommitLoop:
     ) -> Affected | None:
         try:
             return engine.find(statement)
-        except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
+        except Exception as unseen:  # noqa: BLE001  (after any error the outcome is unknown)
             msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
             raise CommitUnknownError(msg, statement.operation_id) from error
 

@@ -1,11 +1,11 @@
-"""Files and directories of this host: written to the disk, removed when empty, and what the system says of them.
+"""Syncs files and directories of this host, removes empty directories, and finds the mount of a path.
 
 Each put and each take makes a segment with its directory, and VACUUM leaves the empty directory.
-The number of a segment is never used again, so nobody writes to an old directory. Tombstones of
+The number of a segment is never used again, so no program writes to an old directory. Tombstones of
 drops are in segment 0, whose directory stays.
 
-A put of a DataFrame may write its files to a directory of its own, with a log. If it is stopped, VACUUM removes
-the files that no version names, but Spark's leaves the log.
+A put of a DataFrame may write its files to a directory of its own, with a log. If it is interrupted, VACUUM removes
+the files that no version names, but Spark's VACUUM leaves the log.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-#: Linux' `statx`: look at a path as it is, and ask for the mount's id, which no later mount gets again.
+#: Arguments of Linux' `statx`: resolve a relative path as usual, and return the id of the mount, which is never
+#: used again.
 _AT_FDCWD, _STATX_MNT_ID, _STATX_MNT_ID_UNIQUE = -100, 0x1000, 0x4000
-#: Where its answer has what was told, and the mount.
+#: The size of the answer of `statx`, and the offsets of the mask of returned fields and of the mount.
 _STATX_SIZE, _MASK, _MOUNT = 256, 0, 0x90
 
 
@@ -44,14 +45,14 @@ def sync_file(path: str | Path) -> None:
     """Sync the contents of a file to the disk.
 
     Raises:
-        OSError: It may not be there. Another try may succeed and prove nothing: the system forgets
-            what it could not write.
+        OSError: The contents may not be on the disk. If another try succeeds, that proves nothing, because the
+            system discards data that it could not write.
     """
     _sync(path)
 
 
 def sync_directory(path: str | Path) -> None:
-    """Sync a directory to the disk; raises as `sync_file`."""
+    """Sync a directory to the disk; raises as `sync_file` does."""
     # Windows opens no directories, and writes their names with the files.
     if os.name != "nt":
         _sync(path)
@@ -74,7 +75,7 @@ def make_directory(path: Path, *, synced: bool) -> None:
 
 
 def sync_file_system(path: str | Path) -> None:
-    """Sync the whole file system of a path to its disk; raises as `sync_file`."""
+    """Sync the whole file system of a path to its disk; raises as `sync_file` does."""
     whole = getattr(_libc(), "syncfs", None)
     if whole is None:
         os.sync()
@@ -93,18 +94,18 @@ def replacing(place: Path, *, synced: bool) -> Iterator[Path]:
     """Write a file of a log atomically, in place of an earlier one.
 
     Args:
-        place: Where it is after the block.
-        synced: Whether its content is on the disk before it has its name.
+        place: The path of the file after the block.
+        synced: Whether to sync the content to the disk before the rename.
 
     Yields:
-        Where the block writes it.
+        The path to which the block writes the file.
     """
     prepared = place.with_name(f"_{place.name}_{uuid.uuid4()}.tmp")
     try:
         yield prepared
         if synced:
             sync_file(prepared)
-        # Hadoop's checksum is that of a file before it.
+        # A checksum file of Hadoop belongs to the earlier file.
         checksum_of(place).unlink(missing_ok=True)
         prepared.replace(place)
     finally:
@@ -112,9 +113,9 @@ def replacing(place: Path, *, synced: bool) -> Iterator[Path]:
 
 
 def mount_of(path: str | Path) -> str:
-    """The mount of a path; empty if the system does not tell.
+    """The id of the mount of a path; empty if the system does not have it.
 
-    A file system that is mounted again has another one, if the system knows ids that are used once.
+    If the system has unique ids, a file system that is mounted again gets another one.
     """
     statx = getattr(_libc(), "statx", None)
     if statx is None:
@@ -177,9 +178,10 @@ def using(path: Path) -> Iterator[None]:
 
 
 _SEGMENT, _KEPT = "segment=", "segment=0"
-#: How the directories begin in which Spark writes the files of a put (`native/put_directories`).
+#: The prefix of the directories to which Spark writes the files of a put (`native/put_directories`).
 PUT = "put-"
-#: Seconds since a directory was written to. A writer that made one writes its file at once.
+#: Seconds after the last write to a directory from which on it is old. A writer writes its file right after it has
+#: made the directory.
 _OLD = 3600.0
 
 
@@ -187,18 +189,18 @@ _OLD = 3600.0
 def without_empty_directories(table: str, kept: float) -> Iterator[None]:
     """Run a block that removes dead files of a table, then remove empty directories.
 
-    Also the logs of puts that were stopped. Nothing on other storage than local files: there are no directories.
+    The logs of interrupted puts are removed, too. On storage without directories nothing is removed.
 
     Args:
-        table: Its SQL name.
-        kept: For how many seconds dead files are kept.
+        table: The SQL name of the table.
+        kept: The seconds for which dead files are kept.
     """
     path = path_of(table)
     directory = None if path is None else local_directory(path)
     if directory is None:
         yield
         return
-    # By when they were written to before the block: it writes to those from which it removes files.
+    # The times are read before the block, because the removal of files changes them.
     puts = _old(directory, PUT, 0)
     left = [put for put in puts if _newest_in(put) < SystemClock().now().timestamp() - kept]
     old = [*_old(directory, _SEGMENT, _OLD)]
@@ -212,7 +214,7 @@ def without_empty_directories(table: str, kept: float) -> Iterator[None]:
 
 
 def _old(directory: str | Path, prefix: str, age: float) -> Sequence[str]:
-    """The directories in another one whose names begin so, and that were not written to for some seconds."""
+    """The directories in a directory whose names have a prefix, and that were not written to for `age` seconds."""
     before = SystemClock().now().timestamp() - age
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         return [
@@ -226,11 +228,11 @@ def _old(directory: str | Path, prefix: str, age: float) -> Sequence[str]:
 
 
 def _newest_in(directory: str) -> float:
-    """When anything in a directory was last written to."""
+    """The time of the last write to anything in a directory."""
     newest = 0.0
     for place, _, names in os.walk(directory):
         for path in (place, *(os.path.join(place, name) for name in names)):  # noqa: PTH118
-            # Its writer, or another sweep, may remove it.
+            # Its writer, or another sweep, may remove the file meanwhile.
             with suppress(FileNotFoundError):
                 newest = max(newest, os.stat(path).st_mtime)  # noqa: PTH116
     return newest
@@ -241,7 +243,7 @@ def _remove(segment: str) -> None:
     with suppress(OSError):
         os.rmdir(segment)  # noqa: PTH106  (there may be a million)
         return
-    # It is not empty, or another process has removed it.
+    # The directory is not empty, or another process has removed it.
     with suppress(OSError):
         names = set(os.listdir(segment))  # noqa: PTH208
         checksums = [n for n in names if n.startswith(".") and n.endswith(".crc")]

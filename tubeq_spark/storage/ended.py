@@ -1,13 +1,13 @@
-"""How many tasks commits bring to their end, and what the log of a tube's table tells of them.
+"""The numbers of tasks that commits end, in commits and in the log of a tube's table.
 
-A commit of the native engine has the new total in a `txn` action of Delta: it is written with the
-commit or not at all, checkpoints keep it, and a snapshot has it without a read. In a MERGE of Spark
-such an action would conflict with other commits. So its note has the number of ended tasks, and a
+A commit of the native engine has the new total in a `txn` action of Delta: the action is written with the
+commit or not at all, checkpoints keep it, and a snapshot has it without a further read. In a MERGE of Spark
+such an action would conflict with other commits. So the note of the MERGE has the number of ended tasks, and a
 sweep adds these numbers to a separate total. Both totals have the tube's id in their names, so they
 begin at zero in a table that is used for a new tube of the same name.
 
 A note of a commit of Spark counts until a sweep has added it to the total of the notes. The commit
-of the sweep says up to which version it has read the notes. That may be a version before its own,
+of the sweep notes the version up to which it has read. That may be a version before its own,
 because others commit meanwhile.
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Affected
 
-#: Both totals of a tube, and any others of other tubes, are under names that begin so.
+#: The prefix of the names of all totals, of all tubes.
 TOTALS = "tubeq.done"
-#: In place of the moment of a total, in milliseconds: 9999-12-31. Delta forgets what was written under an
-#: id when `delta.setTransactionRetentionDuration` has passed since then, and a total must stay.
+#: The moment of a total, in milliseconds: 9999-12-31. Delta removes a transaction id
+#: `delta.setTransactionRetentionDuration` after its moment, and a total must stay.
 FOR_EVER_MS = 253_402_214_400_000
-#: In the log the total of notes is multiplied by this. The difference makes room for writing the same total
-#: once more with a greater number, and a later moment: one that Spark has written is forgotten in the end.
+#: In the log the total of notes is multiplied by this number. So the same total can be written again as a greater
+#: version, with a later moment: Delta removes a total that Spark has written after a while.
 RENEWALS = 1 << 10
 _ENDED = re.compile(
     PATTERN
@@ -44,23 +44,23 @@ _ENDED = re.compile(
     + r"(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted(?:\+in:(?P<kept>-?\d+))?)"
 )
 _READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
-#: The rows that a commit of Spark has deleted, as its metrics call them.
+#: The metrics of a commit of Spark that have the number of deleted rows.
 _DELETED = ("numTargetRowsDeleted", "numDeletedRows")
-#: What no other commit says, or few: the others are not parsed.
+#: Bytes of commits with ended tasks, sums or totals. Commits without them are not parsed.
 _ENDED_LOCALLY, _READ_LOCALLY, _TOTAL = b" ended=", b" read=", b'{"txn"'
-#: How often a log is read again that was shortened meanwhile.
+#: The most attempts to read a log from which others remove commits meanwhile.
 _TRIES = 5
 
 
 def total(tube: int) -> str:
-    """The application id of the tasks of a tube that the native engine has ended."""
+    """The application id of the total of tasks that the native engine has ended in a tube."""
     return f"{TOTALS}/{tube}"
 
 
 def told_total(tube: int) -> str:
-    """The application id of the sum of Spark's notes of a tube.
+    """The application id of the total of Spark's notes of a tube.
 
-    Its version is a multiple of the total, and some more (`ended_log`).
+    Its version is the total times `RENEWALS`, plus the number of renewals.
     """
     return f"{TOTALS}.spark/{tube}"
 
@@ -71,10 +71,10 @@ class Ended:
 
     Attributes:
         tube: The id of the tube.
-        count: How many, where the statement changes all that it names or nothing; `None`: as many as
-            the rows that it deletes, and those that it keeps for their keys.
-        removed_in_feed: The segment that their rows move to, and nothing else; `None`: they are deleted.
-        kept_in: The segment of those that it keeps for their keys, and of nothing else; `None`: it keeps none.
+        count: The number, if the statement changes all rows that it names or none. `None`: the number of rows that
+            it deletes or keeps for their keys.
+        removed_in_feed: The segment to which it moves only their rows; `None` if it deletes them.
+        kept_in: The segment to which it moves only rows that it keeps for their keys; `None` if it keeps none.
     """
 
     tube: int
@@ -97,15 +97,15 @@ class Ended:
         """The new total of a tube, with its application id; `None` if no task has ended.
 
         Args:
-            affected: What the statement changes.
-            version_under: The version that its table has under an application id.
+            affected: The numbers of changed rows.
+            version_under: Returns the version of an application id in the table.
         """
         number = self.count_of(affected)
         app = total(self.tube)
         return (app, (version_under(app) or 0) + number) if number else None
 
     def count_of(self, affected: Affected) -> int:
-        """How many have ended, of a statement that was decided on one version."""
+        """The number of ended tasks, from the rows that the statement has changed."""
         if not affected.total:
             return 0
         return affected.deleted + affected.kept if self.count is None else self.count
@@ -116,10 +116,10 @@ class EndedNote:
     """The ended tasks in the note of a commit of Spark.
 
     Attributes:
-        version: Of the commit.
-        count: How many tasks have ended; `None`: it does not tell.
-        removed_in_feed: The segment where their rows are, all that is there; `None`: they are deleted.
-        kept_in: The segment of more of them, all that is there; `None`: there are no more.
+        version: The version of the commit.
+        count: The number of ended tasks; `None` if the commit does not have it.
+        removed_in_feed: The segment that has only the rows of these tasks; `None` if they were deleted.
+        kept_in: The segment that has only rows of further ended tasks; `None` if there are none.
     """
 
     version: int
@@ -134,9 +134,9 @@ class EndedLog:
 
     Attributes:
         native: The total of the native engine's commits.
-        told_version: What stands for the total of the notes that were added up.
-        told_at_ms: When that was written, in milliseconds; `None`: it is not known, or there is none.
-        notes: The notes that were not.
+        told_version: The version of the application id for the total of added notes.
+        told_at_ms: The moment in milliseconds at which it was written; `None` if it is unknown, or there is no total.
+        notes: The notes that are not added up yet.
         version: The table's version.
     """
 
@@ -148,12 +148,12 @@ class EndedLog:
 
     @property
     def told(self) -> int:
-        """The sum of the notes that were added up."""
+        """The total of the notes that were added up."""
         return self.told_version // RENEWALS
 
 
 def said_read(tube: int, version: int) -> str:
-    """The transaction id of a commit that adds up the notes of a tube up to a version."""
+    """The user metadata of a commit that adds up the notes of a tube up to a version."""
     return f" read={tube}:{version}"
 
 
@@ -170,8 +170,8 @@ def notes_of(
 
     Args:
         tube: The id of the tube.
-        commits: The commits by what the history tells of them, the newest first.
-        known: What the log has told before them.
+        commits: The commits as rows of the history, the newest first.
+        known: The result of an earlier read, before these commits.
     """
     notes, first = list[EndedNote](), -1
     for commit in commits:
@@ -207,7 +207,7 @@ def read_log(log: Path, tube: int) -> EndedLog:
     """The totals and notes of a tube in a log.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The log cannot be read.
     """
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):
@@ -232,15 +232,15 @@ def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[En
         log: The directory of the log.
         tube: The id of the tube.
         last: The version.
-        known: What the log has told at an earlier version.
+        known: The result of a read at an earlier version.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The log cannot be read.
     """
     if known is not None and known.version >= last:
         if known.version == last:
             return list(known.notes)
-        # The table was created again.
+        # The table was created anew since.
         known = None
     since = -1 if known is None else known.version
     versions = [v for v in _versions(log) if since < v <= last]
@@ -248,7 +248,7 @@ def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[En
 
 
 def first_note(log: Path, before: int) -> int | None:
-    """The first version with a note that no sweep has added up; `None` if none has."""
+    """The first version, below `before`, with a note that no sweep has added up; `None` if none has."""
     versions = _versions(log)
     tubes = {tube_of(commit) for commit in _commits(log, [v for v in versions if v < before])}
     first = [
@@ -266,25 +266,25 @@ def _versions(log: Path) -> list[int]:
 
 
 def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
-    """The commits, the newest first; only the version of those without a note."""
+    """The commits, the newest first. Commits without a note have only their version."""
     for version in reversed(versions):
         try:
             with open(commit_file(log, version), "rb") as file:  # noqa: PTH123  (a sweep reads many)
                 text = file.read()
         except FileNotFoundError:
-            # The log was shortened meanwhile: what lies before is added up.
+            # The log was shortened meanwhile. Removed commits are already added up.
             return
         said: dict[str, Any] = {}
         if _ENDED_LOCALLY in text or _READ_LOCALLY in text:
             actions = (json.loads(line) for line in text.splitlines() if line.strip())
-            # A damaged commit that readers need is refused by them; others have no note any more.
+            # Readers refuse a damaged commit that they need. The notes of other damaged commits are lost.
             with suppress(ValueError):
                 said = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
         yield {**said, "version": version}
 
 
 def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, tuple[int, int | None]]:
-    """The totals of all tubes with their times; they only grow, so the greatest is the newest."""
+    """The totals of all tubes with their times. Totals only grow, so the greatest is the newest."""
     found: dict[str, tuple[int, int | None]] = {}
     checkpoints = sorted(name for name, file in checkpoints_in(names).items() if file.is_parquet)
     last = checkpoints[-1][:20] if checkpoints else None
@@ -299,7 +299,7 @@ def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, tuple
 
 
 def _checkpointed(file: Path) -> list[dict[str, Any]]:
-    from pyarrow.parquet import read_table  # noqa: PLC0415  what is new has none
+    from pyarrow.parquet import read_table  # noqa: PLC0415  a new table has no checkpoint
 
     found: list[dict[str, Any] | None] = read_table(file, columns=["txn"]).column("txn").to_pylist()
     return [transaction for transaction in found if transaction is not None]

@@ -28,12 +28,12 @@ class Extent:
     """A table's files and log.
 
     Attributes:
-        files: Data files of its newest version.
-        size_bytes: Their bytes.
-        version: Its newest version: commits since it was created.
-        committed_us: When the storage says that this was committed.
-        log_commits: Commits since the last checkpoint, which every reader goes through; `None`
-            where the log cannot be listed.
+        files: The number of data files of its newest version.
+        size_bytes: The bytes of these files.
+        version: Its newest version, which is the number of commits since its creation.
+        committed_us: The time of the newest commit, by the storage's clock.
+        log_commits: The number of commits since the last checkpoint, which every reader reads; `None`
+            if the log cannot be listed.
     """
 
     files: int
@@ -47,7 +47,7 @@ class StoredTables(Protocol):
     """The tables at a location on an object store, as a check reads them."""
 
     def names(self) -> list[str]:
-        """The names of all that have a log."""
+        """The names of all tables that have a log."""
         ...
 
     def copied(self, name: str, directory: Path) -> Mapping[str, int]:
@@ -71,13 +71,13 @@ class Tables(Protocol):
         ...
 
     def set_property(self, table: str, name: str, value: str) -> bool:
-        """Set a table property; False when another commit came first."""
+        """Set a table property; False if another commit came first."""
         ...
 
     def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
-        """Add the columns that a table lacks, as one commit or none; as of a `NewTable`.
+        """Add the columns that a table lacks, in one commit or none. They have the form of `NewTable.columns`.
 
-        Another program that adds them at the same time is no error.
+        It is no error if another program adds them at the same time.
         """
         ...
 
@@ -110,41 +110,41 @@ class Tables(Protocol):
 
         Args:
             table: The table.
-            look: Whether to look for others than reads have met, by the lengths of all files.
+            look: Whether to search also for files that no read has met, by the lengths of all files.
         """
         ...
 
     def stored_tables(self, location: str) -> StoredTables | None:
-        """The tables at a location on an object store, to be checked; `None`: this engine cannot."""
+        """The tables at a location on an object store, for a check; `None` if this engine cannot read them."""
         ...
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """What the log tells of all data files of a tube; `None` if it is not cheap to get, or if some cannot be read."""
+        """The log's statistics of all data files of a tube; `None` if they are not cheap to get, or a file is bad."""
         ...
 
     def rivals(self, table: str) -> int:
-        """How many commits of others the last commits to a table had to give way to; 0 where a lock keeps them apart.
+        """The number of other programs' commits that came before the last commits to a table; 0 with an exclusive lock.
 
-        It costs nothing.
+        This reads nothing.
         """
         ...
 
     def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """The data files of a tube in an order of whole numbers, by what the log tells; `None` as of `told_files`."""
+        """The data files of a tube, sorted by the log's statistics of integer columns; `None` as for `told_files`."""
         ...
 
     def reads_in_order(self, table: str) -> bool:
-        """Whether a query for the first rows in an order reads the files that have them and no others."""
+        """Whether a query for the first rows in an order reads only the files that have them."""
         ...
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
-        """The number of known segments of a tube whose data files together are small, if it is cheap to get; else 0.
+        """The number of small segments of a tube, by their known data files, if it is cheap to get; else 0.
 
         Args:
             table: The table.
-            rows: How many rows.
-            size: How many bytes.
-            every: Count at one version in so many; at others, and where it would cost a look, it is 0.
+            rows: A small segment has at most so many rows.
+            size: A small segment has at most so many bytes.
+            every: They are counted at every so many versions; at other versions the result is 0.
         """
         ...
 
@@ -158,7 +158,7 @@ class Tables(Protocol):
         Args:
             table: The table.
             tube: The id of the tube.
-            for_sum: Whether the notes are to be added up; else those that cost a request each to an
+            for_sum: Whether the caller adds up the notes. If not, notes that cost a request each to an
                 object store may be left out.
         """
         ...
@@ -168,23 +168,26 @@ class Tables(Protocol):
         ...
 
     def last_commit(self, table: str) -> tuple[int, int]:
-        """A table's newest version, and the storage's time of it."""
+        """A table's newest version, and its time by the storage's clock."""
         ...
 
     def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit, except those of VACUUM."""
+        """The time, by the storage's clock, of a table's newest commit that is not one of VACUUM."""
         ...
 
     def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
-        """The versions after another whose contents Spark's log store for DynamoDB has written beside the log, finished or not."""
+        """The versions after `after` that Spark's log store for DynamoDB has begun, finished or not.
+
+        It writes the contents of a version beside the log first.
+        """
         ...
 
     def unwritable(self, table: str) -> str | None:
-        """The features for which the engine does not commit to a table that it may read; `None` if it does."""
+        """The table features because of which the engine does not commit to a table that it can read; else `None`."""
         ...
 
     def overwrites(self, location: str) -> str | None:
-        """Why no queue is safe at a location, because its storage overwrites commits; else `None`."""
+        """The reason why no queue is safe at a location whose storage overwrites commits; else `None`."""
         ...
 
     def clock_drift(self, location: str) -> float | None:
@@ -199,7 +202,7 @@ class Tables(Protocol):
         Args:
             table: The table.
             payload: DDL of the payload's columns; `None` is JSON text.
-            once: As of an `Append`.
+            once: As for an `Append`.
             operation_id: Its operation id.
 
         Raises:
@@ -208,28 +211,28 @@ class Tables(Protocol):
         ...
 
     def has_payload(self, table: str, payload: str | None) -> bool:
-        """Whether the table of a tube has this payload type; arguments as for `fitting`."""
+        """Whether the table of a tube has this payload type; arguments as for `replacing_payload_type`."""
         ...
 
     def refused_columns(self, error: BaseException) -> str | None:
-        """Why a table cannot have its columns; `None` if creating it failed for another reason."""
+        """The reason why a table cannot have its columns; `None` if its creation failed for another reason."""
         ...
 
 
 class Engine(Protocol):
-    """Reads and writes the queue's tables. Its methods raise errors that `outcome_of` tells apart."""
+    """Reads and writes the queue's tables. Its methods raise errors that `outcome_of` classifies."""
 
-    #: Whether it may write to tubes with a change feed: what it commits shows there as it is.
+    #: Whether it may write to tubes with a change feed, because Delta records its changes there.
     keeps_feeds: bool
 
     @property
     def unreachable(self) -> bool:
-        """Whether the last read did not reach the engine, or this thread's verb has no time left for failures."""
+        """Whether the last read did not reach the engine, or the verb of this thread has no time left for failures."""
         ...
 
     @property
     def tables(self) -> Tables:
-        """Its tables, to create, change and measure them."""
+        """The object that creates, changes and measures its tables."""
         ...
 
     def close(self) -> None:
@@ -250,7 +253,7 @@ class Engine(Protocol):
     def operating(self, operation: str, table: str | None) -> AbstractContextManager[None]:
         """Run a block as one operation on a table.
 
-        Spark's jobs have its name. Outside a verb it has the limit of one.
+        Spark's jobs get its name. Outside of a verb it has the time limit of a verb.
         """
         ...
 
@@ -263,7 +266,7 @@ class Engine(Protocol):
         ...
 
     def answers(self) -> bool:
-        """Whether the engine is unreachable; checked again if the last read failed."""
+        """Whether the engine can be reached. If the last read failed, this checks it again."""
         ...
 
     def rows(self, query: Query) -> list[dict[str, Any]]:
@@ -271,13 +274,13 @@ class Engine(Protocol):
         ...
 
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
-        """The rows of a query with a limit; about `expected` rows are read."""
+        """The rows of a query with a limit. It reads about `expected` rows."""
         ...
 
     def look_ahead(self, table: str) -> None:
-        """Read the commits of others to a table in advance, if that shortens the next read.
+        """Read other programs' commits to a table in advance, if that shortens the next read.
 
-        It is called by whoever is next to write there. What fails will fail again when it is needed.
+        The next writer of the table calls this. A failure is ignored, because the read itself will fail, too.
         """
         ...
 
@@ -286,12 +289,12 @@ class Engine(Protocol):
 
         Args:
             table: The table.
-            held: Holds the table against other writers for a block.
+            held: Excludes other writers of the table during a block.
         """
         ...
 
     def memory_for(self, statement: Statement | Append) -> int:
-        """About how many bytes of this process a statement needs for stored rows; 0 if they stay elsewhere."""
+        """The approximate bytes of this process that a statement needs for stored rows; 0 if they stay elsewhere."""
         ...
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
@@ -299,7 +302,7 @@ class Engine(Protocol):
         ...
 
     def find(self, statement: Statement | Append) -> Affected | None:
-        """The rows changed by a statement that may be committed; `None` if the history lacks it."""
+        """The rows changed by a statement that may be committed; `None` if the history does not have it."""
         ...
 
     def version_of(self, table: str, operation_id: int) -> int | None:
@@ -308,79 +311,79 @@ class Engine(Protocol):
 
 
 class EngineOfThisProcess:
-    """The answers of engines whose statements run in this process."""
+    """The methods that engines have in common whose statements run in this process."""
 
     def answers(self) -> bool:
-        """Whether statements can be run."""
+        """Return True: this process can always be reached."""
         return True
 
     @staticmethod
     def carried(run: Callable[[], T]) -> Callable[[], T]:
-        """Make of `run` what does the same in another thread: nothing here goes by the thread."""
+        """Return `run` itself: it does the same in any thread."""
         return run
 
     @staticmethod
     def committer() -> None:
-        """The process in which statements run: this one, so nobody need wait for another."""
+        """Return `None`: statements run in this process, so no writer waits for a JVM."""
 
 
 class TablesWithoutOwnLog:
-    """The answers of engines that do not read the logs of tables themselves: what only a log tells is not known."""
+    """The answers of engines that do not read the logs of tables themselves, to questions that need a log."""
 
     def stored_tables(self, location: str) -> None:
-        """None are checked."""
+        """Return `None`: this engine checks no tables on object stores."""
         del location
 
     def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
-        """None that it knows of."""
+        """Return an empty sequence: this engine does not see them."""
         del table, after
         return ()
 
     def unwritable(self, table: str) -> None:
-        """None that it knows of."""
+        """Return `None`: this engine knows of no such features."""
         del table
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """None: the rows are read."""
+        """Return `None`: the rows must be read."""
         del table
         return None
 
     def rivals(self, table: str) -> int:
-        """None that it knows of."""
+        """Return 0: this engine does not count them."""
         del table
         return 0
 
     def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """None: as of `told_files`."""
+        """Return `None`, as `told_files` does."""
         del table, order
         return None
 
     def reads_in_order(self, table: str) -> bool:
-        """No."""
+        """Return False."""
         del table
         return False
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
-        """None: a read by Spark fails for each."""
+        """Return an empty sequence: a query of such an engine fails by a bad file."""
         del table, look
         return ()
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
-        """0: to count its files takes a query."""
+        """Return 0: counting files needs a query."""
         del table, rows, size, every
         return 0
 
     def data_files(self, table: str) -> int:
-        """0: to count them takes a query."""
+        """Return 0: counting files needs a query."""
         del table
         return 0
 
     def overwrites(self, location: str) -> str | None:
-        """None: Delta's log stores see to it, of which `unsafe_storage` tells."""
+        """Return `None`: Delta's log stores keep commits safe, and `unsafe_storage` checks these."""
         del location
         return None
 
     def clock_drift(self, location: str) -> float | None:
-        """None: Spark shows no headers of a store, and commits by the store's clock itself."""
+        """Return `None`: Spark shows no headers of a store, and itself commits by the store's clock."""
         del location
         return None

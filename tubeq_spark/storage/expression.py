@@ -1,6 +1,6 @@
 """Expressions over the columns of a table, as data with operators: conditions and new values.
 
-Each engine has a renderer for them: that of Spark writes SQL, the native engine evaluates them over
+Each engine has a renderer for them: Spark's renderer writes SQL, the native engine evaluates them over
 Arrow columns. The set of nodes is closed, and each renderer handles all of them.
 
     t = row("t")
@@ -107,7 +107,7 @@ Value: TypeAlias = Expression | int | str | bool
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column(Expression):
-    """A column of the table (`t`), of a statement's source (`s`), or of the only one ("")."""
+    """A column of the table (`t`), of a statement's source (`s`), or, in a query, of the only table ("")."""
 
     name: str
     of: str = ""
@@ -120,7 +120,7 @@ class Literal(Expression):
     Attributes:
         value: The value; moments are microseconds since 1970.
         type: Its type.
-        is_small: Whether SQL shows the INT as a plain number, which Delta compares with file statistics.
+        is_small: Whether SQL writes the INT as a plain number, which Delta compares with file statistics.
     """
 
     value: int | float | str | bool | Mapping[str, int] | None
@@ -202,7 +202,7 @@ class Combined(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product(Expression):
-    """A product of two integers; engines fail where it is too large."""
+    """A product of two integers; engines fail if it is too large."""
 
     left: Expression
     right: Expression
@@ -239,7 +239,7 @@ class Moment(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lower(Expression):
-    """A text in lower case; engines differ outside of ASCII."""
+    """A text in lower case; engines differ in characters that are not ASCII."""
 
     part: Expression
 
@@ -254,7 +254,7 @@ class Contains(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Like(Expression):
-    """Whether a text matches a pattern of LIKE; a backslash before `%` and `_` stands for the character."""
+    """Whether a text matches a pattern of LIKE. A backslash before `%` or `_` makes it a plain character."""
 
     part: Expression
     pattern: str
@@ -283,7 +283,7 @@ class Concat(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fail(Expression):
-    """Instead of a column's value: the whole statement fails with `STALE`."""
+    """Stands for a column's value, and makes the whole statement fail with `STALE`."""
 
 
 FAIL: Final = Fail()
@@ -307,12 +307,12 @@ class Row:
 
 
 def row(of: str = "") -> Row:
-    """The columns of a table's row (`t`), of a source's row (`s`), or of the only one there is ("")."""
+    """The columns of a table's row (`t`), of a source's row (`s`), or, in a query, of the only table ("")."""
     return Row(of)
 
 
 def literal(value: Value) -> Expression:
-    """Convert a value to an expression: integers are BIGINT; expressions stay."""
+    """Convert a value to an expression. Integers become BIGINT; expressions stay."""
     return value if isinstance(value, Expression) else _literal(value)
 
 

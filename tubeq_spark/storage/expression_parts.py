@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """The expressions right below one: all that its fields hold."""
+    """The direct parts of an expression: all expressions in its fields."""
     fields: Sequence[str] = expression.__slots__
     return tuple(part for name in fields for part in _held(getattr(expression, name)))
 
@@ -31,7 +31,7 @@ def replaced(expression: Expression, by: Callable[[Expression], Expression | Non
 
     Args:
         expression: The expression.
-        by: What takes the place of a part; `None`: it stays, and its own parts are looked at.
+        by: Returns the replacement of a part; `None` keeps the part, and replaces among its own parts.
     """
     found = by(expression)
     if found is not None or not parts_of(expression):
@@ -62,12 +62,12 @@ def aliases_of(expression: Expression) -> set[str]:
 
 
 def conditions_of(condition: Expression) -> tuple[Expression, ...]:
-    """The conditions that a condition joins by AND; itself if it joins none."""
+    """The conditions that a condition joins by AND; the condition itself if it joins none."""
     return condition.parts if isinstance(condition, And) else (condition,)
 
 
 def implied(condition: Expression, *aliases: str) -> Expression | None:
-    """What a condition says of the columns of some aliases alone, wherever it holds; `None`: nothing."""
+    """A condition on the columns of some aliases only that holds wherever `condition` does; `None` if there is none."""
     match condition:
         case And(parts):
             found = [said for part in parts if (said := implied(part, *aliases)) is not None]
@@ -82,7 +82,7 @@ def implied(condition: Expression, *aliases: str) -> Expression | None:
 def _columns(expression: Expression) -> Iterator[Column]:
     if isinstance(expression, Column):
         yield expression
-    # Those of which there are most hold no others.
+    # Literals are the most frequent nodes, and have no parts.
     elif not isinstance(expression, Literal):
         for part in parts_of(expression):
             yield from _columns(part)

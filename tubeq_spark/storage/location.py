@@ -1,4 +1,4 @@
-"""Where a queue lives: a path or URI, or a schema of a catalog; and which directories guard nothing."""
+"""The location of a queue: a path or URI, or a schema of a catalog. Refuses directories without working lock files."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ TAKEN_UTUBES = "_tubeq_taken_utubes"
 SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)")
-#: Of files and directories, not of schemas.
+#: Endings of names of files; a schema does not end so.
 _SUFFIXES = frozenset({".csv", ".json", ".jsonl", ".ndjson", ".parquet", ".toml", ".txt"})
-#: Control characters, and halves of pairs of surrogates.
+#: Control characters and surrogates.
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _CATALOG_SCHEMA = re.compile(r"[^./:\\]+(\.[^./:\\]+)+")
 
@@ -55,9 +55,9 @@ class Location:
     """A parsed location.
 
     Attributes:
-        text: As given, a relative path made absolute.
+        text: The location as given; a relative path is made absolute.
         parts: Catalog and schema; empty for a path.
-        storage: The path or URI at which the tables of a catalog are; `None`: where the catalog puts them.
+        storage: The path or URI of the tables of a catalog; `None` if the catalog chooses it.
     """
 
     text: str
@@ -66,7 +66,7 @@ class Location:
 
     @classmethod
     def parse(cls, text: object) -> Location:
-        """Parse the location argument of `Queue`; a parsed one stays as it is.
+        """Parse the location argument of `Queue`. A `Location` is returned unchanged.
 
         Raises:
             InvalidOptionError: Not a path, a URI or `catalog.schema`.
@@ -105,7 +105,7 @@ class Location:
 
     @property
     def root(self) -> str | None:
-        """The path or URI at which the queue's tables are; `None`: only the catalog knows it."""
+        """The path or URI of the queue's tables; `None` if only the catalog knows it."""
         return self.storage if self.parts else self.text
 
     def needs_a_session(self) -> str:
@@ -134,7 +134,7 @@ def _is_path(text: str) -> bool:
 def local_directory(text: str) -> Path | None:
     """The directory of a path or URI on the local file system; `None` on any other storage.
 
-    Spark names places without percent-encoding, so nothing is decoded.
+    Spark writes paths without percent-encoding, so nothing is decoded.
     """
     found = _URI.fullmatch(text)
     if found is None:
@@ -145,11 +145,11 @@ def local_directory(text: str) -> Path | None:
     return Path(path[2:] if path.startswith("///") else path)
 
 
-#: Object stores that Databricks shows as directories; each driver has its own cache of them.
+#: Directories of Databricks that are object stores. Each driver has its own cache of them.
 _MOUNTS = ("Volumes", "dbfs")
-#: How a file system says that it has no hard links.
+#: The errors of a file system without hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
-#: Directories of lock files whose file system is known to have them.
+#: Directories of lock files whose file system is known to have hard links.
 _linked: set[Path] = set()
 _looking = threading.Lock()
 
@@ -163,7 +163,7 @@ def refuse_mounts(location: Location) -> None:
     """Refuse a directory of an object store on Databricks.
 
     Raises:
-        StoreError: It is one.
+        StoreError: The location is such a directory.
     """
     directory = None if location.in_catalog else local_directory(location.text)
     if directory is None or not on_databricks():
@@ -186,7 +186,7 @@ def require_links(locks: Path) -> None:
         locks: The location's directory of lock files.
 
     Raises:
-        StoreError: It has none.
+        StoreError: The file system has no hard links.
     """
     with _looking:
         if locks in _linked:

@@ -1,10 +1,10 @@
-"""A location that was opened: where it really is, and which programs may commit there.
+"""An opened location: its real path or URI, and the engine that may commit there.
 
 On S3 a commit of Spark goes through a table of DynamoDB (or is not safe at all), and a commit of
 the native engine uses a conditional put. Neither sees the other, so one would overwrite the other.
 On such storage the location records at its creation which engine commits to it; `admin/hand_over`
-changes that from Spark to the native engine. Local files have the lock file, and other object stores
-refuse to overwrite a version, for both engines.
+changes that from Spark to the native engine. On local files the lock file keeps both engines apart. Other object
+stores refuse to overwrite a version, for both engines.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class OpenedLocation:
     """A location whose system tables exist.
 
     Attributes:
-        location: As parsed.
-        uri: Where it really is: the same for everybody, however it was named.
-        locks: Directory of lock files; `None` when the storage keeps writers apart by itself.
-        durability: What is promised for what is committed there, on local files.
-        is_new: Whether its tables have just been made, so that there is nothing to be found in them.
+        location: The parsed location.
+        uri: Its real path or URI, which is the same for all programs, however they name the location.
+        locks: The directory of lock files; `None` if the storage itself keeps writers apart.
+        durability: The durability of commits, on local files.
+        is_new: Whether its tables were just created, so that they are empty.
     """
 
     location: Location
@@ -53,7 +53,7 @@ class OpenedLocation:
 
     @classmethod
     def without_spark(cls, location: Location, durability: Durability) -> OpenedLocation:
-        """A location that is no catalog's, named as Spark names it: both engines have the same locks."""
+        """A location that is not in a catalog. Its `uri` is the one of Spark, so both engines use the same locks."""
         directory = local_directory(location.text)
         if directory is None:
             return cls(location, location.text, None, durability)
@@ -67,9 +67,9 @@ class OpenedLocation:
     def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
         """Return the table lock for this process's writers to a table.
 
-        After a power cut the first that asks makes the table usable again, unless it wants it as it is.
+        After a power cut the first call for a table repairs it, unless `as_it_is` is true.
         """
-        # Catalogs name directories of their own in lower case.
+        # Catalogs name directories that they choose in lower case.
         is_named_by_catalog = self.location.in_catalog and self.location.storage is None
         directory = name.lower() if is_named_by_catalog else name
         return table_lock_of(
@@ -81,35 +81,35 @@ def recover_system_tables(opened: OpenedLocation) -> None:
     """Repair the tables that opening reads, after a power cut.
 
     Raises:
-        StoreError: The directory of lock files cannot be made, or the tables cannot be looked at.
+        StoreError: The directory of lock files cannot be made, or the tables cannot be read.
     """
     for name in (SESSIONS, TUBES):
         opened.table_lock(name)
 
 
 def settle_system_tables(opened: OpenedLocation) -> None:
-    """Sync the tables of a new queue, as far as durability asks for it.
+    """Sync the tables of a new queue, if the durability requires it.
 
     Raises:
-        StoreError: They may not be there.
+        StoreError: The tables may not be on the disk.
     """
     for name in (SESSIONS, TUBES):
         opened.table_lock(name).settle()
 
 
-#: Property of the registry: the engine that may commit to the location, where only one kind may.
+#: The property of the registry with the engine that may commit to the location, where only one may.
 WRITERS = "tubeq.writers"
-#: Seconds after which an engine looks again whether it may.
+#: Seconds after which an engine reads that property again.
 _LOOK_EVERY = 4.0
 
 
 def allows_one_engine_only(uri: str) -> bool:
-    """Whether a location is where only one kind of engine may commit."""
+    """Whether only one kind of engine may commit to a location."""
     return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
 
 
 def writers_of(tables: Tables, location: Location) -> str | None:
-    """The engine that may commit to a location where only one kind may; `None`: there is no queue."""
+    """The engine that may commit to a location where only one kind may; `None` if it has no queue."""
     table = location.table(TUBES)
     # Locations that were created before the native engine existed belong to Spark.
     return (tables.property(table, WRITERS) or "spark") if tables.is_table(table) else None
@@ -119,7 +119,7 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
     """Refuse an engine if the other one commits to the location.
 
     Raises:
-        OtherEngineError: It is of the other engine.
+        OtherEngineError: The location belongs to the other engine.
     """
     if not opened.has_one_engine:
         return
@@ -130,12 +130,12 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
 
 
 def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
-    """Why an engine must not commit to a location of the other; `None` if it may.
+    """Why an engine must not commit to a location of another one; `None` if it may.
 
     Args:
-        opened: The location, which `other` was let into.
-        other: That engine.
-        engine: The one that would commit as well.
+        opened: The location.
+        other: The engine that commits to the location.
+        engine: The engine that would commit, too.
     """
     if other == engine or not opened.has_one_engine:
         return None
@@ -156,33 +156,33 @@ class Permission:
     """Whether an engine may still commit to a location where only one may. For threads."""
 
     def __init__(self, tables: Tables, opened: OpenedLocation, engine: str, clock: Clock) -> None:
-        """Begin with an engine that was just let in.
+        """Begin with an engine that `require_writers` has just accepted.
 
         Args:
-            tables: Its tables.
+            tables: The tables of the engine.
             opened: The location.
-            engine: Its name.
+            engine: The name of the engine.
             clock: Real time.
         """
         self._tables, self._opened, self._engine = tables, opened, engine
         self._clock = clock
         self._looked = clock.monotonic()
         self._lock = threading.Lock()
-        #: How often it was forgotten: a look that began before counts for nothing.
+        #: The number of calls of `forget`. The result of a read that began before the last one does not count.
         self._forgotten = 0
 
     def forget(self) -> None:
-        """Look again before the next commit."""
+        """Read the property again before the next commit."""
         with self._lock:
             self._forgotten += 1
             self._looked = -math.inf
 
     def require(self) -> None:
-        """Refuse the engine if the location is another one's by now; it is looked at every four seconds.
+        """Refuse the engine if the location belongs to another one by now. It reads this every four seconds.
 
         Raises:
-            OtherEngineError: It is.
-            StoreError: That cannot be read.
+            OtherEngineError: The location belongs to another engine.
+            StoreError: The property cannot be read.
         """
         with self._lock:
             now, forgotten = self._clock.monotonic(), self._forgotten

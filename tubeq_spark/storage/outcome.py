@@ -1,4 +1,4 @@
-"""What a commit says of itself, and what is known of one that failed, whichever engine it was."""
+"""The notes of commits in the history, and the outcome of failed statements, for all engines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Affected
 
-#: A note in the history.
+#: The pattern of a note in the history.
 PATTERN = r"tubeq operation=(\w+) session=([\w-]*) conflicts=(\d+)(?: tasks=(\d+))?"
-#: How many of the newest commits are looked through for one that is a write.
+#: So many of the newest commits are searched for a write.
 NEWEST = 10
-#: Commits that write no rows, as either engine calls them: they switch VACUUM's retention and remove files.
+#: The operations, by the names of both engines, of commits around VACUUM, which write no rows.
 _CLEANING = frozenset(
     {"SET TBLPROPERTIES", "SET TABLE PROPERTIES", "VACUUM START", "VACUUM END", "METADATA CLEANUP"}
 )
@@ -34,16 +34,16 @@ class Outcome(Enum):
     STALE = auto()
     """A guard of ours refused; nothing was written."""
     FAILED = auto()
-    """The engine answered with an error of its own; whether it committed is in the history."""
+    """The engine answered with an error of its own; the history shows whether it committed."""
     LOST = auto()
-    """There was no answer; it may even still be running."""
+    """There was no answer; the statement may still be running."""
 
 
 class EngineError(Exception):
     """An error of an engine with its outcome.
 
     Attributes:
-        outcome: Of the statement.
+        outcome: The outcome of the statement.
         missing: Whether its table does not exist.
     """
 
@@ -77,7 +77,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def out_of_reach(error: Exception) -> StoreError:
-    """The error of a verb if the engine is lost and nothing can have been written."""
+    """The error of a verb if the engine is lost before the verb has written anything."""
     return StoreError(f"Spark cannot be reached: {reason_of(error)}")
 
 
@@ -91,10 +91,10 @@ class Note:
     """The parts of a note that are known before the commit.
 
     Attributes:
-        operation: What it is for: a verb, or what a sweep or a session does.
-        session: Whose it is.
+        operation: The verb, or the step of a sweep or a session.
+        session: The session that commits.
         conflicts: The number of lost conflicts before it.
-        tasks: How many tasks it is about; `None`: what the statement changes.
+        tasks: The number of its tasks; `None`: the number of rows that the statement changes.
     """
 
     operation: str
@@ -113,13 +113,13 @@ class Commit:
 
     Attributes:
         version: Its version.
-        at_us: When it was made, by the storage's clock.
-        operation: The verb, or what a sweep or a session did; `None`: Delta's own.
-        session: Whose it is; `None` as `operation`, or where it is nobody's.
-        tasks: How many tasks it changed; `None`: it does not say.
-        conflicts: How often it had to begin anew before; `None` as `operation`.
-        statement: Delta's name of it.
-        affected: How many rows it inserted, updated and deleted; `None`: it does not say.
+        at_us: Its time, by the storage's clock.
+        operation: The verb, or the step of a sweep or a session; `None` for a commit of Delta's own.
+        session: The session that has committed; `None` if there is none, or if `operation` is `None`.
+        tasks: The number of changed tasks; `None` if the commit does not have it.
+        conflicts: The number of attempts that lost a conflict before; `None` if `operation` is `None`.
+        statement: Delta's name of the operation.
+        affected: The numbers of inserted, updated and deleted rows; `None` if the commit does not have them.
     """
 
     version: int
@@ -133,13 +133,13 @@ class Commit:
 
 
 def read_commit(row: Mapping[str, Any], affected: Affected | None) -> Commit:
-    """A commit by what it says of itself.
+    """Parse a commit from a row of the history.
 
     Args:
-        row: By the columns of DESCRIBE HISTORY; the timestamp in microseconds.
-        affected: What it changed, if that is known.
+        row: The columns of DESCRIBE HISTORY, with the timestamp in microseconds.
+        affected: The numbers of changed rows, if they are known.
     """
-    # A commit of the native engine has a predicate, too, and its note as one of Spark's appends.
+    # Commits of the native engine have a predicate, too, but their note is in the user metadata, as in Spark's appends.
     metadata = row["userMetadata"] or ""
     predicate = (row["operationParameters"] or {}).get("predicate") or ""
     found = re.search(PATTERN, metadata if metadata.startswith("tubeq ") else predicate)
@@ -159,13 +159,13 @@ def read_commit(row: Mapping[str, Any], affected: Affected | None) -> Commit:
 
 
 def newest_write(commits: Sequence[tuple[str, int]]) -> int:
-    """The time of the last commit to a table, except those of VACUUM.
+    """The time of the last commit to a table that is not one of VACUUM.
 
     Args:
-        commits: Operation and moment of the newest commits, the newest first; at least one.
+        commits: The operations and moments of the newest commits, the newest first; at least one.
 
     Returns:
-        The moment of the newest write or, where all of them cleaned, of the oldest of them.
+        The moment of the newest write. If all commits are of VACUUM, the moment of the oldest one.
     """
     written = (at for operation, at in commits if operation not in _CLEANING)
     return next(written, commits[-1][1])

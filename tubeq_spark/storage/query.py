@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 class Among(Expression):
     """Whether a value is one of many, which may include NULL for texts.
 
-    More than stand in a text: Spark gets them as a table. A few are `In`, and numbers are found as by it.
+    They are too many for the text of a query, so Spark gets them as a table. For a few values there is `In`; for
+    numbers both find the same rows.
     """
 
     part: Expression
@@ -53,7 +54,7 @@ class Among(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct(Expression):
-    """Some values as a struct, compared by the first that differs."""
+    """Some values as a struct. Structs are compared by the first value that differs."""
 
     fields: Mapping[str, Expression]
 
@@ -69,7 +70,7 @@ class Function(StrEnum):
     ANY = "bool_or"
     #: The value of the row whose `by` is the greatest.
     MAX_BY = "max_by"
-    #: Each value once, in any order; NULLs are none.
+    #: Each value once, in any order, without NULL.
     COLLECT = "collect_set"
 
 
@@ -124,21 +125,21 @@ def collected(part: Expression) -> Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Rows of a table, or of another query, or one row for each group of them.
+    """Rows of a table or of another query, or one row for each group of them.
 
     Attributes:
         table: The table's SQL name, or the query whose rows are read.
-        columns: What is selected, by its names: expressions over the table's columns (without an alias).
-        where: Which rows; `None`: all.
-        by: The columns that tell groups apart, selected ones or of the table; `None`: all rows are one group
-            if an aggregate is selected, else each row stands for itself.
-        having: Which groups, a condition over selected columns; `None`: all.
-        order: Selected columns, or for plain rows columns of the table, that the rows are in the order of.
-        limit: How many rows; `None`: all.
-        descending: Whether the order is turned round.
-        skips: What is left out where a data file of a tube is missing or damaged: its segment, and rows with
-            a value that may be in it in one of these columns. `None`: nothing is, and the query fails if the
-            file may have rows of its condition.
+        columns: The selected expressions by name, over the table's columns (without an alias).
+        where: The condition for rows; `None` is all rows.
+        by: The columns to group by, selected ones or the table's. `None`: all rows are one group if an aggregate is
+            selected; otherwise rows are not grouped.
+        having: The condition for groups, over selected columns; `None` is all groups.
+        order: The columns to sort by: selected ones, or the table's if rows are not grouped.
+        limit: The most rows; `None` is all.
+        descending: Whether the order descends.
+        skips: If a data file of a tube is missing or damaged, the query leaves out its segment, and all rows whose
+            value in one of these columns may also be in the file. `None`: it leaves out nothing, and fails if the
+            file may have rows that match its condition.
     """
 
     table: str | Select | Firsts
@@ -157,9 +158,9 @@ class Firsts:
     """The first rows of each sub-queue.
 
     Attributes:
-        rows: A plain query, with the column `utube` and those of `order`.
-        order: The columns that the rows are in the order of.
-        quotas: How many rows of each sub-queue; of others none.
+        rows: A query without groups, with the column `utube` and those of `order`.
+        order: The columns to sort by.
+        quotas: The most rows of each sub-queue. Other sub-queues give none.
     """
 
     rows: Select
@@ -188,7 +189,7 @@ def named(*columns: str) -> dict[str, Expression]:
 
 
 def has_aggregates(select: Select) -> bool:
-    """Whether a query makes one row of many."""
+    """Whether a query selects an aggregate."""
     return select.by is not None or any(map(_is_aggregate, select.columns.values()))
 
 
@@ -198,7 +199,7 @@ def _is_aggregate(expression: Expression) -> bool:
     return isinstance(expression, Aggregate)
 
 
-#: Every node there is: a renderer that forgets one does not pass the type checker.
+#: All nodes. A renderer that forgets one does not pass the type checker.
 Node: TypeAlias = (
     Aggregate
     | Among
@@ -230,5 +231,5 @@ Node: TypeAlias = (
 
 
 def node(expression: Expression) -> Node:
-    """An expression as one of all nodes."""
+    """An expression with the type of all nodes, for the type checker."""
     return cast("Node", expression)

@@ -1,4 +1,4 @@
-"""Rows of a tube between Arrow and Python, and what reads tell of its segments."""
+"""Converts rows of a tube between Arrow and Python, and defines the results of reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
 
-#: How each attribute of a StoredTask is selected.
+#: The selected expression of each attribute of a StoredTask.
 COLUMNS: Final[Mapping[str, Expression]] = {
     "segment": Column("segment"),
     "task_id": Column("task_id"),
@@ -52,7 +52,7 @@ def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
 
     Args:
         places: The columns `segment` and `task_id`.
-        named: Ids; `chosen` counts those that are there.
+        named: The ids to settle; `chosen` counts those that are in the segments.
     """
     ids = array([number for number in named if is_id(number)], pa.int64())
     chosen = pc.is_in(places.column("task_id"), value_set=ids)
@@ -63,7 +63,7 @@ def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
 
 
 def columns_of(optional: Sequence[str]) -> Mapping[str, Expression]:
-    """How each attribute of a StoredTask is selected from a table that has these optional columns."""
+    """The selected expression of each attribute of a StoredTask, for a table with these optional columns."""
     return {**COLUMNS, **{name: Column(name) for name in optional}} if optional else COLUMNS
 
 
@@ -78,7 +78,7 @@ def stored_tasks(table: pa.Table) -> list[StoredTask]:
     return [StoredTask(*values) for values in zip(*columns, strict=True)]
 
 
-#: What Arrow raises for values that Python's types cannot hold, and for text that is no UTF-8.
+#: The errors of Arrow for values that Python's types cannot hold, and for text that is not UTF-8.
 _NO_PYTHON_VALUE = (pa.ArrowException, ValueError, OverflowError)
 
 
@@ -98,7 +98,7 @@ def _one_payload(value: pa.Scalar) -> Any:
     except _NO_PYTHON_VALUE as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     try:
-        # At the ends of Python's years a moment may be out of them in the session's zone only.
+        # In the session's time zone, a moment may be outside of Python's years though it is within them in UTC.
         return with_dicts(value.cast(with_leaves(value.type, _in_utc)).as_py(), value.type)
     except _NO_PYTHON_VALUE:
         pass
@@ -125,7 +125,7 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 _STATES = {state.value: state for state in TIMERS}
 
-#: Columns that a put writes from its source, and their Arrow types; times still in microseconds.
+#: The columns that a put writes from its source, and their Arrow types. Times are still in microseconds.
 INSERTED = {
     "segment": pa.int64(),
     "task_id": pa.int64(),
@@ -139,28 +139,28 @@ INSERTED = {
     "next_event": pa.int64(),
     "expires_at": pa.int64(),
 }
-#: Those of them that only some tables have.
+#: Further columns, which only some tables have.
 _INSERTED_BESIDES = {"unique": pa.string(), "rank": pa.int64(), "trace": pa.string()}
 
 
 def inserted(optional: Sequence[str]) -> dict[str, pa.DataType]:
-    """The columns that a put writes to a table that has these optional columns."""
+    """The columns that a put writes to a table with these optional columns."""
     return INSERTED | {name: kind for name, kind in _INSERTED_BESIDES.items() if name in optional}
 
 
-#: Those of them that are stored as timestamps.
+#: The inserted columns that are stored as timestamps.
 _MOMENTS = ("created", "next_event", "expires_at")
 
 
 @cache
 def stored_column(name: str, of: str = "") -> Expression:
-    """Convert a source column to its stored type; times come as microseconds."""
+    """Convert a source column to its stored type. The source has times in microseconds."""
     column = Column(name, of)
     return Moment(column) if name in _MOMENTS else column
 
 
 def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
-    """Rows to put (columns of `inserted`) as a table stores them, with the id of their tube."""
+    """Convert rows to put (columns of `inserted`) to stored rows, with the id of their tube."""
     utc = pa.timestamp("us", "UTC")
     columns = {
         name: rows.column(name).cast(utc) if name in _MOMENTS else rows.column(name)
@@ -175,8 +175,8 @@ def insert_schema(payload_type: pa.DataType | None, optional: Sequence[str] = ()
     """The Arrow schema of rows to put.
 
     Args:
-        payload_type: That of a typed payload.
-        optional: The optional columns that the table has.
+        payload_type: The type of a typed payload; `None` is JSON text.
+        optional: The optional columns of the table.
     """
     types = inserted(optional)
     if payload_type is not None:
@@ -193,10 +193,10 @@ def insert_table(
     """Rows to put.
 
     Args:
-        ids: Segment and task id of each.
-        news: Everything else of each.
-        data: Their payloads as stored.
-        schema: Of `insert_schema`.
+        ids: The segment and the id of each task.
+        news: The other values of each task.
+        data: The payloads as stored.
+        schema: The schema of `insert_schema`.
     """
     values: list[list[Any]] = [
         [segment for segment, _ in ids],
@@ -218,13 +218,13 @@ def insert_table(
 
 @dataclass(frozen=True, slots=True)
 class BadFile:
-    """A data file of a tube that is not as it was written, so that reads leave its segment out.
+    """A missing or damaged data file of a tube. Reads leave its segment out.
 
     Attributes:
-        path: Where it is.
-        fault: What is wrong with it, without the subject.
+        path: The path of the file.
+        fault: The fault, as the predicate of a sentence about the file.
         segment: Its segment.
-        segment_rows: How many rows all files of its segment have, by the log; `None`: that does not tell.
+        segment_rows: The number of rows in all files of its segment; `None` if the log does not have it.
     """
 
     path: str
@@ -248,11 +248,11 @@ class SegmentSelection:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """What became of the drops of a tube.
+    """The drops of a tube.
 
     Attributes:
-        is_done: Whether one has emptied it: it has a tombstone.
-        undone: How many were undone, because tasks were taken.
+        is_done: Whether a drop has emptied it, so that it has a tombstone.
+        undone: The number of drops that were undone because tasks were taken.
     """
 
     is_done: bool
@@ -261,7 +261,7 @@ class Drops:
 
 @dataclass(frozen=True, slots=True)
 class KeptKeys:
-    """Rows in a segment that are kept for the keys of ended tasks: how many, and of how many the time is over."""
+    """The number of rows in a segment that are kept for keys of ended tasks, and the number of those that are due."""
 
     segment: int
     rows: int
@@ -270,7 +270,7 @@ class KeptKeys:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpan:
-    """A segment, whether all of its tasks were asked for, and whether it is a lease segment."""
+    """A segment of a selection, whether all its tasks are selected, and whether it is a lease segment."""
 
     segment: int
     is_whole: bool
@@ -282,11 +282,11 @@ class DueGroup:
     """Tasks of one segment with the same change by time.
 
     Attributes:
-        segment: Where they are.
-        state: As stored.
-        over: Whether their life has ended.
-        worn: Whether they are buried rather than readied.
-        count: How many.
+        segment: Their segment.
+        state: Their stored state.
+        over: Whether their ttl has ended.
+        worn: Whether they become buried instead of ready.
+        count: The number of tasks.
     """
 
     segment: int
@@ -298,13 +298,13 @@ class DueGroup:
 
 @dataclass(frozen=True, slots=True)
 class ToldFile:
-    """What the log tells of the rows of a data file.
+    """The statistics of a data file in the log.
 
     Attributes:
-        rows: How many; `None`: it does not tell.
-        values: Columns that have one value in all of them, as far as it tells.
-        least_us: Moments that come before none of a column's, in microseconds, as far as it tells; `None`: the
-            column has none.
+        rows: The number of rows; `None` if the log does not have it.
+        values: The values of columns that have the same value in all rows, if the log has them.
+        least_us: The lower bounds of columns with moments, in microseconds, if the log has them; `None` for a
+            column with only NULLs.
     """
 
     rows: int | None
@@ -314,11 +314,11 @@ class ToldFile:
 
 @dataclass(frozen=True, slots=True)
 class FileInOrder:
-    """A data file among others that are in an order.
+    """A data file in a sorted list of files.
 
     Attributes:
-        least: What is no greater than the columns of the order in any row; `None`: that is not known.
-        told: What the log tells of it.
+        least: The lower bounds of the columns of the order; `None` if they are not known.
+        told: The statistics of the file.
     """
 
     least: tuple[int, ...] | None
@@ -330,10 +330,10 @@ class Waiting:
     """The work of a sweep in a tube.
 
     Attributes:
-        due: Tasks whose state has changed by time and is not written yet.
-        owners: Who holds tasks, in ended leases too.
-        leftovers: Segments with rows of tubes that had this name before, or gone rows.
-        tiny: Segments of few tasks, none of them taken.
+        due: The number of tasks whose state has changed by time and is not written yet.
+        owners: The owners of taken tasks, also of those with ended leases.
+        leftovers: The number of segments with rows of earlier tubes of this name, or with gone rows.
+        tiny: The number of segments of few tasks, none of them taken.
     """
 
     due: int
@@ -347,11 +347,11 @@ class CapacityState:
     """The sequence and the counts that a put reads, from one version of the table.
 
     Attributes:
-        sequence: Of the last put; 0 before the first.
-        stored: Tasks in whatever state.
-        ended: Those of them whose life is over, which nobody has written down.
+        sequence: The sequence number of the last put; 0 before the first.
+        stored: The number of tasks in any state.
+        ended: The number of those whose ttl has ended, and whose end is not written yet.
         dropped: Whether the tube has a tombstone.
-        version: The highest version that was put under the name; `None`: there was none.
+        version: The highest version that was put under the identity's name; `None` if there was none.
     """
 
     sequence: int
@@ -363,12 +363,12 @@ class CapacityState:
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """The sequence of keys, from before the tasks were read that have keys.
+    """The sequence of keys, read before the tasks that have the keys.
 
     Attributes:
-        sequence: Of the last put of keys; 0 before the first.
+        sequence: The sequence number of the last put of keys; 0 before the first.
         dropped: Whether the tube has a tombstone.
-        version: The highest version that was put under a name; `None`: there was none.
+        version: The highest version that was put under the identity's name; `None` if there was none.
     """
 
     sequence: int
@@ -378,7 +378,7 @@ class KeyState:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueHead:
-    """A sub-queue with ready tasks: the first of them and their number, and when the first was put, if that matters."""
+    """A sub-queue with ready tasks: the first task, their number, and, if asked for, when the first was put."""
 
     utube: str | None
     first: OrderPosition
@@ -392,8 +392,8 @@ class TakenTasks:
     """The taken tasks of a sub-queue.
 
     Attributes:
-        count: How many rows are stored as taken.
-        ended: How many of their leases have ended, which nobody has written down.
+        count: The number of rows that are stored as taken.
+        ended: The number of those whose leases have ended, and whose end is not written yet.
     """
 
     count: int
@@ -402,12 +402,12 @@ class TakenTasks:
 
 @dataclass(frozen=True, slots=True)
 class TakenState:
-    """What a take reads, from one version of the table.
+    """The sequence and the counts that a take reads, from one version of the table.
 
     Attributes:
-        sequence: Of the last take; `None`: nobody has written it yet.
-        taken: Rows that are stored as taken.
-        ended: How many of their leases have ended, which nobody has written down.
+        sequence: The sequence number of the last take; `None` if it is not written yet.
+        taken: The number of rows that are stored as taken.
+        ended: The number of those whose leases have ended, and whose end is not written yet.
     """
 
     sequence: int | None
@@ -420,10 +420,10 @@ class UtubeLock:
     """A lock on a sub-queue.
 
     Attributes:
-        utube: The sub-queue; `None` is one too.
-        take_id: The number of the take: the segment its tasks were moved to.
-        owner: Session and epoch that locked it.
-        taken_at: When, in microseconds.
+        utube: The sub-queue. `None` is a sub-queue, too.
+        take_id: The take id, which is the number of the take's lease segment.
+        owner: The session and epoch that locked it.
+        taken_at: The moment of the lock, in microseconds.
     """
 
     utube: str | None

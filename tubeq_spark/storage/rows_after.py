@@ -1,7 +1,7 @@
-"""The rows after a statement, in Python: what its clauses make of rows that were read before.
+"""Computes rows after a statement in Python, from its clauses and the rows before it.
 
-A verb hands these rows out and does not read them again. Each expression of a clause becomes a function
-of a row once, whatever the number of rows.
+A verb hands these rows out and does not read them again. Each expression of a clause is compiled once to a function
+of a row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     Value: TypeAlias = Callable[[StoredTask], Any]
 
 _STATES = {state.value: state for state in TIMERS}
-#: The value of each attribute of a StoredTask, in their order, by the name of its column.
+#: Functions for the attributes of a StoredTask, in their order, by the names of their columns.
 _COLUMNS: dict[str, Value] = {
     "claim" if field.name == "take_id" else field.name: attrgetter(field.name)
     for field in fields(StoredTask)
@@ -74,12 +74,12 @@ def rows_after(
     rows: Sequence[StoredTask],
     source: Mapping[str, Value] | None = None,
 ) -> list[StoredTask]:
-    """The rows after the first of some clauses that applies to each; without those that are removed.
+    """The rows after a statement, without removed ones. The first clause that applies to a row changes it.
 
     Args:
         clauses: The clauses of a statement.
         rows: The rows before it.
-        source: The columns of the statement's source beside a row, as far as the clauses read them.
+        source: The columns of the source row of each row, if the clauses read them.
     """
     after: list[StoredTask | None] = list(rows)
     left: Sequence[int] = range(len(rows))
@@ -104,9 +104,9 @@ def rows_after(
 def _change(
     clause: Clause, source: Mapping[str, Value]
 ) -> Callable[[StoredTask], StoredTask | None]:
-    """What a clause makes of a row that it applies to; `None`: the row is removed."""
+    """A function that changes a row by a clause; it returns `None` for a removed row."""
     sets = clause.sets
-    # With a change feed, a row that is removed is given to no tube, and stays for the feed.
+    # With a change feed a removed row stays for the feed, with the negated id of the tube.
     if sets is None or "tube" in sets:
         return lambda _: None
     values = [
@@ -123,7 +123,7 @@ def row_value(expression: Expression, source: Mapping[str, Value]) -> Value:  # 
     """The value of an expression for a row, with the NULLs of SQL.
 
     Raises:
-        TypeError: It has a node that no change of a row has.
+        TypeError: The expression has a node that changes of rows do not use.
     """
     match node(expression):
         case Column(name, of):
@@ -185,7 +185,7 @@ def row_value(expression: Expression, source: Mapping[str, Value]) -> Value:  # 
 
 
 def _both(combine: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
-    """Two values as one, NULL where one of them is."""
+    """Combine two values; NULL if one of them is NULL."""
 
     def value(row: StoredTask) -> Any:
         a, b = left(row), right(row)
@@ -205,7 +205,7 @@ def _case(branches: Sequence[tuple[Value, Value]], other: Value | None) -> Value
 
 
 def _kleene(parts: Sequence[Value], *, decides: bool) -> Value:
-    """`decides` if one of the parts is that, else NULL if one is, else the opposite."""
+    """AND or OR with NULLs: `decides` if a part has this value, else NULL if a part is NULL, else the opposite."""
 
     def value(row: StoredTask) -> bool | None:
         found: bool | None = not decides
@@ -231,7 +231,7 @@ def _is_in(part: Value, wanted: Collection[Any], negated: bool) -> Value:  # noq
 
 
 def _quotient(part: Value, by: int) -> Value:
-    """The whole part of a quotient, cut towards zero."""
+    """The integer part of a quotient, rounded towards zero."""
 
     def value(row: StoredTask) -> Any:
         found = part(row)

@@ -1,4 +1,4 @@
-"""What a verb has committed: a statement or an append, of rows that it chose. Plain data."""
+"""Statements and appends, which verbs build and the commit loop commits. Plain data."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
 
-    #: Rows of a caller's: those that the driver holds, or a DataFrame.
+    #: Rows of a caller: an Arrow table in the driver, or a DataFrame.
     Source: TypeAlias = DataFrame | pa.Table
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """New rows that are in files below the directory of their table already; a commit adds the files.
+    """New rows that are already in files below the directory of their table. A commit adds the files.
 
     Attributes:
-        directory: Which directory, below that of the table, has these files and no others.
+        directory: The directory, below that of the table, that has only these files.
         files: The files, by their paths below that of the table.
-        size: How many rows they have.
-        shape: What the table was like when they were written. They fit no other.
+        size: The number of their rows.
+        shape: The shape of the table when they were written. They fit no table of another shape.
     """
 
     directory: str
@@ -41,13 +41,13 @@ class WrittenRows:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """The number of rows that a statement changed.
+    """The numbers of rows that a statement changed.
 
     Attributes:
         inserted: New rows.
         updated: Changed rows.
         deleted: Removed rows.
-        kept: Of the changed rows those that are of no tube from then on, as far as the engine counts them.
+        kept: The changed rows that become rows of no tube, if the engine counts them.
     """
 
     inserted: int = 0
@@ -66,7 +66,7 @@ class Rows:
     """A source of rows that a verb has chosen.
 
     Attributes:
-        columns: Their types by name; none: there is one row, which says nothing.
+        columns: Their types by name; without columns there is one empty row.
         values: At least one row.
     """
 
@@ -74,7 +74,7 @@ class Rows:
     values: Sequence[Sequence[Any]]
 
 
-#: A source that says nothing: its statement has one row to insert, or more than one clause.
+#: A source with one empty row, for a statement that inserts one row, or has more than one clause.
 ONE_ROW = Rows({}, [()])
 
 
@@ -85,8 +85,8 @@ class Given:
     Attributes:
         rows: The rows.
         columns: Their columns, in order.
-        constants: Columns that they have besides, the same for all.
-        beside: Rows beside them, by the names of all columns; what is not named is NULL.
+        constants: Further columns, with one value for all rows.
+        beside: Further rows, by column name; columns that are not named are NULL.
     """
 
     rows: Source
@@ -100,12 +100,12 @@ Using: TypeAlias = Rows | Given
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A clause: the change of some rows that a statement finds, or does not find.
+    """A clause: the change of rows that a statement matches, or the insert of source rows that match none.
 
     Attributes:
         sets: The columns that it sets; `None` removes the row.
-        when: A condition beside that of the statement; `None`: all that no earlier clause applies to.
-        inserts: Whether it is about rows of the source that match none of the table.
+        when: A further condition; `None` is all rows to which no earlier clause applies.
+        inserts: Whether it inserts source rows that match no row of the table.
     """
 
     sets: Mapping[str, Expression] | None
@@ -121,19 +121,19 @@ class Statement:
     of the table is `t` and one of the source `s`; without a source the columns may have no alias.
 
     Attributes:
-        table: SQL name of the table.
-        where: Which rows it finds.
-        clauses: What becomes of them.
-        operation_id: A number that only this statement's condition holds: its operation id.
-        note_placeholder: The partition column (with its alias) that a condition with the note is about.
-        using: Its source; `None`: it has none.
-        partitions: The values of partition columns that it reads and writes, those of the rows as it
-            leaves them included: of each column that is named no row with another value.
-        size: How many rows it changes, about.
-        tasks: How many tasks it is about, where that is not the rows that it changes.
-        ended: How many of them come to their end; `None`: none, or they do not count.
-        written: Rows that its commit adds besides, whatever it finds.
-        order: The columns in whose order the next statements take what this one leaves; none: in no order.
+        table: The SQL name of the table.
+        where: The condition for rows.
+        clauses: The changes of these rows.
+        operation_id: Its operation id, a number that is in no other statement's condition.
+        note_placeholder: The partition column (with its alias) for the condition that contains the note.
+        using: Its source; `None` if it has none.
+        partitions: The values of partition columns that it reads and writes, also of changed rows. It touches no row
+            with another value in a named column.
+        size: The approximate number of rows that it changes.
+        tasks: The number of its tasks, if that is not the number of changed rows.
+        ended: The number of tasks that it ends; `None` if it ends none, or they do not count.
+        written: Rows that its commit adds in any case.
+        order: The columns in whose order the next statements take the remaining rows; empty if in no order.
     """
 
     table: str
@@ -151,32 +151,32 @@ class Statement:
 
     @property
     def inserts(self) -> bool:
-        """Whether it may insert rows of its source."""
+        """Whether it may insert source rows."""
         return any(clause.inserts for clause in self.clauses)
 
     @property
     def only_removes(self) -> bool:
-        """Whether it has no source, and removes all rows of its condition."""
+        """Whether it has no source, and removes all rows that match its condition."""
         return self.using is None and all(clause.sets is None for clause in self.clauses)
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A blind append; with `once` it is done only once if it is repeated.
+    """A blind append. With `once` a repetition writes nothing.
 
     Attributes:
-        table: SQL name of the table.
-        rows: What to append.
-        operation_id: Its operation id, kept in the commit's user metadata.
-        once: Delta's transaction id and version: an append writes nothing when a version as high
-            was written under this id before.
-        size: How many rows there are, about; 0: nobody wants to know how many were written.
-        replaces: The table's partition column: with it the rows take the place of all others, and
-            their schema that of the table.
-        user_metadata: What its commit says besides.
+        table: The SQL name of the table.
+        rows: The rows to append.
+        operation_id: Its operation id, stored in the commit's user metadata.
+        once: Delta's application id and version. The append writes nothing if this or a higher version was
+            written under the id before.
+        size: The approximate number of rows; 0 if no caller needs the number of written rows.
+        replaces: The table's partition column. If given, the rows replace all others, and their schema replaces that
+            of the table.
+        user_metadata: Further user metadata of the commit.
         is_total: Whether `once` is a total, which stays for ever.
-        stored: What is stored of the rows of a DataFrame, by column; `None`: they are as they are stored.
-        written: Rows that it adds besides.
+        stored: The stored expressions by column, over the rows of a DataFrame; `None` stores the rows unchanged.
+        written: Further rows, in files, that it adds.
     """
 
     table: str
@@ -196,7 +196,7 @@ class Append:
         return self.size or None
 
 
-#: More tasks than this are not named in the text of a statement.
+#: The text of a statement names at most so many tasks.
 MOST_NAMED = 200
 
 
@@ -205,10 +205,10 @@ class SettleRow:
     """One source row of a `settle`: a row of a segment, or all of it.
 
     Attributes:
-        segment: Where the row is.
-        task_id: The row; `None` is every row of the segment.
-        chosen: Whether it is changed, or only moved along with the rest of its lease segment.
-        complete: Whether the source names every row of the segment: one more fails the statement.
+        segment: The segment of the row.
+        task_id: The id of its task; `None` is every row of the segment.
+        chosen: Whether it is changed; if not, it only moves with the rest of its lease segment.
+        complete: Whether the source names every row of the segment. Then the statement fails if there is one more.
     """
 
     segment: int
@@ -222,9 +222,9 @@ class SettleTable:
     """The source rows of a `settle` of many tasks: all rows of some segments.
 
     Attributes:
-        rows: The columns `segment`, `task_id` and `chosen`, as of `SettleRow`s.
+        rows: The columns `segment`, `task_id` and `chosen`, as in `SettleRow`.
         segments: Their segments.
-        chosen: How many of them are chosen.
+        chosen: The number of chosen rows.
     """
 
     rows: pa.Table
@@ -242,7 +242,7 @@ class SegmentsUpTo:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueShare:
-    """The rows of one sub-queue that a take moves: all up to a position, to a lease segment."""
+    """The rows of one sub-queue that a take moves to a lease segment: all rows up to a position."""
 
     utube: str | None
     last: OrderPosition
@@ -251,7 +251,7 @@ class SubqueueShare:
 
 @dataclass(frozen=True, slots=True)
 class ExchangedRow:
-    """The rows that an exchange removes: a task, or all of a sub-queue in a lease segment."""
+    """The rows that an exchange removes: one task, or all tasks of a sub-queue in a lease segment."""
 
     segment: int
     utube: str | None
@@ -260,13 +260,13 @@ class ExchangedRow:
 
 @dataclass(frozen=True, slots=True)
 class PutIdentity:
-    """A name that a tube remembers, with its highest version.
+    """The identity of a put: a name and a version. The tube stores the highest version of each name.
 
-    A put is a repetition when a version as high was put before. So a stream, whose batches are
-    numbered, takes one place in the tube's memory, however many batches it has.
+    A put is a repetition if this or a higher version of its name was put before. So a stream, whose batches are
+    numbered, needs one entry in the tube, however many batches it has.
 
     Attributes:
-        name: Unique in the tube; begins with a prefix for its kind, so that kinds never clash.
+        name: Unique in the tube. It begins with a prefix for its kind, so that names of different kinds differ.
         version: 1 for the only put of that name, or the number of a batch, >= 0.
     """
 
@@ -274,20 +274,20 @@ class PutIdentity:
     version: int
 
     def repeats(self, version: int | None) -> bool:
-        """Whether the put was done before, by the highest version that was put under its name."""
+        """Whether the put was done before, given the highest version that was put under its name."""
         return version is not None and self.version <= version
 
     @classmethod
     def of_key(cls, key: str) -> PutIdentity:
-        """One put, by a key that the program chose."""
+        """The identity of a put with a key that the program chose."""
         return cls(f"key {key}", 1)
 
     @classmethod
     def of_batch(cls, stream: str, batch: int) -> PutIdentity:
-        """A micro-batch of a stream with a name of the program."""
+        """The identity of a micro-batch of a stream with a name that the program chose."""
         return cls(f"stream {stream}", batch)
 
     @classmethod
     def of_query_batch(cls, query: str, batch: int) -> PutIdentity:
-        """A micro-batch of a streaming query, by the query id in its checkpoint."""
+        """The identity of a micro-batch of a streaming query, by the query id in its checkpoint."""
         return cls(f"query {query}", batch)

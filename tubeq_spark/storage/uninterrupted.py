@@ -1,12 +1,12 @@
-"""Runs verbs in another thread, where no interrupt can strike, while the main thread waits.
+"""Runs verbs in another thread, where no interrupt can be raised, while the main thread waits.
 
 Python raises `KeyboardInterrupt`, and other exceptions of signal handlers, between any two
 bytecodes of the main thread, and in no other thread. So a verb that the main thread calls runs in a
 thread of this module. An interrupt ends the wait, not the verb: the verb begins nothing new,
-finishes what it has sent, and undoes results that nobody will get (`if_interrupted`). The main
+finishes the requests that it has sent, and undoes results that no caller will get (`if_interrupted`). The main
 thread waits for that until a second interrupt, or for `PATIENCE` seconds; then the verb ends in the
-background. Verbs of other threads run in these threads. There no interrupt strikes, but a function of the
-program, such as a callback, may end the thread (`SystemExit`): then the result is undone, too.
+background. Verbs of other threads run in their own threads. No interrupt is raised there, but a function of the
+program, such as a callback, may end the thread (`SystemExit`). Then the result is undone, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 THREAD_NAME = "tubeq-verbs"
 #: Seconds that the main thread waits for the end of a verb that was interrupted.
 PATIENCE = 10.0
-#: Seconds between two looks whether an interrupt came that has not woken the main thread.
+#: Seconds between two checks for an interrupt that has not woken the main thread.
 _LOOK = 0.2
 #: Seconds that the end of the process waits for verbs in the background.
 _AT_EXIT = 30.0
@@ -48,25 +48,25 @@ class _Call(Generic[T]):
         self.undos: list[Callable[[], object]] = []
         self.thens: list[Callable[[], object]] = []
         self.is_interrupted = False
-        #: Whether it was told to try no more.
+        #: Whether `gives_up` has told the verb not to retry.
         self.gave_up = False
         self.result: T | None = None
         self.error: BaseException | None = None
-        #: Held once the verb has begun; once it has ended or its caller was interrupted, whichever
-        #: is first; and until it has ended. A call of a C function is done or not done.
+        #: Locks, because an interrupt cannot strike within a call of a C function. `_begun` is held once the verb has
+        #: begun; `_decided`, once it has ended or its caller was interrupted; `ended`, until the verb has ended.
         self._begun, self._decided = _thread.allocate_lock(), _thread.allocate_lock()
         self.ended = _thread.allocate_lock()
         self.ended.acquire()
 
     def run(self) -> None:
-        """Run the verb in a thread that nothing interrupts."""
+        """Run the verb, in a thread in which no interrupt is raised."""
         if not self._begun.acquire(blocking=False):
             return
         try:
             if not self.is_interrupted:
                 _current.call = self
                 self.result = self._context.run(self._verb)
-        except BaseException as error:  # noqa: BLE001  (it is raised where the verb was called)
+        except BaseException as error:  # noqa: BLE001  (the caller of the verb gets it)
             self.error = error
         finally:
             _current.call = None
@@ -75,10 +75,10 @@ class _Call(Generic[T]):
             self.ended.release()
 
     def interrupt(self) -> None:
-        """Make the verb end, and undo a result that its caller does not get."""
+        """Make the verb end, and undo a result that its caller will not get."""
         self.is_interrupted = True
         if self._decided.acquire(blocking=False):
-            # Sent again: the interrupt may have come before it was sent.
+            # The call is sent again, because the interrupt may have come before it was sent.
             _send(self)
             ended = self.ended
         else:
@@ -116,15 +116,15 @@ def uninterrupted(
     """Run a verb so that an interrupt of the main thread, or the end of another one, leaves nothing half done.
 
     Args:
-        verb: What to run.
-        carried: Makes of it what runs the same in another thread.
-        then: Called by the calling thread once the verb has ended, however it ended.
+        verb: The function to run.
+        carried: Wraps a function so that it does the same in another thread.
+        then: Called by the calling thread after the verb has ended in any way.
 
     Returns:
-        What `verb` returns.
+        The result of `verb`.
     """
     if _current.call is not None:
-        # A part of another verb.
+        # This call is a part of another verb, which is safe already.
         if then is not None:
             _current.call.thens.append(then)
         return verb()
@@ -145,12 +145,12 @@ def uninterrupted(
     except BaseException:
         call.interrupt()
         raise
-    # From here on nothing is called: Python looks for signals after calls, and where functions begin.
+    # From here on no function is called: Python runs signal handlers after calls, and where functions begin.
     if call.error is not None:
         try:
             raise call.error
         finally:
-            # The error's traceback knows this call.
+            # The traceback of the error refers to this call, so keeping it would make a cycle.
             call.error = None
     return call.result  # type: ignore[return-value]  # without an error there is one
 
@@ -161,20 +161,20 @@ def _ends_thread(error: BaseException | None) -> bool:
 
 
 def if_interrupted(undo: Callable[[], object]) -> None:
-    """Register an undo for an interrupt of this thread's verb, whose caller then gets nothing."""
+    """Register an undo that runs if this thread's verb is interrupted, because its caller then gets no result."""
     call = _current.call
     if call is not None:
         call.undos.append(undo)
 
 
 def is_interrupted() -> bool:
-    """Whether the verb of this thread was interrupted, so that nobody waits for its result."""
+    """Whether the verb of this thread was interrupted, so that no caller waits for its result."""
     call = _current.call
     return call is not None and call.is_interrupted
 
 
 def gives_up() -> bool:
-    """Whether the verb of this thread must not retry; true once, then it may tidy up."""
+    """Whether the verb of this thread must not retry. It is true only once, so that the verb can still tidy up."""
     call = _current.call
     if call is None or not call.is_interrupted or call.gave_up:
         return False
@@ -184,7 +184,7 @@ def gives_up() -> bool:
 
 @contextlib.contextmanager
 def for_others() -> Iterator[None]:
-    """Run a block for other threads, too, which an interrupt of this caller must not end."""
+    """Run a block that also works for other threads, so that an interrupt of this caller must not end it."""
     call, _current.call = _current.call, None
     try:
         yield
@@ -196,7 +196,7 @@ def for_others() -> Iterator[None]:
 
 #: Calls to run; `None` ends a thread.
 _calls: SimpleQueue[_Call[Any] | None] = SimpleQueue()
-#: Threads that are there, and a place for each of them that waits for a call. Changed by these threads.
+#: The running threads, and an entry for each of them that waits for a call. The threads themselves change these.
 _threads: list[threading.Thread] = []
 _waiting: list[None] = []
 
@@ -208,7 +208,7 @@ def _send(call: _Call[T]) -> None:
         try:
             thread.start()
         except RuntimeError:
-            # There are no new threads in a process that ends.
+            # A process that ends cannot start threads.
             call.run()
             return
     _calls.put(call)
@@ -223,13 +223,13 @@ def _run_calls() -> None:
         if call is None:
             break
         call.run()
-        # It holds what the verb has returned.
+        # The call holds the result of the verb.
         del call
     _threads.remove(threading.current_thread())
 
 
 def _end_threads() -> None:
-    """Wait for background verbs: a thread in a library must end before the interpreter."""
+    """Wait for verbs in the background, because a thread within a library must end before the interpreter does."""
     clock = SystemClock()
     until = clock.monotonic() + _AT_EXIT
     threads = list(_threads)
@@ -241,7 +241,7 @@ def _end_threads() -> None:
 
 def _begin_anew() -> None:
     """Reset the state after a fork: the threads belong to the parent process."""
-    global _calls  # noqa: PLW0603  (its lock may be held by a thread that is not here)
+    global _calls  # noqa: PLW0603  (a thread of the parent process may hold its lock)
     _calls = SimpleQueue()
     _threads.clear()
     _waiting.clear()

@@ -1,8 +1,8 @@
-"""Reads a condition that a program writes in SQL, such as `attempts > 3 AND error LIKE '%timeout%'`.
+"""Parses a condition that a program writes in SQL, such as `attempts > 3 AND error LIKE '%timeout%'`.
 
-It becomes an expression, which each engine evaluates like those of the queue itself. So the engines answer
-alike, and what they would answer differently is no part of the language: unlike Spark and DataFusion, it
-compares values of one kind only, and it has no functions that depend on a session or a locale.
+It becomes an expression, which each engine evaluates like those of the queue itself. So all engines give the same
+answer. The language leaves out everything that engines answer differently: unlike Spark and DataFusion, it
+compares only values of one kind, and it has no functions that depend on a session or a locale.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
 
-#: Texts as in standard SQL, numbers without a suffix, names, signs; what a backslash is differs by engine.
+#: Strings of standard SQL (engines differ in the meaning of a backslash), numbers without a suffix, names, signs.
 _TOKEN = re.compile(
     r"""(?P<text>'(?:[^'\\]|'')*')
     |(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![A-Za-z0-9_.])
@@ -55,13 +55,13 @@ _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>"} | {
 _WORDS = frozenset(
     ["AND", "BETWEEN", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TIMESTAMP", "TRUE"]
 )
-#: Levels of parentheses and NOTs: engines go through an expression level by level.
+#: The most levels of parentheses and NOTs, because engines traverse an expression by recursion.
 _DEEPEST = 50
 _BIGINT = 2**63
 
 
 class Kind(StrEnum):
-    """What can be compared with one another."""
+    """The kind of a value. Only values of one kind can be compared."""
 
     WHOLE = "a whole number"
     REAL = "a number"
@@ -101,17 +101,17 @@ class _Token:
 
 
 class UserCondition:
-    """The reader of one condition."""
+    """The parser of one condition."""
 
     def __init__(self, text: str, columns: Mapping[str, ShownColumn]) -> None:
-        """Read a condition.
+        """Parse a condition.
 
         Args:
             text: The condition.
-            columns: The columns that it may name, in any case, by their names in lower case.
+            columns: The columns that it may name, by their names in lower case. The condition may use upper case.
 
         Raises:
-            InvalidOptionError: It is no text, no condition, or has something that engines answer differently.
+            InvalidOptionError: It is no text or no condition, or has something that engines answer differently.
         """
         self._columns = columns
         self._text = validation.utf8("where", validation.text("where", text))
@@ -123,7 +123,7 @@ class UserCondition:
         if self._token.kind != "end":
             raise self._unlike("the end, AND or OR")
         truth = self._truth(found).value
-        # For `… AND NULL`, to which it simplifies such a condition, DataFusion finds all rows of the first part.
+        # DataFusion simplifies such a condition to `… AND NULL`, and then finds all rows that match the first part.
         self.expression = Compared("<=>", truth, TRUE) if self._names_null else truth
 
     # -- tokens -------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class UserCondition:
         return [t.text.upper() for t in ahead if t.kind in ("name", "sign")] == [*words]
 
     def _takes(self, *words: str) -> bool:
-        """Go past these words or signs, if they are next."""
+        """Consume these words or signs if they are next; return whether they were."""
         found = self._is(*words)
         self._next += len(words) * found
         return found
@@ -260,7 +260,7 @@ class UserCondition:
         text = f"{sign}{token.text}"
         if token.text.isdigit():
             digits = token.text.lstrip("0") or "0"
-            # Python makes no number of some thousand digits.
+            # Python refuses to parse a number of some thousand digits.
             if len(digits) > len(str(_BIGINT)) or not -_BIGINT <= int(sign + digits) < _BIGINT:
                 raise self._wrong(f"{text} has more than 64 bits")
             return _Part(literal(int(sign + digits)), Kind.WHOLE, text)
@@ -368,7 +368,7 @@ class UserCondition:
 
 
 def _alike(parts: Sequence[_Part]) -> list[_Part]:
-    """Parts of which whole numbers in the text become numbers where one of them is such."""
+    """Convert integers in the text to floating-point numbers if one of the parts is such a number."""
     if all(part.kind is not Kind.REAL for part in parts):
         return [*parts]
     return [

@@ -1,3 +1,3 @@
-"""Streams into a tube, out of it, and of its changes."""
+"""Streams that put tasks into a tube, process its tasks, or show its changes."""
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
 
-#: What makes a table, or makes one of an earlier tube fit this one: the feed is on from here.
+#: The operations that create a table, or adapt the table of an earlier tube. The change feed begins there.
 _MADE = "operation IN ('CREATE TABLE', 'SET TBLPROPERTIES')"
 
-#: Columns of an append of nothing: Delta wants one that is no partition's.
+#: The columns of an append without rows. Delta needs a column that is no partition column.
 _NUMBERED = ("segment", "task_id")
 
 
@@ -38,7 +38,7 @@ def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
     """The stream of changes.
 
     Raises:
-        InvalidOptionError: The tube has no feed, or `starting` is bad.
+        InvalidOptionError: The tube has no change feed, or `starting` is bad.
     """
     if not ctx.table.change_feed:
         msg = f"tube {ctx.record.name!r} has no feed of changes: create it with change_feed=True"
@@ -65,20 +65,20 @@ def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
     )
     if last is not None and version > last:
         validation.refuse("starting", version, f"a version of the table, at most {last}")
-    # 0 is all that there is; another version that is gone is for Delta to refuse, unless the stream
-    # has a checkpoint and does not need it.
+    # 0 begins with the oldest version that exists. Delta refuses any other removed version, unless the stream has a
+    # checkpoint and does not need it.
     return version or max(made or 0, first or 0)
 
 
 def _now(ctx: TubeContext) -> int:
-    """The version of an empty commit: what is committed after this call comes after it."""
+    """The version of a new empty commit. All commits after this call have later versions."""
     engine, table = ctx.frames.engine, ctx.table.name
     nothing = empty(pa.schema([(name, pa.int64()) for name in _NUMBERED]))
 
     def attempt() -> Plan[int]:
         last = engine.history(table, "max(version)")[0] or 0
         operation_id = ctx.queue.session.segments(1)[0]
-        # An append of nothing commits only for the sake of its transaction id.
+        # Delta commits an append without rows only if it has a transaction id.
         once = (f"tubeq/{ctx.table.id}/changes", last)
 
         def finish(_affected: Affected) -> int:

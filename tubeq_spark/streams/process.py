@@ -34,14 +34,14 @@ def work_off(
     goes_on: Callable[[], bool],
     unsettled: list[Batch],
 ) -> None:
-    """Take batches until no task is ready, nothing of a batch is done, or the query ends.
+    """Take batches until no task is ready, no task of a batch succeeds, or the query ends.
 
     Args:
-        name: Of the tube, for the log.
-        take: Takes the next batch, an empty one when nothing is ready.
-        handle: Calls the handler with a batch, until the function that it is given says stop, and settles it.
-        goes_on: Whether to take another one.
-        unsettled: Batches that could be neither acked nor released; they are released first.
+        name: The name of the tube, for the log.
+        take: Takes the next batch, which is empty if no task is ready.
+        handle: Calls the handler with a batch and settles it. It also gets a function that returns whether to stop.
+        goes_on: Returns whether to take another batch.
+        unsettled: Batches that could be neither acked nor released. They are released first.
 
     Raises:
         QueueStateError: The queue was closed.
@@ -61,7 +61,7 @@ def work_off(
                 unsettled.append(taken)
             return
         if report.error is not None or not report.done:
-            # Released tasks are ready at once: without a pause a broken handler would spin.
+            # Released tasks are ready at once, so without a pause a broken handler would be called all the time.
             log.error(
                 "tube %s: of a batch of %d tasks %d are done, %d failed, and %d were not tried",
                 *(name, taken.count, report.done, report.failed, report.given_back),

@@ -1,8 +1,8 @@
-"""A query, such as that of `Tube.process`, for which a wait ends at Ctrl-C and SIGTERM.
+"""A query, such as that of `Tube.process`, that Ctrl-C and SIGTERM stop while a program waits for it.
 
-Spark's own wait is a call of the JVM in the main thread. Where a signal strikes there, PySpark and py4j log
-the stack traces of what they were about, and the query goes on. Here the query ends first, and then the
-program gets the signal: a wait that returned would look like the end of the work.
+Spark's own wait is a call of the JVM in the main thread. If a signal interrupts it, PySpark and py4j log
+stack traces, and the query goes on. Here the query ends first, and then the program gets the signal, because a
+wait that just returns would look like the end of the work.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks whether a signal came that has not woken the main thread.
+#: Seconds between two checks for a signal that has not woken the main thread.
 _LOOK = 0.2
 
 
 class StoppedByHandError(KeyboardInterrupt):
-    """Somebody has stopped a stream that the program waits for."""
+    """The user has stopped a stream for which the program waits."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the log has a line, and there is no fault to look for."""
+        """The traceback for IPython: only short, because the log has a line, and nothing has failed."""
         return ["the stream was stopped"]
 
 
 class EndedBySignal(StreamingQuery):
-    """A classic query, which a signal stops while the main thread waits for it."""
+    """A classic query that a signal stops while the main thread waits for it."""
 
     def __init__(self, query: StreamingQuery, told: str) -> None:
-        """Stand for a query, and log this when a signal comes."""
+        """Wrap a query; `told` is logged at the first signal."""
         super().__init__(query._jsq)  # noqa: SLF001  as PySpark makes its own from each other
         self._told = told
 
@@ -77,7 +77,7 @@ class EndedBySignal(StreamingQuery):
 
 
 def _pass_on(number: signal.Signals) -> None:
-    """Let the program have a signal, whose handlers are its own again."""
+    """Send a signal to the program, after its own handlers are set again."""
     try:
         signal.raise_signal(number)
     except KeyboardInterrupt:

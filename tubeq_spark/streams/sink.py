@@ -1,6 +1,6 @@
 """The sink: each micro-batch of a stream becomes tasks once, however often it is replayed.
 
-A stream has a unique name, and its batches have rising numbers. The commit that adds the tasks of a
+A stream has a unique name, and its batches have ascending numbers. The commit that adds the tasks of a
 batch also stores its number under the name. If a stream is stopped between that commit and its own
 checkpoint, it sends the batch again with the same number, and the sink adds nothing.
 """
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: By this end of a text Spark knows that a function of Python was interrupted. It looks for it with a regular
-#: expression that overflows the stack where a stack trace of Java stands in between.
+#: A text with this end shows Spark that a function of Python was interrupted. Spark searches for it with a regular
+#: expression that overflows the stack if the text has a stack trace of Java.
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: "
     "java.lang.InterruptedException"
@@ -39,14 +39,14 @@ _INTERRUPTED = (
 
 
 class StreamStoppedError(Exception):
-    """A batch was not put, because somebody has stopped the stream; it must not return as if it were."""
+    """The stream was stopped, and its batch was not put. The call must not return as if the batch were put."""
 
 
 def _is_failure(record: logging.LogRecord) -> bool:
     return record.exc_info is None or record.exc_info[0] is not StreamStoppedError
 
 
-# py4j logs a stack trace of whatever a function raises that Java has called.
+# py4j logs a stack trace of each exception of a function that Java has called.
 for _name in ("py4j.clientserver", "py4j.java_gateway"):
     logging.getLogger(_name).addFilter(_is_failure)
 
@@ -78,13 +78,13 @@ def put_batch(
     """Put a micro-batch, unless it was put before.
 
     Args:
-        context: The tube, by its newest record.
+        context: Returns the tube by its newest record.
         df: The micro-batch.
         batch: Its number.
-        name: Of the stream; the id of the query that runs by default.
-        timeout: Seconds to wait for room; `None` is for ever.
-        trace: The span that each task keeps.
-        fit: Gives the tube the columns that the rows need.
+        name: The name of the stream; by default the id of the running query.
+        timeout: Seconds to wait for free capacity; `None` is for ever.
+        trace: The span that each task stores.
+        fit: Adds the columns that the rows need to the tube's table.
 
     Raises:
         InvalidOptionError: The stream has no name, a row is bad, or the batch can never fit.
@@ -96,7 +96,7 @@ def put_batch(
         frame = count_frame(ctx, df, trace)
         fit(frame)
         result = _put(context, frame, identity, timeout)
-    # Of rows with keys some or all may be there, also in a new batch.
+    # The keys of some or all rows may exist, also in a new batch.
     if result.count < frame.total and (not frame.has_keys or result is REPEATED):
         said = "was put before; nothing is added"
         if result.count:
@@ -106,7 +106,7 @@ def put_batch(
 
 @contextmanager
 def _short_when_stopped(ctx: TubeContext, df: DataFrame, batch: int) -> Iterator[None]:
-    """Run a block of a stream's thread; a failure is told in a line if somebody has stopped the stream.
+    """Run a block of a stream's thread. If the stream was stopped, a failure is logged in one line.
 
     Raises:
         StreamStoppedError: In place of the failure.
@@ -141,7 +141,7 @@ def _put(
     timeout: float | None,
 ) -> PutResult:
     ctx = context()
-    # Of rows with keys some may be there.
+    # The keys of some rows may exist.
     if ctx.capacity is not None and frame.total > ctx.capacity and not frame.has_keys:
         msg = (
             f"a batch of {frame.total} rows never fits into tube {ctx.record.name!r}, whose capacity "

@@ -85,7 +85,7 @@ class Queue15:
         ttr: float | None = None,
         pri: int | None = None,
     ) -> Task15 | None:
-        """Add a task before all existing tasks, also earlier urgent ones; with a delay as `put`.
+        """Add a task before all existing tasks, also earlier urgent ones. With a delay it does what `put` does.
 
         Two urgent tasks that are put at the same time on different hosts may get the same rank;
         then the priority and the id decide.
@@ -171,7 +171,7 @@ class Queue15:
             NotTakenError: It is not held by this session, or its ttr has passed.
             InvalidOptionError: A bad delay or ttl.
 
-        Commits: 1. Conflicts only with whoever ends this lease.
+        Commits: 1. Conflicts only with commits that end this lease.
         """
         wait = 0.0 if delay is None else validation.seconds("delay", delay)
         life = validation.seconds("ttl", 0 if ttl is None else ttl)
@@ -194,7 +194,7 @@ class Queue15:
         Raises:
             NotTakenError: It is not held by this session, or its ttr has passed.
 
-        Commits: 1. Conflicts only with whoever ends this lease.
+        Commits: 1. Conflicts only with commits that end this lease.
         """
 
         def verb(tube: Tube, number: int) -> Task:
@@ -212,7 +212,7 @@ class Queue15:
             NotTakenError: It is not held by this session, or its ttr has passed.
             InvalidOptionError: A field is not a JSON value; nothing was written.
 
-        Commits: 1. Conflicts only with whoever ends this lease.
+        Commits: 1. Conflicts only with commits that end this lease.
         """
 
         def verb(tube: Tube, number: int) -> Task:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 #: Default ttl and ttr in seconds of tubes that the dialect creates.
 _TTL, _TTR = 25 * 86_400.0, 60.0
-#: Most ids whose tubes are remembered.
+#: The most ids whose tubes are remembered.
 _MOST_HOMES = 100_000
 
 
@@ -45,7 +45,7 @@ class TaskIndex:
     def in_tube(self, name: Any, verb: Callable[[Tube], T]) -> T:
         """Run a verb on a tube, which is created if it does not exist.
 
-        A remembered tube is not looked up again, which would cost a query. If it was dropped
+        A remembered tube is not looked up again, because that would cost a query. If it was dropped
         meanwhile, the tube that now has its name is used.
 
         Args:
@@ -77,7 +77,7 @@ class TaskIndex:
 
         Raises:
             TubeNotFoundError: No tube has this name.
-            InvalidOptionError: It has no priorities.
+            InvalidOptionError: The tube has no priorities.
         """
         tube = self._queue.tube(name)
         if not _fits(tube):

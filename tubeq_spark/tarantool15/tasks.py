@@ -57,7 +57,7 @@ def rank_of(stored: int) -> int:
 
 
 def rank_before(first: int | None) -> int:
-    """The rank of an urgent task: before the first stored `pri` (`None`: none is below the usual).
+    """The rank of an urgent task: before the first stored `pri` (`None` if none is below those of rank 0).
 
     If no lower rank is left, it shares the first one.
     """
@@ -66,7 +66,7 @@ def rank_before(first: int | None) -> int:
 
 
 def rank_behind(last: int | None) -> int:
-    """The rank of a requeued task: behind the last stored `pri` (`None`: none is above the usual).
+    """The rank of a requeued task: behind the last stored `pri` (`None` if none is above those of rank 0).
 
     If no higher rank is left, it shares the last one.
     """

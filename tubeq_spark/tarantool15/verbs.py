@@ -1,10 +1,10 @@
-"""What Tarantool 1.5 had beside today's verbs: urgent, requeue, release with a life, done.
+"""The verbs of Tarantool 1.5 that `Tube` does not have: urgent, requeue, release with a ttl, done.
 
-Each is one statement to the tube, as in `put` and `settle`, and in types with sub-queues the
-removal of a utube lock after it. Stopped before the statement: nothing happened. Stopped after it:
-done; an orphaned utube lock may be left, which the next take of that sub-queue takes over. A rival
-that moved the task first makes the guard refuse; then all is read anew. `urgent` only inserts, so
-it conflicts with nothing; what is put ahead of it between its look and its statement stays ahead.
+Each verb makes one statement to the tube, as in `put` and `settle`, and in types with sub-queues then
+removes a utube lock. If it is interrupted before the statement, nothing has changed. After the statement the change is
+done; an orphaned utube lock may be left, which the next take of that sub-queue takes over. If another commit
+moves the task first, the guard fails, and the verb reads again. `urgent` only inserts, so it conflicts with
+nothing. A task that is put ahead of it between its read and its statement stays ahead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     ctx.queue.session.start_beating()
 
     def attempt() -> Plan[list[list[put.PutRow]] | None]:
-        # Read within the attempt, to see urgent tasks that others have put under this table lock.
+        # The rank is read within the attempt, under the table lock, so that it comes before urgent tasks of others.
         return put.plan(ctx, [_ahead(ctx, request)])
 
     (rows,) = put.run_freeing(ctx, lambda: ctx.queue.loop.run("urgent", ctx.table_lock, attempt))
@@ -149,6 +149,6 @@ def _held(
 
 
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
-    """A task as it is by now, in whatever state; `None`: it is not in this tube."""
+    """A task with its effective state; `None` if it is not in this tube."""
     rows = ctx.reader.by_ids([task_id])
     return ctx.seen(rows[0], ctx.queue.now_us()) if rows else None

@@ -28,17 +28,17 @@ _LOOK_AHEAD = 1_000
 def readable(
     ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
 ) -> list[StoredTask]:
-    """Read the candidates of a take, and bury unreadable ones.
+    """Return readable candidates of a take, and bury the unreadable ones.
 
-    One commit for every 1,000 that cannot be read, none as a rule.
+    Commits: one for every 1,000 unreadable candidates, usually none.
 
     Args:
         ctx: The tube.
         rows: The candidates.
-        read: Reads them anew, or at least so many of those that come next.
+        read: Reads at least so many candidates again, in their order.
 
     Raises:
-        Stale: A rival, or time, has removed one that was to be buried.
+        Stale: Another commit, or the end of its ttl, has removed a task that was to be buried.
     """
     while any(row.unreadable() for row in rows):
         _bury(ctx, read(_LOOK_AHEAD))

@@ -1,12 +1,12 @@
-"""Chooses what a take takes: what comes first in the order, as rows or as segments of which only counts were read.
+"""Chooses the tasks of a take, which come first in the order: as rows, or as segments with only the counts read.
 
 Ended leases are written first, by a separate commit, so that their tasks are back in their places
 in the order.
 
-Both classes have the same methods, so a take is one algorithm for single tasks and for batches: how
-many tasks there are, in which segments, and the result of a call after the statement has moved
-them. The result are the chosen tasks, or, if other commits moved some of them first, the rows that
-are read back.
+`ChosenRows` and `ChosenSegments` have the same methods, so takes of single tasks and of batches use one
+algorithm. The methods return the number of tasks, their segments, and the result of a call after the
+statement has moved them. The result is the chosen tasks or, if other commits moved some of them first, the
+rows that are read back.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ if TYPE_CHECKING:
     from tubeq_spark.verbs.locate import NamedTasks
     from tubeq_spark.verbs.subqueue_locks import AcquiredSubqueues
 
-    #: For a task's sub-queue and place in the order: the lease segment and the take id it gets.
+    #: Maps a task's sub-queue and position in the order to its lease segment and take id.
     Destination: TypeAlias = Callable[[str | None, OrderPosition], tuple[int, int]]
 
 H = TypeVar("H")
 
-#: A take of at most so many tasks shares its lease segment with the others of its commit: what is
-#: acked before the rest rewrites the rest.
+#: A take of at most so many tasks shares its lease segment with the other takes of its commit. Larger takes do
+#: not, because an ack of some tasks rewrites the rest of their lease segment.
 MOST_SHARED = 16
 
 
 class TakeInOrder:
-    """One take, over all its attempts."""
+    """One take in a tube without sub-queues, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls at once, each of them in turn."""
+        """Take for several calls at once. The first call gets the first tasks."""
         self._ctx = ctx
         self._requests = requests
-        #: How many tasks all calls may get; `None`: as many as they ask for.
+        #: The largest number of tasks for all calls together; `None` sets no limit.
         self.room: int | None = None
-        #: The tasks that the newest attempt was to move.
+        #: The tasks chosen by the newest attempt.
         self.chosen: OrderChoice[Any] | None = None
 
     def give_up(self) -> None:
-        """Undo preparations of failed attempts: there are none."""
+        """Undo preparations of failed attempts; this kind of take makes none."""
 
     def kept(self, _ids: Sequence[int], _found: NamedTasks) -> dict[str | None, int]:
-        """The utube locks that an exchange keeps: none."""
+        """The utube locks that an exchange keeps; a tube without sub-queues has none."""
         return {}
 
     def choose(
@@ -79,13 +79,13 @@ class TakeInOrder:
         """Choose the first tasks; `None` if none is ready. Usually no commit, at most one.
 
         Raises:
-            Stale: A rival's lease has ended meanwhile.
+            Stale: A lease has ended meanwhile, and its end must be written first.
         """
         ctx = self._ctx
         owner, now_us = ctx.queue.taker(), ctx.queue.now_us()
         counts = [request.count for request in within(self._requests, self.room)]
         if self.chosen is not None:
-            # What was chosen before, others had first.
+            # Other takes got the tasks that the previous attempt had chosen.
             ctx.lost_takes += 1
         tasks = self._beside_rivals(kind, now_us, sum(counts)) or kind.first(
             ctx, now_us, sum(counts)
@@ -109,9 +109,9 @@ class TakeInOrder:
     def _beside_rivals(
         self, kind: type[ChosenTasks[H]], now_us: int, count: int
     ) -> ChosenTasks[H] | None:
-        """As many tasks as are wanted, from segments that no rival takes from; `None`: the first tasks.
+        """Choose tasks from segments that no other take uses; `None` if the take should choose the first tasks.
 
-        Their priority is that of the first task. Only where no lock keeps rivals apart.
+        The tasks have the priority of the first task. Used only where no lock keeps takes of other programs apart.
         """
         ctx = self._ctx
         rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
@@ -129,9 +129,9 @@ class TakeInOrder:
 
 
 def _lease_segments(take_ids: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """The lease segment for each take id: small takes of one commit share that of their first one.
+    """The lease segment for each take id. The small takes of one commit share the segment of the first of them.
 
-    A batch is alone in its commit, so it never shares one.
+    A batch is the only take of its commit, so it never shares a segment.
     """
     shared = None
     segments = []
@@ -150,11 +150,11 @@ class OrderChoice(Generic[H]):
 
     Attributes:
         ctx: The tube.
-        tasks: What comes first.
-        owner: Who takes.
-        now_us: The moment that the tasks were chosen for.
-        take_ids: The take id of each call; `None` for one that gets nothing.
-        shares: What each call gets.
+        tasks: The chosen tasks.
+        owner: The session that takes them.
+        now_us: The moment for which the tasks were chosen.
+        take_ids: The take id of each call; `None` for a call that gets no tasks.
+        shares: The last position, lease segment and take id of each call that gets tasks.
     """
 
     ctx: TubeContext
@@ -166,7 +166,7 @@ class OrderChoice(Generic[H]):
 
     @property
     def begins_us(self) -> None:
-        """When its leases begin: when its statement is decided."""
+        """Return no moment: the leases begin when the statement is decided."""
         return
 
     def destination(self, _utube: str | None, place: OrderPosition) -> tuple[int, int]:
@@ -182,7 +182,7 @@ class OrderChoice(Generic[H]):
     def exchange(
         self, found: NamedTasks, moves: Mapping[int, int], lease: NewLease, removal: Remove
     ) -> Statement:
-        """The statement that moves them and removes what is acked; the rest of its lease segments moves."""
+        """The statement that moves the tasks and removes the acked ones; the rest of their lease segments moves."""
         acked: Which = Named() if moves else InSegments(found.segments)
         changes: list[tuple[Which, Change]] = [
             (acked, removal),
@@ -195,7 +195,8 @@ class OrderChoice(Generic[H]):
             moves,
             SegmentsUpTo(self.tasks.segments, self.shares[-1].last),
         )
-        # What moves along is no task that is taken; without it the statement knows their number itself.
+        # The rest of the lease segments also moves, but it is not taken, so it must not count. If nothing else
+        # moves, the statement knows the number of tasks itself.
         return replace(statement, tasks=found.count + self.tasks.count) if moves else statement
 
     def undone(self) -> bool:
@@ -216,7 +217,7 @@ class ChosenTasks(Protocol[T]):
 
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order, including those with ended leases; of some segments, or of all."""
+        """Choose the first tasks in the order, including those with ended leases: in some segments, or in all."""
         ...
 
     @classmethod
@@ -236,7 +237,7 @@ class ChosenTasks(Protocol[T]):
 
     @property
     def in_lease_segment(self) -> bool:
-        """Whether some have ended leases, which must be written before they are taken."""
+        """Whether some tasks have ended leases, which must be written before the tasks are taken."""
         ...
 
     @property
@@ -254,7 +255,7 @@ class ChosenTasks(Protocol[T]):
         ...
 
     def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, T]:
-        """What is held under each take id, when all of it was moved."""
+        """The held tasks under each take id, if the statement moved all chosen tasks."""
         ...
 
     def read_back(self, ctx: TubeContext, meant: Mapping[int, T], count: int) -> dict[int, T]:
@@ -278,7 +279,7 @@ class ChosenRows(TaskRows):
 
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order; bury unreadable ones before."""
+        """Choose the first tasks in the order, after burying unreadable ones."""
 
         def read(at_least: int = 0) -> list[StoredTask]:
             return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts, among)
@@ -287,7 +288,7 @@ class ChosenRows(TaskRows):
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
-        """Choose the first tasks of locked sub-queues; bury unreadable ones before."""
+        """Choose the first tasks of locked sub-queues, after burying unreadable ones."""
 
         def read(at_least: int = 0) -> list[StoredTask]:
             each = at_least // len(acquired.quota)
@@ -298,12 +299,12 @@ class ChosenRows(TaskRows):
 
     @property
     def in_lease_segment(self) -> bool:
-        """Whether some have ended leases."""
+        """Whether some tasks have ended leases."""
         return any(row.state is TaskState.TAKEN for row in self.rows)
 
     @property
     def is_all_that_is_ready(self) -> bool:
-        """Not used for rows."""
+        """Return False: takes of rows do not use this."""
         return False
 
     @property
@@ -322,7 +323,7 @@ class ChosenRows(TaskRows):
         return lasts
 
     def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
-        """What is held under each take id, when all of it was moved."""
+        """The held tasks under each take id, if the statement moved all chosen tasks."""
         source = {
             "segment": lambda row: to(row.utube, position_of(row, self.order))[0],
             "claim": lambda row: to(row.utube, position_of(row, self.order))[1],
@@ -367,7 +368,7 @@ class ChosenSegments:
 
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose what comes first in the order."""
+        """Choose the first tasks in the order."""
         return cls(ctx.reader.ready_segments(now_us, count, ctx.max_attempts, among))
 
     @classmethod
@@ -394,7 +395,7 @@ class ChosenSegments:
 
     @property
     def in_lease_segment(self) -> bool:
-        """Whether some have ended leases."""
+        """Whether some tasks have ended leases."""
         return any(selection.in_lease_segment for selection in self.selections)
 
     @property
@@ -403,11 +404,11 @@ class ChosenSegments:
         return ((selection.utube, selection.last) for selection in self.selections)
 
     def shares(self, _counts: Sequence[int]) -> list[OrderPosition]:
-        """The last position of all: segments are not divided between calls."""
+        """The last position of all tasks: segments are not divided between calls."""
         return [max(selection.last for selection in self.selections)] if self.selections else []
 
     def moved(self, _ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
-        """What is held under each take id, when all of it was moved."""
+        """The held tasks under each take id, if the statement moved all chosen tasks."""
         parts: dict[tuple[int, int], list[SegmentSelection]] = defaultdict(list)
         for selection in self.selections:
             parts[to(selection.utube, selection.last)].append(selection)
@@ -425,7 +426,7 @@ class ChosenSegments:
     def read_back(
         self, ctx: TubeContext, meant: Mapping[int, LeasedBatch], count: int
     ) -> dict[int, LeasedBatch]:
-        """The tasks under each take id; counted if the number is not known."""
+        """The tasks under each take id. They are counted if their number is not known."""
         held = {}
         for take_id, batch in meant.items():
             n = count if len(meant) == 1 else ctx.reader.count_of(take_id, batch.lease.owner)

@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 
 
 class _Exchanged(NamedTuple):
-    """What was acked, where the rest of its lease segments moved to, and what each call has taken.
+    """The acked tasks, the new segments of the rest of their lease segments, and the taken tasks of each call.
 
-    Some of the first calls, `found` of them, found tasks; where others came first one may have none of them.
+    The first `found` calls found tasks. Such a call has none if other takes got them first.
     """
 
     acked: NamedTasks
@@ -53,10 +53,10 @@ class _Exchanged(NamedTuple):
 
 
 def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> TakenRows | None:
-    """Ack tasks and take the next ones in one commit; returns what was taken, not handed out yet.
+    """Ack tasks and take the next ones in one commit; return the taken tasks, which are not handed out yet.
 
-    When nothing can be taken at once, the ack is a commit of its own, and nothing is taken; in tubes
-    with sub-queues also when the named tasks are not whole lease segments.
+    If nothing can be taken at once, the ack is a commit of its own, and nothing is taken. The same holds in tubes
+    with sub-queues if the named tasks are not whole lease segments.
     """
     exchanged = _exchange(ctx, ids, [request])
     if exchanged is None:
@@ -78,11 +78,11 @@ def ack_and_take(
     """Ack for some calls and take for others in one commit, in a tube without sub-queues.
 
     Returns:
-        What each call has acked, and taken; `None`: nothing was done, because nothing is ready.
+        The acked tasks of each call, and the taken ones; `None` if nothing was done, because no task is ready.
 
     Raises:
-        CommitUnknownError: Any of it may have been done.
-        TubeqError: Nothing was done, because one of the calls is refused.
+        CommitUnknownError: The acks and takes may have been committed.
+        TubeqError: One of the calls is refused; nothing was done.
     """
     exchanged = _exchange(ctx, [task_id for ids in acks for task_id in ids], takes)
     if exchanged is None:
@@ -92,7 +92,7 @@ def ack_and_take(
 
 
 def _acked(ctx: TubeContext, done: _Exchanged) -> list[Task]:
-    """Count what was acked, and forget it; where that fails nobody gets what was taken."""
+    """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
     rows = done.acked.rows
     ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in rows), done.moves)
     try:
@@ -107,11 +107,11 @@ def _acked(ctx: TubeContext, done: _Exchanged) -> list[Task]:
 def _lasting(
     ctx: TubeContext, takes: Sequence[TakeRequest], done: _Exchanged
 ) -> Sequence[TakenRows | Exception | None]:
-    """What each call has taken; one that has lost all that it found takes by itself."""
+    """The taken tasks of each call. A call that has lost all tasks that it found takes again."""
     try:
         lasting = outlast(ctx, done.took)
-    except Exception as error:  # noqa: BLE001  (it is theirs who take)
-        # The acks are done.
+    except Exception as error:  # noqa: BLE001  (the calls that take get it)
+        # The acks are committed, so their calls must not fail.
         return [error if call < done.found else None for call in range(len(takes))]
     remember(ctx, lasting)
     results: list[TakenRows | Exception | None] = list(lasting)
@@ -121,7 +121,7 @@ def _lasting(
     again: Sequence[TakenRows | Exception | None]
     try:
         again = take_group(ctx, [takes[call] for call in lost])
-    except Exception as error:  # noqa: BLE001  (it is theirs)
+    except Exception as error:  # noqa: BLE001  (the calls that take get it)
         again = [error] * len(lost)
     for call, taken in zip(lost, again, strict=True):
         results[call] = taken
@@ -134,13 +134,12 @@ def _exchange(
     """Ack tasks and take the next ones in one MERGE.
 
     Returns:
-        What was done; `None`: nothing is ready, or the take must be a commit of its own. Then nothing
-        was done.
+        The result; `None` if nothing was done, because no task is ready or the take needs a commit of its own.
     """
     memory, take = Memory(), begin_take(ctx, requests)
 
     def attempt() -> Plan[_Exchanged | None]:
-        # The session's epoch may have ended, and with it what it held.
+        # The session may have ended, and its tasks with it. Then this begins a new one.
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         kept = take.kept(ids, found)
@@ -157,13 +156,13 @@ def _exchange(
         keyed = 0 if removal.key is None else sum(row.unique is not None for row in found.rows)
 
         def finish(affected: Affected) -> _Exchanged:
-            # The ack stands, also where the take is undone: what comes next is then taken by itself.
+            # The ack stays committed if the take is undone. Then the calls take again.
             count = left.counted(affected)
             count = replace(count, updated=count.updated - found.rest - keyed)
             try:
                 taken = moved(choice, lease, count)
             except ConflictError:
-                # It had to be undone, and was not: the session's heart tries that again.
+                # The take had to be undone, and that failed: the session's heart tries it again.
                 log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
                 look_for(ctx, choice)
                 taken = {}
@@ -171,7 +170,7 @@ def _exchange(
             if len(requests) > 1:
                 took = [None if t is None else taken.get(t) for t in choice.take_ids]
                 return _Exchanged(found, moves, took, calls)
-            # A sub-queue that is continued keeps its take id.
+            # A continued sub-queue keeps its take id.
             rows = [row for part in taken.values() for row in part.rows]
             rows.sort(key=lambda row: position_of(row, ctx.table.order))
             return _Exchanged(found, moves, [TakenRows(rows, lease) if rows else None], calls)

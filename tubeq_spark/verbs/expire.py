@@ -1,10 +1,9 @@
 """Writes ended leases, delays and ttls, and releases the tasks of dead sessions.
 
-Each is one guarded MERGE over literal segments, decided on a fresh read. If it is interrupted
-before the MERGE, nothing is written, and every verb still computes effective states. If it is
-interrupted after it, the states are written, but its counts of calls are lost with the process. If
-another commit writes the same states first, the guard (or the conflict check) fails, and the next
-read finds nothing left to do.
+Each function makes a guarded MERGE over literal segments, decided on a fresh read. If it is interrupted before
+the MERGE, nothing is written, and every verb still computes effective states. If it is interrupted after the
+MERGE, the states are written, but its counts of calls are lost with the process. If another commit writes the
+same states first, the guard (or the conflict check) fails, and the next read finds nothing left to do.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import DueGroup
     from tubeq_spark.storage.statement import Affected
 
-#: Groups of due rows, lease segments, or owners that one pass handles.
+#: The most groups of due rows, lease segments, or owners of one pass.
 _MOST = 1_000
-#: Rows that are read for a callback in one pass.
+#: The most rows that one pass reads for a callback.
 _MOST_TOLD = 10_000
 
 
 class ExpiryCounts:
-    """How many tasks a pass changed."""
+    """The numbers of tasks that a pass changed."""
 
     def __init__(self, readied: int = 0, expired: int = 0, released: int = 0) -> None:
-        """Count."""
+        """Begin with these numbers."""
         self.readied = readied
         self.expired = expired
         self.released = released
 
     def add(self, other: ExpiryCounts) -> None:
-        """Add another pass."""
+        """Add the numbers of another pass."""
         self.readied += other.readied
         self.expired += other.expired
         self.released += other.released
@@ -60,16 +59,17 @@ class ExpiryCounts:
 
 
 def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
-    """Write down what time has changed: at most one commit, none when nothing is due.
+    """Write ended delays, leases and ttls. At most one commit, none if nothing is due.
 
-    One more frees the sub-queues of leases that have ended.
+    One more commit frees the sub-queues of ended leases.
     """
     held: set[tuple[int, str | None]] = set()
 
     def attempt() -> Plan[ExpiryCounts]:
         held.clear()
         found = ctx.reader.due(now_us, ctx.max_attempts, _MOST)
-        # Of those that go, all come to their end by it or none: the log tells how many go.
+        # Kept done tasks have ended before, so a statement of their own removes them: the log counts all rows that
+        # a statement removes as ended tasks, or none.
         groups = [group for group in found if group.state is not TaskState.DONE]
         is_of_kept, groups = not groups, groups or found
         if not groups:
@@ -107,7 +107,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff, counted=False)
             back, removed = affected.updated, removed_by(ctx, affected, gone)
-            # Other updated rows: the rests of lease segments, and gone rows.
+            # Other rows are updated, too: the rest of lease segments, and gone rows.
             if lease_segments or ctx.table.keeps_gone_rows:
                 back = ctx.reader.count_in(dest)
             return _counted(ctx, _changed(groups, back, removed))
@@ -124,12 +124,12 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
     """The groups without the rows that others changed before the statement.
 
-    Lease segments change as decided or not at all; other segments may hold less by then.
+    Lease segments change as decided or not at all. Other segments may have fewer rows by then.
 
     Args:
-        groups: What was due.
-        back: Rows that the statement gave back to the tube.
-        deleted: Rows that it deleted.
+        groups: The due rows.
+        back: The number of rows that the statement gave back to the tube.
+        deleted: The number of rows that it deleted.
     """
     changed = []
     for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
@@ -160,7 +160,7 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
 
 
 def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
-    """Count events by time of rows that were changed before they were stored."""
+    """Count the events by time of rows that a verb has changed before these events were stored."""
     for row in rows:
         ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff)
 
@@ -172,27 +172,27 @@ def release_taken(
     *,
     unless: Callable[[], bool] | None = None,
 ) -> int:
-    """Release the taken tasks of an owner, or of all (`None`).
+    """Release the taken tasks of an owner, or of all owners (`None`).
 
-    A commit for each 1,000 takes, and one that frees their sub-queues.
+    Commits: one for each 1,000 takes, and one that frees their sub-queues.
 
     Args:
         ctx: The tube.
-        owner: Who holds them.
-        error: Why they have failed, in a tube with a backoff; `None`: they have not.
-        unless: Whether they are to stay taken. It is asked when they have been found: what is taken
-            after the answer is not released.
+        owner: The session that holds the tasks.
+        error: The error of the tasks, in a tube with a backoff; `None` if they have not failed.
+        unless: Returns whether the tasks stay taken. It is called after they are found: tasks that are taken
+            after the call are not released.
 
     Returns:
         The number of tasks.
     """
-    # An ended lease is no release: it ends by its ttr.
+    # An ended lease counts as an end by ttr, not as a release, so it is written first.
     end_due(ctx, ctx.queue.now_us())
     released = 0
     held: set[tuple[int, str | None]] = set()
     more = True
     while more:
-        # Tasks that others take meanwhile are not released: the loop might never end.
+        # Tasks that others take meanwhile are not released, because the loop might never end.
         passed, more = ctx.queue.loop.run(
             "release", ctx.table_lock, lambda: _release_pass(ctx, owner, error, held, unless)
         )
@@ -210,7 +210,7 @@ def _release_pass(
     held: set[tuple[int, str | None]],
     unless: Callable[[], bool] | None,
 ) -> Plan[tuple[int, bool]]:
-    """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
+    """Plan one pass: the number of released tasks, and whether more are left. It adds their locks to `held`."""
     lease_segments, worn = ctx.reader.taken_segments(owner, ctx.max_attempts, _MOST)
     held.clear()
     if not lease_segments or _are_to_stay(ctx, unless):
@@ -252,14 +252,14 @@ def _are_to_stay(ctx: TubeContext, unless: Callable[[], bool] | None) -> bool:
 def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
     """Release the tasks of dead sessions in this tube.
 
-    A session that is not known to be alive is marked dead first (one commit, which reads its rows
-    and which a renewal conflicts with), then its tasks are released (one more). If it is
-    interrupted in between, the mark stays, and the next check releases them.
+    First a session that is not known to be alive is marked dead, by one commit that conflicts with a renewal of
+    its lease. Then one more commit releases its tasks. If this is interrupted in between, the mark stays, and the
+    next check releases them.
 
     Args:
         ctx: The tube.
-        at_us: The moment to judge by. Without it, now: unless somebody looked less than
-            `config.session_check` seconds ago.
+        at_us: The moment at which sessions are judged. `None` is now, and does nothing if this queue object has
+            checked the tube less than `config.session_check` seconds ago.
         there: Whether the tube must still be in the registry.
 
     Returns:
@@ -272,7 +272,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     if at_us is None and last is not None and last <= now_us < last + interval:
         return 0
     if there:
-        # A call that finds nothing must know that the tube still exists, so ask the registry.
+        # A call that finds no task must know whether the tube still exists.
         queue.checked[ctx.record.id] = now_us
         ctx.require_there(look=True)
     owners = [owner for owner in ctx.reader.owners(_MOST) if owner != queue.session.owner]
@@ -284,12 +284,12 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
 def end_lapsed_sessions(ctx: TubeContext) -> None:
     """Release tasks of ended sessions before a take, because they may come first in the order.
 
-    No commit as a rule, and no read but of what has been written about the sessions since; as
-    `end_dead_sessions` where one is over.
+    Usually it makes no commit, and reads only newer commits to the table of sessions. If a session is over, it
+    does what `end_dead_sessions` does.
     """
     queue = ctx.queue
     now_us = queue.now_us()
-    # One that ends during the search was not searched for.
+    # A session that ends during the search is left to the next one.
     over = queue.lapsed.over(now_us)
     if queue.lapsed.are_new(ctx.record.id, over):
         end_dead_sessions(ctx, now_us, there=False)
@@ -297,5 +297,5 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
 
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:
-    """Release what those of these owners hold who are dead; returns the number of tasks."""
+    """Release the tasks of those owners that are dead; return the number of tasks."""
     return sum(release_taken(ctx, owner, SESSION_ENDED) for owner in owners if dead.is_dead(owner))

@@ -1,4 +1,4 @@
-"""Reads what `model.reasons` needs to tell why a task is not being handed out. No commits."""
+"""Reads the facts from which `model.reasons` explains why a task is not handed out. No commits."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def facts(ctx: TubeContext, task_id: int) -> Facts:
-    """What is known of a task.
+    """The facts about a task.
 
     Raises:
-        TaskNotFoundError: There is no such task.
+        TaskNotFoundError: No task has this id.
     """
     found = ctx.reader.by_ids([task_id])
     if not found:
@@ -92,7 +92,7 @@ def _in_subqueue(
 
 
 def _waiting_for_rate(ctx: TubeContext, now_us: int) -> dict[str | None, int]:
-    """The sub-queues that have begun as many tasks as they may, and when each may begin the next one."""
+    """The sub-queues that have used up their rate, with the moment at which each may begin its next task."""
     rate = ctx.record.options.rate
     if rate is None:
         return {}

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class NamedTasks:
-    """Named tasks, and everything else in the lease segments that they are in."""
+    """Named tasks, and the other tasks in their lease segments."""
 
     rows: list[StoredTask]
     #: All ids of each lease segment.
     lease_segments: dict[int, list[int]] = field(default_factory=dict)
-    #: Those of the lease segments whose ids are remembered, not read.
+    #: The lease segments whose ids are remembered, not read.
     remembered: set[int] = field(default_factory=set)
-    #: Whether each task needs a source row of its own, as something else becomes of each.
+    #: Whether each task needs a source row of its own, because the tasks change in different ways.
     by_task: bool = False
 
     @property
@@ -57,7 +57,7 @@ class NamedTasks:
 
     @property
     def rest(self) -> int:
-        """How many others are in their lease segments."""
+        """The number of other tasks in their lease segments."""
         named = {row.task_id for row in self.rows}
         return sum(i not in named for ids in self.lease_segments.values() for i in ids)
 
@@ -68,13 +68,13 @@ class NamedTasks:
 
     @property
     def _named(self) -> bool:
-        """Whether `source` must name tasks; not for whole lease segments that were read."""
+        """Whether `source` must name tasks. Whole lease segments that were read need no names."""
         return self.by_task or bool(self.remembered) or not self.whole
 
     def source(self) -> list[SettleRow]:
         """Source rows for a MERGE: the named tasks, and the others of their lease segments.
 
-        Of a lease segment whose ids are remembered nothing else may be there.
+        The MERGE fails if a lease segment whose ids are remembered has another task.
         """
         if not self._named:
             return [SettleRow(segment, None) for segment in self.segments]
@@ -95,10 +95,10 @@ class NamedTasks:
 
 
 def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> NamedTasks:
-    """Find out what else is in the lease segments of these rows.
+    """Find the other tasks in the lease segments of these rows.
 
     Raises:
-        Stale: Others move them meanwhile.
+        Stale: Another commit has moved the rows meanwhile.
     """
     lease_segments = list(dict.fromkeys(r.segment for r in rows if r.state is TaskState.TAKEN))
     found = NamedTasks(rows)
@@ -122,7 +122,7 @@ def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Na
 def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[int]]:
     """Read the ids of all tasks in some lease segments; missing segments are left out.
 
-    What is remembered otherwise is forgotten.
+    If the queue object remembers other ids, it forgets them.
     """
     read: dict[int, list[int]] = defaultdict(list)
     columns = ctx.reader.ids_in(lease_segments).columns
@@ -136,10 +136,10 @@ def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[
 
 
 def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool) -> NamedTasks:
-    """Tasks that this session holds in leases that last.
+    """Find tasks that this session holds by leases that have not ended.
 
     Raises:
-        NotTakenError: Any of them is not.
+        NotTakenError: The session does not hold one of them, or a lease has ended.
     """
     owner = ctx.queue.session.owner
     known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
@@ -154,7 +154,7 @@ def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool)
 
 
 def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:
-    """The rows of these tasks, in this order; what is remembered otherwise is forgotten."""
+    """The stored rows of these tasks, in this order. If the queue object remembers other rows, it forgets them."""
     by_id = {row.task_id: row for row in ctx.reader.by_ids(ids)}
     rows = [by_id.get(task_id) for task_id in ids]
     owner = ctx.queue.session.owner
@@ -168,11 +168,11 @@ class Memory:
     """Uses the remembered tasks only in the first attempt."""
 
     def __init__(self) -> None:
-        """Use them in the next attempt."""
+        """Use the remembered tasks in the next attempt."""
         self.trusted = True
 
     def once(self) -> bool:
-        """Whether to use them in this attempt."""
+        """Whether to use the remembered tasks in this attempt."""
         trusted, self.trusted = self.trusted, False
         return trusted
 
@@ -180,15 +180,15 @@ class Memory:
 def anywhere(
     ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool
 ) -> tuple[NamedTasks, list[StoredTask]]:
-    """Tasks in any state, held by anybody: where they are, and as they are by now.
+    """Find tasks in any state, held by any session; also return them with their effective states.
 
     Raises:
-        TaskNotFoundError: Any of them does not exist, or its life is over.
+        TaskNotFoundError: One of them does not exist, or its ttl has ended.
     """
     known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
     if known is not None:
         seen = [ctx.seen(row, now_us) for row in known]
-        # Another queue object of this session may have given them more life: a refusal is read.
+        # Another queue object of this session may have extended their ttl, so a refusal needs a read.
         if None not in seen:
             return located(ctx, known, remembered=True), [row for row in seen if row is not None]
     stored, now = [], []
@@ -205,7 +205,7 @@ def confirm(ctx: TubeContext, found: NamedTasks) -> None:
     """Read remembered lease segments that are too large for a statement that names every task.
 
     Raises:
-        Stale: It is not as it was remembered.
+        Stale: A lease segment differs from the remembered one.
     """
     if (
         sum(len(found.lease_segments[lease_segment]) for lease_segment in found.remembered)

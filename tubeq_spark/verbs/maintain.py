@@ -1,7 +1,7 @@
-"""Keeps a tube's table small, empties it, and adds up the tasks that Spark's commits have ended.
+"""Compacts a tube's table, empties it, and adds up the tasks that Spark's commits have ended.
 
 A compaction reads the segments, and one statement moves or removes their rows. If it is interrupted
-before the statement, nothing has changed. No other verb depends on it, and it gives up if another
+before the statement, nothing has changed. No other verb depends on a compaction, and it gives up if another
 commit comes first.
 
 The sum of ended tasks is one append without rows, which conflicts only with another sum. If it is interrupted before
@@ -38,9 +38,9 @@ _MOST_SEGMENTS = 100_000
 
 
 def truncate(ctx: TubeContext) -> None:
-    """Delete all tasks of the first read, also those that others move meanwhile.
+    """Delete all tasks of the first read, also those that other commits move meanwhile.
 
-    What time had ended by then is written down first, and counts as expired.
+    Ends of ttls are written first, so these tasks count as expired.
     """
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total:
@@ -82,7 +82,7 @@ def _free_keys(ctx: TubeContext) -> None:
 
 
 def _counted_in(ctx: TubeContext, segments: list[int]) -> list[int]:
-    """Those of some segments whose ended tasks are added up: notes have their segments, not their number."""
+    """Add up the notes; return the segments without open notes. A note names segments, not the number of tasks."""
     if not segments:
         return []
     sum_ended(ctx)
@@ -94,8 +94,8 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int,
     whole = [s for s in spans if s.is_whole and not (s.in_lease_segment and ctx.table.change_feed)]
     if whole:
         return ctx.writer.delete_segments([span.segment for span in whole])
-    # Only segments that hold later tasks, too: what was taken meanwhile. And with a change feed all
-    # lease segments: their rows, deleted, would be acks.
+    # Left are segments that also have later tasks, which a take has moved there meanwhile. With a change feed all
+    # lease segments are left, too: the feed would show the deletion of their rows as acks.
     lease_segments = [span.segment for span in spans if span.in_lease_segment]
     gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     changes = [(Older(newest, taken=True), Remove(gone)), (Older(newest), Remove())]
@@ -107,25 +107,25 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int,
 def drain(
     ctx: TubeContext, require: Callable[[], object] | None = None, *, with_taken: bool = False
 ) -> None:
-    """Delete everything unless a task is taken; with `with_taken` also what is taken.
+    """Delete all rows unless a task is taken; with `with_taken` taken tasks, too.
 
-    Stopped before the utube locks and moments of leases are removed, each in a commit of its own: whoever finishes
-    the drop does so.
+    Two more commits remove the utube locks and the moments of leases. If it is interrupted before them, the program
+    that finishes the drop makes them.
 
     Args:
         ctx: The tube.
-        require: For a program that finishes the drop of another one: raises if that was undone. What is undone after
-            this was asked makes the statement fail.
-        with_taken: Whether taken tasks go, too.
+        require: For a program that finishes the drop of another one: raises if that drop was undone. If it is undone
+            after this call, the statement fails.
+        with_taken: Whether taken tasks are deleted, too.
 
     Raises:
-        TubeBusyError: One is, in a lease that lasts.
+        TubeBusyError: A task is taken, and its lease has not ended.
     """
 
     def attempt() -> Plan[None]:
         now_us, undone = ctx.queue.now_us(), None
         if require is not None:
-            # In this order: the registry is changed first, and the number in the table after it.
+            # The number is read before the registry: an undo changes the registry first, and then the number.
             undone = ctx.segment_reader.drops().undone
             with ctx.queue.looking_anew():
                 require()
@@ -140,9 +140,9 @@ def drain(
 
 
 def undo_drop(ctx: TubeContext) -> bool:
-    """Make all fail who finish a drop that is undone in the registry; False if one of them has come first.
+    """Make programs fail that finish a drop which the registry has undone; False if one has finished it first.
 
-    One commit, none if one has.
+    One commit, none if the drop was finished.
     """
 
     def attempt() -> Plan[bool]:
@@ -164,7 +164,7 @@ def require_none_taken(ctx: TubeContext, now_us: int) -> None:
     """Refuse to drop a tube with taken tasks.
 
     Raises:
-        TubeBusyError: There are some, in leases that last.
+        TubeBusyError: Tasks are taken, and their leases have not ended.
     """
     if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
         raise refusals.has_taken_tasks(ctx.record.name)
@@ -173,9 +173,9 @@ def require_none_taken(ctx: TubeContext, now_us: int) -> None:
 def sum_ended(ctx: TubeContext) -> None:
     """Add up the notes of a tube. At most one commit, none if there are no new ones.
 
-    The notes of a tube that this engine must not write wait for a sweep of the other one.
+    If this engine must not write to the tube, a sweep by the other engine adds them up.
     """
-    # Most tubes have none, which is seen without the lock.
+    # Most tubes have no notes. That is read without the lock.
     if not ctx.queue.loop_without_retry.is_allowed or ctx.ended.sum() is None:
         return
 
@@ -185,13 +185,13 @@ def sum_ended(ctx: TubeContext) -> None:
     try:
         ctx.queue.loop_without_retry.run("sum_ended", ctx.table_lock, attempt)
     except ConflictError:
-        # Another sweep has added them up, or the next one will.
+        # Another sweep has added them up, or the next sweep will.
         return
 
 
-#: Segments at the head of the queue that a compaction leaves to the takes.
+#: A compaction leaves out so many segments at the head of the tube, because takes use them.
 _HEAD = 4
-#: Number of versions between two checks whether to compact.
+#: A check whether to compact is made at every so many versions of the table.
 _EVERY = 16
 #: A segment with more bytes is not tiny, and a compaction merges at most this many bytes.
 _TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
@@ -206,7 +206,7 @@ def compact(ctx: TubeContext) -> int:
     """Move the rows of many tiny segments without taken tasks into one.
 
     Returns:
-        How many segments went. At most one commit; a compaction that meets a rival gives up.
+        The number of removed segments. At most one commit; it gives up if another commit comes first.
     """
     config = ctx.queue.config
 
@@ -222,7 +222,7 @@ def compact(ctx: TubeContext) -> int:
 
 
 def _fold(ctx: TubeContext, attempt: Callable[[], Plan[int]]) -> int:
-    """What an attempt returns; 0 if it meets a rival."""
+    """Commit an attempt and return its result; 0 if another commit comes first."""
     try:
         return ctx.queue.loop_without_retry.run("fold", ctx.table_lock, attempt)
     except ConflictError:
@@ -241,13 +241,13 @@ def _tiny(ctx: TubeContext) -> list[int]:
 
 
 def fold_kept_keys(ctx: TubeContext) -> int:
-    """Remove rows that were kept for keys and whose time is over, and merge tiny segments of them.
+    """Remove rows of keys whose `unique_for` is over, and compact tiny segments of such rows.
 
-    A segment is rewritten when half of its rows are over. At most one commit beside a sum of ended tasks;
-    it gives up if a rival comes first.
+    A segment is rewritten when half of its rows are due. At most one commit, besides a sum of ended tasks; it
+    gives up if another commit comes first.
 
     Returns:
-        How many rows were removed.
+        The number of removed rows.
     """
     if ctx.table.unique_for_us is None:
         return 0
@@ -277,7 +277,7 @@ def fold_kept_keys(ctx: TubeContext) -> int:
 def compact_at_times(ctx: TubeContext) -> None:
     """Compact after a verb that made a segment, on engines that count small segments cheaply.
 
-    Whoever committed one version in so many looks. What fails here is left to a sweep.
+    After every sixteenth version, the program that committed it checks. A failure is left to a sweep.
     """
     tables, rows = ctx.queue.engine.tables, ctx.queue.config.fold_rows
     try:
@@ -290,10 +290,10 @@ def compact_at_times(ctx: TubeContext) -> None:
 
 
 def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of dropped tubes of this name, and gone rows that are counted.
+    """Remove rows of dropped tubes of this name, and gone rows that are already counted.
 
     Returns:
-        How many rows. At most one commit beside a sum of ended tasks.
+        The number of rows. At most one commit, besides a sum of ended tasks.
     """
 
     def attempt() -> Plan[int]:

@@ -1,4 +1,4 @@
-"""The room in a tube with `most_taken`, in one attempt of a take."""
+"""How many more tasks of a tube with `most_taken` may be taken, for one attempt of a take."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many tasks of a tube may be taken now.
+    """How many more tasks of a tube may be taken now.
 
     Attributes:
-        tasks: The number; `None`: any.
+        tasks: The number; `None` sets no limit.
     """
 
     _ctx: TubeContext
@@ -30,7 +30,7 @@ class Room:
     _sequence: int = 0
 
     def passing(self, statement: Statement) -> Statement:
-        """A statement that takes no more than that: it fails if another take came first."""
+        """Make a statement fail if another take commits first, so that the limit holds."""
         if self.tasks is None:
             return statement
         return self._ctx.taken_gate.passing(statement, self._sequence)
@@ -43,14 +43,14 @@ class Room:
 
 
 def room(ctx: TubeContext, leaving: int = 0) -> Room:
-    """Count what is taken. No commit, at most two: ended leases are written down, and the first sequence.
+    """Count the taken tasks. Usually no commit; two at most, for ended leases and for the first sequence number.
 
     Args:
         ctx: The tube.
-        leaving: How many tasks are acked in the same commit.
+        leaving: The number of tasks that the same commit acks.
 
     Raises:
-        Stale: A rival's lease has ended meanwhile.
+        Stale: A lease has ended meanwhile, and its end must be written first.
     """
     most = ctx.record.options.most_taken
     if most is None:
@@ -76,7 +76,7 @@ def _state(ctx: TubeContext) -> TakenState:
 
 
 def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeRequest]:
-    """The requests of some calls, cut to so many tasks in all; the first come first."""
+    """The requests of some calls, cut to so many tasks together. The first calls get their tasks first."""
     if tasks is None:
         return requests
     cut = []

@@ -1,21 +1,21 @@
 """put, put_many and put_arrow: insert new tasks, into segments that no other put uses.
 
 put: reserve ids (a commit only when the range of the slot is used up), one insert-only MERGE. If
-it is interrupted before the MERGE, only ids are lost; after it, the tasks are there. On the native
-engine a put sometimes merges tiny segments, by a separate commit after it. Other commits do not
+it is interrupted before the MERGE, only ids are lost; after it, the tasks are stored. On the native
+engine a put sometimes compacts tiny segments, by a separate commit after it. Other commits do not
 affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
-reads the number of stored tasks, and starts again if another put commits in between. If there is no room,
-it writes the ends of lives down first, by a commit of its own.
+reads the number of stored tasks, and starts again if another put commits in between. If the tube is full, a
+separate commit first removes tasks whose ttl has ended.
 
-With keys (`unique`) a put first reads the sequence of keys, then the tasks that have these keys, and starts
-again if another put of keys commits in between. It writes the ends of lives down first, by a commit of
-its own, where a task with one of the keys has ended.
+With keys (`unique`) a put first reads the sequence of keys, then the tasks that have these keys. It starts
+again if another put of keys commits in between. If the ttl of a task with one of the keys has ended, a separate
+commit first removes the task.
 
 put_arrow: check all columns and values, count the rows by sub-queue, then the steps of `put_rows`. Ids
 follow the order of the rows.
 
-put_rows, for put_df and put_arrow: check that the tube still exists (only before an append, which does not read a tombstone),
-reserve ids, one statement. If it is interrupted before the statement, only ids are lost.
+put_rows, for put_df and put_arrow: check that the tube still exists (only before an append, which does not read
+the tombstone), reserve ids, one statement. If it is interrupted before the statement, only ids are lost.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
     """Check all items of a call before anything is written.
 
     Raises:
-        InvalidOptionError: Any of them is bad.
+        InvalidOptionError: An item is bad.
     """
     now_us = ctx.queue.now_us()
     request = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
@@ -80,13 +80,13 @@ def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
 
 
 def require_small(ctx: TubeContext, data: list[Any]) -> None:
-    """Refuse stored payloads some of which are too large.
+    """Refuse payloads that are too large.
 
     Raises:
-        InvalidOptionError: One is larger than the settings allow.
+        InvalidOptionError: A payload is larger than the settings allow.
     """
     most, kind = ctx.queue.config.largest_payload, ctx.codec.arrow_type
-    # No character has more bytes, so that most texts need no second look.
+    # This bound on the size of each text in UTF-8 spares most puts the encoding.
     if kind is None and _UTF8_MOST * max(map(len, data), default=0) <= most:
         return
     column = pa.chunked_array([array(data, kind or pa.string())])
@@ -99,7 +99,7 @@ def put_many(
     """Put the items of one call; it may share its commit with other threads' calls.
 
     Returns:
-        The tasks; none when the tube is full.
+        The tasks; none if the tube is full.
     """
     if not request.news:
         return []
@@ -128,19 +128,19 @@ class PutRow:
 
 
 def _told(ctx: TubeContext, rows: list[PutRow]) -> list[Task]:
-    """Count the tasks that a call has added; returns those of all its items."""
+    """Count the tasks that a call has added; return the tasks of all its items."""
     added = iter(ctx.record_event("put", [each.row for each in rows if each.is_new]))
     return [next(added) if each.is_new else each.row.task() for each in rows]
 
 
 def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]] | None]:
-    """One attempt to put the items of several calls; the result of a refused call is empty.
+    """Plan one attempt to put the items of several calls. The result of a call without free capacity is empty.
 
-    The result is `None` if tasks that have ended and are still stored have some of the keys, or take the room.
+    The result is `None` if stored tasks whose ttl has ended have some of the keys, or fill the capacity.
     """
     now_us = ctx.queue.now_us()
     wanted = {new.unique for r in requests for new in r.news if new.unique is not None}
-    # Before the tasks: what was put with a key since then has changed the sequence.
+    # The sequence is read before the tasks: a later put with keys changes it, so the statement fails.
     keys = ctx.unique_keys.look() if wanted else None
     room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us)
     if (keys is not None and keys.dropped) or (room is not None and room.dropped):
@@ -187,7 +187,7 @@ def _statement(
     keys: KeyState | None,
     identity: PutIdentity | None = None,
 ) -> tuple[Statement, int]:
-    """The statement of a put, and how many rows it inserts besides."""
+    """The statement of a put, and the number of rows that it inserts besides the tasks."""
     if room is None and keys is None:
         return ctx.writer.put(rows, size, segments), 0
     return ctx.capacity_gate.put(
@@ -203,7 +203,7 @@ def _statement(
 
 
 def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
-    """The tasks that have some keys, or had them a while ago; `None` if one of them has ended and is still stored."""
+    """The tasks that have some keys, or had them within `unique_for`; `None` if a stored one has ended."""
     there: dict[str, StoredTask] = {}
     for row in ctx.unique_keys.find(keys):
         seen = ctx.seen(row, now_us)
@@ -211,21 +211,21 @@ def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, 
             return None
         if seen.unique is not None:
             there[seen.unique] = seen
-    # After the tasks: one that ends in between is among the one or the other.
+    # Kept keys are read after the tasks, so that a task which ends in between is found in one of both.
     for row in ctx.unique_keys.kept(set(keys).difference(there), now_us):
         there.setdefault(row.unique or "", row)
     return there
 
 
 def run_freeing(ctx: TubeContext, attempt: Callable[[], T | None]) -> T:
-    """Run a put, after what has ended and holds one of its keys, or the room that it needs, is written down.
+    """Run a put. If ended tasks have its keys, or fill the capacity, first remove them, and run it again.
 
     A take or a touch that began before the end of a task may still commit. It conflicts with the commit that
-    writes the end down, so that the task and a new one never have one key, or one place.
+    removes the task. So an old and a new task never have the same key, and the capacity is never exceeded.
 
     Args:
         ctx: The tube.
-        attempt: Puts, or returns `None` if a task that has ended is still stored.
+        attempt: Runs the put; returns `None` if ended tasks must be removed first.
     """
     while True:
         done = attempt()
@@ -246,7 +246,7 @@ def _ranked(ctx: TubeContext, news: list[NewTask]) -> list[NewTask]:
 def _places(
     ctx: TubeContext, news: list[NewTask], data: list[Any]
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Segment and id of each new task, and the segments."""
+    """The segment and the id of each new task, and all segments."""
     buckets = [0] * len(news)
     if ctx.driver.subqueues:
         buckets = [hash_of(new.utube) % BUCKETS for new in news]
@@ -265,13 +265,13 @@ def _places(
 
 @dataclass(frozen=True, slots=True)
 class _Admitted:
-    """What one call adds.
+    """The items of one call that become tasks.
 
     Attributes:
         request: The call.
-        chosen: The places of the items that become tasks: those without a key, and the first with each
-            key that is free.
-        fits: Whether there is room for them; else the call adds nothing, and has no tasks.
+        chosen: The positions of the items that become tasks: all items without a key, and the first item with
+            each free key.
+        fits: Whether the capacity is enough for them. If not, the call adds nothing, and returns no tasks.
     """
 
     request: PutRequest
@@ -282,8 +282,8 @@ class _Admitted:
         """The tasks of all items.
 
         Args:
-            new: Those of the chosen items.
-            by_key: Those that have the keys.
+            new: The tasks of the chosen items.
+            by_key: The task that has each key.
         """
         added = dict(zip(self.chosen, new, strict=True))
         items = enumerate(self.request.news) if self.fits else ()
@@ -298,7 +298,7 @@ class _Admitted:
 def _admitted(
     requests: list[PutRequest], room: int | None, there: Collection[str]
 ) -> list[_Admitted]:
-    """The calls for which the capacity is enough, each as a whole, in their order."""
+    """Decide for each call, in their order, whether the capacity is enough for all of its new tasks."""
     admitted: list[_Admitted] = []
     known = set(there)
     for request in requests:
@@ -309,7 +309,7 @@ def _admitted(
             elif new.unique not in keys:
                 chosen.append(place)
                 keys.add(new.unique)
-        # A task that is there needs no room.
+        # Items whose keys stored tasks have need no capacity.
         if room is not None and len(chosen) > room:
             admitted.append(_Admitted(request, [], fits=False))
             continue
@@ -321,7 +321,7 @@ def _admitted(
 
 #: The result of a put that adds nothing.
 NOTHING = PutResult(0, None, None)
-#: That of a put whose identity was used before: equal to it, but another object.
+#: The result of a put whose identity was used before. It equals `NOTHING`, but is another object.
 REPEATED = replace(NOTHING)
 
 
@@ -330,9 +330,9 @@ class Numbering:
     """The ids and segments that the rows of a put get.
 
     Attributes:
-        total: How many rows there are.
-        numbers: Their ids, and one number more for each segment.
-        layout: Which segment each goes to.
+        total: The number of rows.
+        numbers: Their ids, and one more number for each segment.
+        layout: Maps each row to its segment.
         now_us: The moment of the put.
     """
 
@@ -347,7 +347,7 @@ class Numbering:
         return [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
 
     def result(self, inserted: int) -> PutResult:
-        """The result of a put that has inserted some number of rows: all, or none."""
+        """The result of a put that has inserted this number of rows: all of them, or none."""
         if not inserted:
             return NOTHING
         return PutResult(inserted, self.numbers.task_id(0), self.numbers.task_id(self.total - 1))
@@ -358,11 +358,11 @@ class NewRows:
     """Checked and counted rows that become tasks.
 
     Attributes:
-        buckets: How many there are by the bucket of their sub-queue.
+        buckets: The number of rows by the bucket of their sub-queue.
         rows: Makes the rows (columns of `TubeTable.inserted`).
-        keys: The sequence, if they have keys, from before the tasks were read that have these.
-        payload_bytes: How large the payloads are together; 0: nobody knows.
-        numbering: The ids and segments that they have already; `None`: they get new ones.
+        keys: If the rows have keys, the sequence, which was read before the tasks that have these keys.
+        payload_bytes: The size of all payloads together; 0 if it is not known.
+        numbering: The ids and segments of rows that are already written; `None` gives them new ones.
     """
 
     buckets: Mapping[int, int]
@@ -389,17 +389,17 @@ def put_rows(
 
     Args:
         ctx: The tube.
-        choose: Chooses the rows anew for each attempt; the result if nothing is to be put; `None` if a task that
-            has ended has the key of one of them.
-        identity: What the put is known by.
-        loop: Commits it.
+        choose: Called for each attempt. Returns the rows; or the result, if there is nothing to put; or `None`, if
+            an ended task has one of the keys.
+        identity: The identity of the put, which makes a repetition add nothing.
+        loop: The commit loop of the engine that makes the commit.
         appends: Whether rows without keys are appended, even if the driver holds them. An append does not see
             the drop of the tube, so the registry is asked first.
 
     Returns:
-        What was put; `None` when the tube has no room for all of them.
+        The result of the put; `None` if the capacity is too small for all rows.
     """
-    # One that puts nothing makes no number, and starts no heart.
+    # A put of no rows reserves no ids, and starts no heart.
     is_ready = False
     appends &= ctx.capacity is None
 
@@ -432,7 +432,7 @@ def put_rows(
 def _planned(
     ctx: TubeContext, new: NewRows, identity: PutIdentity | None, *, appends: bool
 ) -> Plan[PutResult | None] | None:
-    """One attempt to put chosen rows; `None` if tasks that have ended and are still stored take the room."""
+    """Plan one attempt to put chosen rows; `None` if ended tasks that are still stored fill the capacity."""
     now_us, total = ctx.queue.now_us(), new.total
     numbering = new.numbering or _numbered(ctx, new, now_us)
     if new.keys is None and appends:
@@ -464,7 +464,7 @@ def _planned(
 
 
 def _numbered(ctx: TubeContext, new: NewRows, now_us: int) -> Numbering:
-    """New ids and segments for rows."""
+    """Reserve ids and segments for rows."""
     config, total = ctx.queue.config, new.total
     layout = spread(
         new.buckets, rows_of(config.segment_rows, total, new.payload_bytes), config.fold_rows
@@ -477,7 +477,7 @@ def _numbered(ctx: TubeContext, new: NewRows, now_us: int) -> Numbering:
 def _source(
     ctx: TubeContext, new: NewRows, numbering: Numbering
 ) -> tuple[Source, WrittenRows | None]:
-    """The rows that a statement writes, and those that were written before."""
+    """The rows that a statement writes, and the rows that Spark has already written to files."""
     source = new.rows(numbering)
     if not isinstance(source, WrittenRows):
         return source, None
@@ -492,9 +492,9 @@ class Buckets:
     """The bucket of each row's sub-queue, computed once for each sub-queue.
 
     Attributes:
-        of_utubes: The bucket of each sub-queue that there is.
-        utubes: Of each row the place of its sub-queue among these; `None`: there is but one.
-        counts: Rows by bucket.
+        of_utubes: The bucket of each sub-queue of the rows.
+        utubes: The index of each row's sub-queue in `of_utubes`; `None` if there is only one bucket.
+        counts: The number of rows by bucket.
     """
 
     of_utubes: list[int]
@@ -503,7 +503,7 @@ class Buckets:
 
     @classmethod
     def from_column(cls, utubes: pa.ChunkedArray | None, size: int) -> Buckets:
-        """The buckets of a column of sub-queues, as `segment_layout.hash_of` has them."""
+        """The buckets of a column of sub-queues, as `segment_layout.hash_of` computes them."""
         if utubes is None:
             return cls([0], None, Counter({0: size} if size else {}))
         encoded = pc.dictionary_encode(utubes.combine_chunks(), null_encoding="encode")
@@ -517,10 +517,10 @@ class Buckets:
 
 
 def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
-    """Check the columns and the values of a table, which the program may change afterwards.
+    """Check the columns and the values of a table. The program may change its own table afterwards.
 
     Raises:
-        InvalidOptionError: One is bad.
+        InvalidOptionError: A column or a value is bad.
     """
     driver = ctx.driver
     put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
@@ -536,8 +536,8 @@ def put_arrow(
     Args:
         ctx: The tube.
         put: The rows.
-        identity: What the put is known by.
-        trace: The span that each task keeps.
+        identity: The identity of the put, which makes a repetition add nothing.
+        trace: The span that each task stores.
     """
 
     def choose() -> NewRows | None:
@@ -560,7 +560,7 @@ def put_arrow(
 
 
 def _of_table(ctx: TubeContext, put: PutTable, trace: str | None, keys: KeyState | None) -> NewRows:
-    """The rows of a table, with the sequence if they have keys."""
+    """The new rows of a table. If they have keys, `keys` is the sequence that was read before."""
     buckets = Buckets.from_column(put.utubes if ctx.driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:

@@ -7,7 +7,7 @@ written than when it is counted, the put fails, so ids never overlap. The append
 tombstone of a drop that commits between the check and the append. Its rows are then dropped with
 the tube, as if they had been put just before.
 
-These are expressions that the executors evaluate; the driver has only counts.
+The executors evaluate the expressions of this module; the driver has only counts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 OVERRUN = "tubeq:overrun"
 _OTHER_ROWS = "df yielded other rows when written than when counted; write it to a table first"
 _POSITION_MASK = (1 << POSITION_BITS) - 1
-#: The low bits of monotonically_increasing_id are the row's place in its partition.
+#: The low bits of monotonically_increasing_id are the row's index in its partition.
 _ROW_MASK = (1 << 33) - 1
 
 
@@ -121,7 +121,7 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
 
     life = given("ttl", options.ttl)
     delay = _microseconds(given("delay", options.delay))
-    # Both are below a hundred years: their sum is a moment that every clock can show.
+    # Both are below a hundred years, so their sum does not overflow a timestamp.
     ttl = f"({_microseconds(life)} + {delay})"
     delayed = f"({delay} IS NULL OR {delay} > 0L)"
 
@@ -146,7 +146,7 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
         "expires_at": f"tubeq_now + {ttl}",
         "unique": text("unique"),
         "rank": _rank(f"CAST({given('pri', float(options.pri))} AS BIGINT)", options.aging_us),
-        # A text is no part of the code that Spark generates.
+        # Spark's generated code does not contain the text, so each put uses the same code.
         "trace": string(frame.trace),
     }
     return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
@@ -164,8 +164,8 @@ def _rank(pri: str, aging_us: int | None) -> str:
 class _Constants:
     """Values that are constant for a call, as expressions with the same generated code.
 
-    A number is part of the code that Spark generates and compiles, an array only its argument:
-    with plain literals each put would compile its code anew.
+    A literal number is part of the code that Spark generates and compiles, but an array is only an argument
+    of that code. With plain literals Spark would compile new code for each put.
     """
 
     def __init__(self, counted: Counted, numbering: Numbering, bucket: str) -> None:
@@ -180,11 +180,11 @@ class _Constants:
         def by_group(values: Iterable[int | None]) -> str:
             return _element(values, f"{bucket} % {layout.buckets}")
 
-        #: The place of the first row, the slot of the session's numbers, the moment of the put.
+        #: The first number, the slot of the session's ids, and the moment of the put.
         self.first = by_partition(numbers.first for _ in partitions)
         self.slot = by_partition(numbers.slot for _ in partitions)
         self.now = by_partition(numbering.now_us for _ in partitions)
-        #: The first segment of a row's group, and how many rows of the put there are to a segment.
+        #: The first segment of a row's group, and the number of rows of the put after which its next segment begins.
         after = numbers.first + numbering.total
         self.segment = by_group(None if g is None else after + g.first for g in groups)
         self.step = by_group(None if g is None else g.step for g in groups)
@@ -192,7 +192,7 @@ class _Constants:
         count = by_partition(counts.get(p, 0) for p in partitions)
         fits = f"coalesce({count} > {row} AND {self.step} IS NOT NULL, FALSE)"
         start = by_partition(numbers.first + offsets.get(p, 0) for p in partitions)
-        #: A row's place: its partition's, and its own in there.
+        #: A row's number: the first number, plus the offset of its partition, plus its index in the partition.
         self.place = (
             f"CASE WHEN {fits} THEN {start} + {row} "
             f"ELSE CAST(raise_error({string(OVERRUN)}) AS BIGINT) END"
@@ -211,7 +211,7 @@ def _task_id(tick: str, slot: str) -> str:
 
 
 def _microseconds(seconds: str) -> str:
-    """`us_from_seconds` as an expression: NULL for never, and from a hundred years on."""
+    """`us_from_seconds` as an expression. NULL is never, as is a hundred years or more."""
     forever = f"{FOREVER_S:.0f}D"
     return f"CASE WHEN {seconds} < {forever} THEN CAST(bround({seconds} * {US}D) AS BIGINT) END"
 
@@ -223,8 +223,8 @@ class CountedFrame:
     Attributes:
         df: Its rows.
         payload: The columns of the payload.
-        counted: How many rows there are.
-        trace: The span that each task keeps.
+        counted: The numbers of its rows.
+        trace: The span that each task stores.
     """
 
     df: DataFrame
@@ -249,9 +249,9 @@ def put_df(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) 
 
 
 def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> CountedFrame:
-    """Check and count the rows in one pass; with a shuffle another pass copies them before.
+    """Check and count the rows in one pass. If the plan has a shuffle, another pass copies them first.
 
-    A refusal reads once more, for a value that the message shows.
+    A refusal reads the rows once more, to find a bad value for the message.
 
     Raises:
         InvalidOptionError: A column or a value is bad.
@@ -282,8 +282,8 @@ def put_frame(
     """Put counted rows.
 
     Returns:
-        What was put; of rows with keys `REPEATED` itself if the identity was used before. `None` if the capacity
-        is too small for all of them.
+        The result of the put; `None` if the capacity is too small for all rows. For rows with keys whose identity
+        was used before, it is the object `REPEATED`.
     """
     files = ctx.queue.put_files
     rows = _Rows(ctx) if files is None else _RowsInFiles(ctx, files)
@@ -307,23 +307,23 @@ def put_frame(
 
 
 class _Rows:
-    """The rows of one put, for a statement of Spark."""
+    """The rows of one put, which a statement of Spark writes."""
 
     def __init__(self, ctx: TubeContext) -> None:
         self._ctx = ctx
 
     @property
     def loop(self) -> CommitLoop:
-        """What commits them."""
+        """The loop that commits the rows."""
         return self._ctx.queue.require_spark_loop()
 
     def with_new_keys(self, frame: CountedFrame, keys: KeyState) -> CountedFrame:
-        """The rows that have no key, or one that was free at a state of the sequence."""
+        """The rows without a key, and those whose keys were free at this state of the sequence."""
         del keys
         return _with_new_keys(self._ctx, frame)
 
     def of(self, frame: CountedFrame, keys: KeyState | None) -> NewRows:
-        """The rows of a DataFrame, with the sequence if they have keys."""
+        """The new rows of a DataFrame. If they have keys, `keys` is the sequence that was read before."""
         rows = lambda numbering: self._numbered(frame, numbering)  # noqa: E731
         return NewRows(frame.counted.buckets, rows, keys)
 
@@ -331,12 +331,12 @@ class _Rows:
         return frame_rows(self._ctx, frame, numbering)
 
     def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
-        """Put them."""
+        """Run the attempts to put the rows."""
         return attempts()
 
 
 class _UnwrittenError(Exception):
-    """The rows of a put must be written first, while nothing waits for the lock of their table."""
+    """The rows of a put must be written to files first, without the table's lock."""
 
     def __init__(self, frame: CountedFrame, numbering: Numbering) -> None:
         super().__init__()
@@ -344,29 +344,29 @@ class _UnwrittenError(Exception):
 
 
 class _RowsInFiles(_Rows):
-    """The rows of one put, which Spark writes to files once, for all attempts to commit them."""
+    """The rows of one put, which Spark writes to files before the native engine commits them."""
 
     def __init__(self, ctx: TubeContext, files: PutFiles) -> None:
         super().__init__(ctx)
         self._files = files
-        #: The rows with keys that were free, and the state of the sequence that this is about.
+        #: A state of the sequence, and the rows whose keys were free then.
         self._new: tuple[int, CountedFrame] | None = None
-        #: What was written last.
+        #: The rows that were written last.
         self._written: tuple[CountedFrame, Numbering, WrittenRows] | None = None
 
     @property
     def loop(self) -> CommitLoop:
-        """What commits them."""
+        """The loop that commits the rows."""
         return self._ctx.queue.loop
 
     def with_new_keys(self, frame: CountedFrame, keys: KeyState) -> CountedFrame:
-        """The rows that have no key, or one that was free at a state of the sequence."""
+        """The rows without a key, and those whose keys were free at this state of the sequence."""
         if self._new is None or self._new[0] != keys.sequence:
             self._new = keys.sequence, super().with_new_keys(frame, keys)
         return self._new[1]
 
     def of(self, frame: CountedFrame, keys: KeyState | None) -> NewRows:
-        """The rows of a DataFrame, if they are written; else to ask for them raises."""
+        """The new rows of a DataFrame. Unless they are written, `NewRows.rows` raises `_UnwrittenError`."""
         if self._written is not None:
             of, numbering, rows = self._written
             if of is frame and self._files.fit(self._ctx.table.name, rows):
@@ -378,10 +378,10 @@ class _RowsInFiles(_Rows):
         return NewRows(frame.counted.buckets, unwritten, keys)
 
     def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
-        """Put them, and write them whenever an attempt needs other files.
+        """Run the attempts, and write the rows whenever an attempt needs other files.
 
         Raises:
-            ConflictError: They are other rows, or their table is another one, each time.
+            ConflictError: Other commits changed the rows to put, or the table, in each attempt.
         """
         for _ in range(self._ctx.queue.config.attempts + 1):
             try:
@@ -389,7 +389,7 @@ class _RowsInFiles(_Rows):
             except _UnwrittenError as unwritten:
                 needed = unwritten
             except CommitUnknownError:
-                # They may be the table's.
+                # The files may be part of the table, so they must stay.
                 raise
             except TubeqError:
                 self._discard()
@@ -427,9 +427,9 @@ class _RowsInFiles(_Rows):
 
 
 def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
-    """The rows without a key, and the first with each key that no stored task has, in their order.
+    """The rows without a key, and the first row with each key that no stored task has, in their order.
 
-    They are evaluated once: the keys that are stored must be those of this moment.
+    They are evaluated once, because the stored keys must be those of this moment.
     """
     columns = [identifier(name) for name in frame.df.columns]
     numbered = frame.df.selectExpr(
@@ -437,7 +437,7 @@ def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
         f"CAST({identifier('unique')} AS STRING) AS tubeq_key",
         "monotonically_increasing_id() AS tubeq_order",
     )
-    # Rows without a key are apart from one another.
+    # Each row without a key is a group of its own.
     apart = "tubeq_key, CASE WHEN tubeq_key IS NULL THEN tubeq_order END"
     place = f"row_number() OVER (PARTITION BY {apart} ORDER BY tubeq_order) AS tubeq_place"
     firsts = numbered.selectExpr("*", place).where("tubeq_place = 1")

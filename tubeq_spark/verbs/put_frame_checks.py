@@ -1,7 +1,7 @@
 """Checks the columns and values of a DataFrame that is put, by SQL conditions.
 
-These checks find values that no take could return. A put of objects makes them in Python, a put of
-a DataFrame in the pass that counts its rows.
+These checks find values that no take could return. A put of objects makes the same checks in Python. A put of
+a DataFrame makes them in the pass that counts its rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
 
-#: Characters of a bad value that are read for a message.
+#: A message shows at most so many characters of a bad value.
 _SHOWN = 200
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
@@ -53,7 +53,7 @@ def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
     """The payload's columns.
 
     Raises:
-        InvalidOptionError: One of them is missing, or of another type.
+        InvalidOptionError: One of them is missing, or has another type.
     """
     expected = payload_type(ctx)
     names = ["data"] if expected is None else [field.name for field in expected]
@@ -74,10 +74,10 @@ def payload_type(ctx: TubeContext) -> T.StructType | None:
 
 
 def check_columns(ctx: TubeContext, df: DataFrame) -> None:
-    """Refuse columns that a put to this tube does not have.
+    """Refuse columns that a put to this tube does not accept.
 
     Raises:
-        InvalidOptionError: There is one, or one of another type.
+        InvalidOptionError: There is such a column, or one of a wrong type.
     """
     expected = payload_type(ctx)
     payload = {"data"} if expected is None else {field.name for field in expected}
@@ -131,9 +131,9 @@ def example(df: DataFrame, check: Check) -> str:
 
 
 def _is_bad_json() -> str:
-    """The condition for a text that a take could not return, or not unchanged."""
-    # Spark's parser leaves what comes after a value alone. In a list it must be the end or a
-    # comma, in an object too, and after that no text goes on as both.
+    """The condition for a text that a take could not return, or would return changed."""
+    # Spark's parser ignores text after a value. Within a list the value must be followed by the end of the list or
+    # a comma, and within an object likewise. No text after a comma is valid in both.
     texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
     parsed = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
     return (
@@ -143,10 +143,10 @@ def _is_bad_json() -> str:
 
 
 _ESCAPE = r"\u"
-#: Texts of JSON; possessive, so that long ones need no stack.
+#: Strings of JSON. The quantifiers are possessive, so that long strings need no stack.
 _TEXTS = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NO_BRACKETS = r"[^\[\]{}]++"
-#: Whole escapes but those of surrogates that are not in pairs: what is left of them is alone.
+#: All escapes except unpaired surrogates: these are left when the others are removed.
 _ESCAPES = (
     r"\\(?:[^u]|u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
     r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Rows that `tasks_by_state` holds at a time.
+#: The number of rows that `tasks_by_state` holds at a time.
 _PAGE = 10_000
 
-#: More commits than a log keeps; Delta refuses numbers about as large as an INT's.
+#: More commits than a log keeps. Delta refuses numbers near the largest INT.
 _HISTORY_MOST = 1_000_000
 
 
@@ -45,14 +45,19 @@ def peek(ctx: TubeContext, task_id: int) -> Task:
 
 
 def utubes(ctx: TubeContext, limit: int | None) -> list[UtubeCounts]:
-    """The tasks of the sub-queues, of those with the most tasks first. One query."""
+    """The numbers of tasks of each sub-queue, the one with the most tasks first. One query."""
     now_us = ctx.queue.now_us()
     over = ctx.queue.lapsed.owners(now_us)
     return ctx.subqueue_reader.counts(now_us, ctx.max_attempts, over, limit)
 
 
 def failures(ctx: TubeContext, texts: int) -> dict[str, int]:
-    """The stored tasks that have failed, by the kind of their error, the most first; from so many texts. One query."""
+    """The number of failed stored tasks by kind of error, the most frequent first. One query.
+
+    Args:
+        ctx: The tube.
+        texts: The most different texts of errors that are read.
+    """
     found = Counter[str]()
     for text, tasks in ctx.reader.failures(texts).items():
         found[kind_of(text)] += tasks
@@ -73,7 +78,7 @@ def history(ctx: TubeContext, limit: int) -> DataFrame:
 
 
 def tasks_by_state(ctx: TubeContext, state: TaskState, page: int = _PAGE) -> Iterator[Task]:
-    """The tasks in a state at this moment, in order, so many read at a time."""
+    """The tasks in a state at this moment, in order. `page` tasks are read at a time."""
     now_us = ctx.queue.now_us()
     return _pages(ctx, state, now_us, page)
 

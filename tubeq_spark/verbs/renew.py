@@ -1,6 +1,6 @@
 """Renews the leases of a slow take, and undoes a take that would be out of order.
 
-A lease counts from the take's decision, and the commit takes time. So after the commit a take reads
+A lease begins at the take's decision, and the commit takes time. So after the commit a take reads
 the clock. If less than most of a ttr is left, it renews its leases by one more guarded commit
 (`outlast`), before the tasks are returned. If it is interrupted before that, the tasks belong to
 the session until their leases end. If another commit has written that the leases ended, and may
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", LeasedBatch, TakenRows)
-#: How often leases are renewed before the tasks are given back instead.
+#: A take renews its leases at most so often, and then gives the tasks back.
 _RENEWALS = 3
 
 
 def new_lease(ctx: TubeContext, owner: str, begins_us: int | None = None) -> NewLease:
-    """The leases for a statement that will be committed next; they begin now, or when it was written down."""
+    """Make the leases for the next statement. They begin at `begins_us`, or now (`None`)."""
     begins_us = ctx.queue.now_us() if begins_us is None else begins_us
     return NewLease(owner, begins_us, ctx.headroom.expected_us)
 
 
 def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
-    """Make sure that new leases last: usually no commit, one if the take was slow.
+    """Make sure that new leases have enough time left. Usually no commit, one if the take was slow.
 
     Returns:
-        For each call what it may have; `None` where others have it by now, or it never had any.
+        The tasks that each call still holds; `None` for a call that has lost its tasks, or had none.
     """
     calls = list(batches)
     taken = [batch for batch in batches if batch is not None]
@@ -69,7 +69,7 @@ def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
             for i, batch in zip(late, renewed, strict=True):
                 calls[i] = batch
     except Exception:
-        # It has landed or not; a lease that lasts is one in either case.
+        # The renewal may have been committed or not. In both cases, leases that have not ended are valid.
         lasting = _that_last(ctx, calls)
         if all(batch is None for batch in lasting):
             raise
@@ -92,7 +92,7 @@ def _late(calls: Sequence[T | None], now_us: int) -> list[int]:
 
 
 def _that_last(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:
-    """The calls whose leases last; what the others have goes back, and the rest of its segments moves."""
+    """Undo the takes of calls whose leases have ended, which moves the rest of their segments; return the others."""
     now_us = ctx.queue.now_us()
     ended = [batch for batch in calls if batch is not None and not batch.lasts(now_us)]
     lasting = [batch if batch is None or batch.lasts(now_us) else None for batch in calls]
@@ -105,7 +105,7 @@ def _that_last(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:
 
 
 def give_up_all(ctx: TubeContext, batches: Sequence[LeasedBatch | TakenRows]) -> None:
-    """Undo takes that no caller gets, as far as others have not ended their leases."""
+    """Undo takes that no caller gets, unless other commits have ended their leases."""
     for batch in batches:
         try:
             give_up(ctx, batch)
@@ -114,8 +114,8 @@ def give_up_all(ctx: TubeContext, batches: Sequence[LeasedBatch | TakenRows]) ->
 
 
 def _is_held(ctx: TubeContext, owner: str) -> bool:
-    """Whether the session of the taken tasks is alive, and the queue open; at most one commit, or two."""
-    # Closing has released them: a caller who got them would work on what others get, too.
+    """Whether the session of the taken tasks is alive, and the queue is open. At most two commits."""
+    # A closed queue has released the tasks, so other consumers may get them, too.
     return ctx.queue.state is QueueState.RUNNING and ctx.queue.session.hold() == owner
 
 
@@ -128,8 +128,8 @@ def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
         nonlocal first, lost
         places: list[tuple[T | None, list[int]]] = [(batch, batch.segments) for batch in batches]
         if not first:
-            # A rule of all lease segments: a statement that takes a row out of one moves all the
-            # others.
+            # The guard has failed, so some tasks are lost. A statement that takes a row out of a lease segment moves
+            # all others to a new one, where they are found.
             lost = True
             places = [batch.found(ctx) for batch in batches]
         first = False
@@ -147,12 +147,12 @@ def _renewal(
     gone, *fresh = ctx.queue.session.segments(1 + len(places))
     moves: dict[int, int] = {}
     for (_, segments), to in zip(places, fresh, strict=True):
-        # Calls that share a lease segment share it afterwards, too.
+        # Calls that share a lease segment also share the new one.
         moves |= {segment: to for segment in segments if segment not in moves}
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
-    # What has neither a lease nor a life left is gone for everybody; no renewal brings it back. With a backoff
-    # a life may have grown since the end of the lease.
+    # A task whose lease and ttl have ended is gone; no renewal brings it back. In a tube with a backoff the end of
+    # the lease may have extended the ttl.
     key = ctx.table.kept_key(lease.at_us, ctx.max_attempts, by_time=True)
     statement = ctx.writer.settle_segments(
         moves,
@@ -191,15 +191,15 @@ def out_of_order(
 ) -> bool:
     """Undo a take that moved fewer tasks than chosen, if it has skipped a ready one.
 
-    Tasks that others have taken, deleted or buried do not matter. But tasks that a sweep or a
-    compaction has moved come before the taken ones: for a single consumer the order is exact.
+    Tasks that other sessions have taken, deleted or buried do not matter. But tasks that a sweep or a compaction
+    has moved come before the taken ones, and a single consumer gets all tasks in order.
 
     Args:
         ctx: The tube.
-        segments: Where the tasks are: the lease segments that the take has just made.
-        take_ids: Its take ids.
-        owner: Who took them.
-        now_us: The moment that they were chosen for: what became ready since then is later.
+        segments: The lease segments that the take has just made.
+        take_ids: The take ids of the take.
+        owner: The session that took the tasks.
+        now_us: The moment for which the tasks were chosen. Tasks that became ready later do not count.
 
     Returns:
         Whether the take was undone.
@@ -211,7 +211,7 @@ def out_of_order(
 
 
 def _in_order(ctx: TubeContext, owner: str, batches: list[T | None]) -> list[T | None]:
-    """The remaining tasks of some takes; none of them if a task that comes before one is ready again."""
+    """Return the remaining tasks of some takes; if an earlier task is ready again, undo the takes and return none."""
     left = [batch for batch in batches if batch is not None]
     if not left:
         return batches
@@ -224,7 +224,7 @@ def _in_order(ctx: TubeContext, owner: str, batches: list[T | None]) -> list[T |
 
 
 def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
-    """Undo a take before it returns, with its utube locks; returns the number of tasks."""
+    """Undo a take before it returns, and free its utube locks; return the number of tasks."""
     count = give_back(ctx, batch.take_ids, batch.lease.owner)
     _free(ctx, batch.take_ids)
     return count
@@ -233,11 +233,11 @@ def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
 def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
     """Undo a take before it returns, as if its tasks were never taken. One commit.
 
-    The tasks of other calls in its lease segment move to a fresh one, and stay taken. Stopped before
-    it, the leases end. Others may have ended them first: then there is nothing to do.
+    The tasks of other calls in its lease segment move to a fresh one, and stay taken. If it is interrupted before
+    the commit, the leases end by their ttr. If other commits have ended them first, it does nothing.
 
     Returns:
-        How many tasks it gave back.
+        The number of tasks that were given back.
     """
 
     def attempt() -> Plan[int]:
@@ -263,13 +263,12 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
 
 
 def _under(ctx: TubeContext, take_ids: Collection[int], owner: str) -> WholeSegments | NamedRows:
-    """The tasks under some take ids: their lease segments, or their rows among others'.
+    """The tasks with some take ids: whole lease segments, or some rows of them.
 
-    A lease segment that is still there has not changed, so what is read one after the other is of one
-    moment.
+    A lease segment that still exists has not changed, so the results of several reads are consistent.
 
     Raises:
-        Stale: Others move them meanwhile.
+        Stale: Another commit has moved the tasks meanwhile.
     """
     counts = ctx.reader.counts_under(take_ids, owner)
     segments = sorted(counts)
@@ -287,11 +286,12 @@ def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: 
 
     Args:
         ctx: The tube.
-        lease_segments: Those that the take was to make.
-        owner: Who took.
+        lease_segments: The lease segments that the take would have made.
+        owner: The session of the take.
 
     Returns:
-        Whether it was found. Commits: that of `give_back`, with sub-queues one more; else none.
+        Whether the take was found. Commits: that of `give_back`, and one more with sub-queues; none if it was
+        not found.
     """
     take_ids = ctx.reader.take_ids_of(lease_segments, owner)
     if not take_ids:

@@ -1,9 +1,8 @@
 """ack, release, touch, bury, delete, kick: change or remove stored tasks.
 
-Each is one statement over literal segments (`settlement`), which fails if a lease segment has more
-tasks than were remembered. If a verb is interrupted before the statement, nothing has changed;
-after it, the change is done. If another commit moves the rows first, the statement finds nothing,
-and the verb reads again.
+Each verb makes one statement over literal segments (`settlement`), which fails if a lease segment has more tasks
+than the queue object remembers. If a verb is interrupted before the statement, nothing has changed; after it,
+the change is done. If another commit moves the rows first, the statement finds no rows, and the verb reads again.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Change)
 R = TypeVar("R")
 
-#: Tasks that a kick by a condition names in a commit at most, as many as are read at a time elsewhere.
+#: The most tasks that one commit of a kick with a condition names.
 _MOST_KICKED = 10_000
 
 
@@ -64,14 +63,14 @@ def run(
     wakes: bool = True,
     compacts: bool = False,
 ) -> list[Task]:
-    """Run a verb on remembered tasks first; if they were wrong, it reads and tries again.
+    """Run a verb, first on the remembered tasks. If these were wrong, it reads the tasks and tries again.
 
     Args:
         ctx: The tube.
         name: The verb, for the observer and for messages.
-        attempt: One attempt.
-        wakes: Whether takes that wait may find something afterwards.
-        compacts: Whether it makes a segment, so that it may be time to compact.
+        attempt: Plans one attempt.
+        wakes: Whether waiting takes may find a task afterwards.
+        compacts: Whether the verb makes a segment, so that a compaction may be due.
     """
     memory = Memory()
     tasks = ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
@@ -83,15 +82,15 @@ def run(
 
 
 def _require_removed(ctx: TubeContext, found: NamedTasks, affected: Affected) -> None:
-    """Begin anew when a lease segment was not where it was remembered.
+    """Check the number of removed tasks, and try again if a remembered lease segment no longer existed.
 
-    A MERGE changes what it names or fails. A lease segment that is deleted as a partition is all
-    there or gone, so its count confirms what is known by then.
+    A MERGE changes the tasks that it names, or fails. A lease segment that is deleted as a partition is complete
+    or gone, so the number of deleted rows tells whether the remembered tasks were right.
 
     Raises:
         Stale: Nothing was removed.
-        StoreError: Something else than the whole lease segment was: the table was changed by other
-            means. As it has landed by then, the verb raises `CommitUnknownError`.
+        StoreError: The number is wrong, so something other than a verb has changed the table. Because the statement
+            is committed, the verb raises `CommitUnknownError`.
     """
     meant = len(found.rows)
     if affected.total == 0:
@@ -111,7 +110,7 @@ def _left(ctx: TubeContext, found: NamedTasks, moves: Mapping[int, int]) -> None
 def _removed(
     ctx: TubeContext, found: NamedTasks, event: Event | None, finish: Callable[[], list[Task]]
 ) -> Plan[list[Task]]:
-    """Remove the named tasks; one commit, and one to the utube locks."""
+    """Plan the removal of named tasks: one commit, and one to the utube locks."""
     if not found.whole or ctx.table.unique_for_us is not None:
         confirm(ctx, found)
     settled = removal(ctx, found, event)
@@ -140,7 +139,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[Task] | Exception]:
-    """Ack for several calls: in one commit, or one by one if not all can be acked."""
+    """Ack for several calls in one commit, or call by call if one of them is refused."""
     together = [task_id for ids in requests for task_id in ids]
     if len(requests) > 1 and len(set(together)) == len(together):
         with contextlib.suppress(NotTakenError):
@@ -155,13 +154,13 @@ def changed(
     make_change: MakeChange[C],
     finish: Callable[[Settlement[C]], R],
 ) -> Plan[R]:
-    """Take the named tasks out of their lease segments; one commit, and one to the utube locks.
+    """Plan a change of named tasks, which leave their lease segments: one commit, and one to the utube locks.
 
     Args:
         ctx: The tube.
-        found: The tasks, and what else is in their lease segments.
-        make_change: What becomes of them.
-        finish: Counts, notifies, and makes the result, by what became of them.
+        found: The tasks, and the other tasks in their lease segments.
+        make_change: Makes the change of the tasks.
+        finish: Counts the changed tasks, calls the callback, and makes the result.
     """
     confirm(ctx, found)
     settled = settlement(ctx, found, make_change)
@@ -211,7 +210,7 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
 
 
 def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Begin the leases of held tasks anew. It is no touch: their ttr and their lives stay as they are."""
+    """Renew the leases of held tasks. Unlike a touch, this changes neither their ttr nor their ttl."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
@@ -230,7 +229,7 @@ def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Give back held tasks that nobody has begun: they are ready, and were never taken."""
+    """Give back held tasks that no handler has begun: they become ready, and lose no attempt."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
@@ -245,7 +244,7 @@ def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) -> list[Task]:
-    """Bury tasks that this session holds; what others hold by now is theirs."""
+    """Bury tasks that this session holds; all of them or none."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
@@ -261,7 +260,7 @@ def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) ->
 
 
 def still_held(ctx: TubeContext, ids: Sequence[int]) -> set[int]:
-    """Which of these tasks this session holds in leases that last, as stored. One read."""
+    """The tasks among these that this session holds by leases that have not ended, as stored. One read."""
     owner, now_us = ctx.queue.session.owner, ctx.queue.now_us()
     return {row.task_id for row in ctx.reader.by_ids(ids) if row.held_by(owner, now_us)}
 
@@ -328,11 +327,11 @@ def _burial(
 
 
 def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Make named buried tasks ready, with their attempts forgotten; all of them or none."""
+    """Make named buried tasks ready, with 0 attempts; all of them or none."""
 
     def attempt(_memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
-        # A task that this session remembers to hold may have been buried by others.
+        # Another session may have buried a task that this one remembers as held.
         found, seen = anywhere(ctx, ids, now_us, remembered=False)
         for row in seen:
             if row.state is not TaskState.BURIED:
@@ -350,10 +349,10 @@ def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
-    """Bury tasks that have not moved since they were read, all or none. One commit.
+    """Bury tasks that have not moved since they were read; all of them or none. One commit.
 
     Raises:
-        Stale: A rival, or time, has moved one of them.
+        Stale: Another commit, or the end of its ttl, has moved one of them.
     """
 
     def attempt() -> Plan[list[Task]]:
@@ -406,20 +405,20 @@ def kick(ctx: TubeContext, count: int) -> int:
 
 
 def _kicked(dest: int) -> GiveBack:
-    """What becomes of a buried task that is kicked."""
+    """The change of a kicked task."""
     return GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
 
 
 def _bury_worn(ctx: TubeContext) -> None:
-    """Write down tasks whose ended leases have worn them out: they are buried, but stored as taken."""
+    """Bury tasks whose ended lease was their last attempt. They count as buried, but are stored as taken."""
     if ctx.max_attempts is not None:
         end_due(ctx, ctx.queue.now_us())
 
 
 def kick_where(ctx: TubeContext, text: str, count: int | None) -> int:
-    """Make up to `count` buried tasks of a program's condition ready, in the tube's order; `None`: all.
+    """Make up to `count` (`None`: all) buried tasks ready that match a program's condition, in the tube's order.
 
-    The ids are picked once. What others move or change meanwhile, so that the condition no longer holds, stays.
+    The ids are chosen once. Tasks that no longer match at their commit are left out.
     """
     where = UserCondition(text, ctx.table.shown).expression
     if count == 0:

@@ -1,8 +1,8 @@
-"""ack, release, bury, touch of a batch: as `settle`, but for the rest of one take, without its ids.
+"""ack, release, bury, touch of a batch: as `settle`, but for the remaining tasks of one take, without their ids.
 
-The tasks of one take are one lease segment, unless other verbs took some of them out; then the verb
-searches for the rest. When the first lease has ended, no task can be settled any more: tasks with
-longer leases are released at once. If the verb is interrupted before the statement, nothing has
+The tasks of one take are one lease segment, unless other verbs have taken some of them out. Then the verb
+searches for the rest. When the first lease has ended, no task of the batch can be settled any more: the verb
+releases tasks with longer leases at once. If the verb is interrupted before the statement, nothing has
 changed; after it, the change is done.
 """
 
@@ -52,7 +52,8 @@ _NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count
 
 def ack_whole(ctx: TubeContext, batches: Sequence[HeldBatch]) -> list[int | Exception]:
     """Ack batches of several threads: one commit each, and one that frees sub-queues."""
-    # Held to the end: a take in between would find utube locks without tasks, and fence them.
+    # The lock is held until the sub-queues are free: a take in between would find utube locks without tasks, and
+    # fence them.
     with ctx.table_lock.writing(ctx.queue.engine.committer):
         acked = each(lambda batch: batch.settle("ack", None, frees=False), batches)
         done = [b.take_id for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
@@ -65,19 +66,19 @@ class HeldBatch:
     """The tasks of one take that this session holds."""
 
     def __init__(self, current: CurrentTube, leased: LeasedBatch | None) -> None:
-        """Hold the taken tasks; `None` for none."""
+        """Hold the taken tasks; `None` if there are none."""
         self._current = current
         leased = leased or _NOTHING_LEASED
         self.count = leased.count
         self.take_id = leased.take_id
         self.owner = leased.lease.owner
-        #: Where its tasks are: the segment it was handed out in, unless others took some out of it.
+        #: The lease segments of its tasks: the one that the take has made, until a verb takes some tasks out of it.
         self._lease_segments = leased.segments
         self._until = leased.until
         self._ttr = leased.ttr
-        #: How many tasks it has not settled.
+        #: The number of tasks that this batch has not settled.
         self._left = leased.count
-        #: Those of them that were touched by their ids, and moments before which their leases do not end.
+        #: The tasks among these that were touched by their ids, each with a moment before which its lease does not end.
         self._longer: dict[int, int] = {}
         self.is_left = leased.count > 0
 
@@ -87,7 +88,7 @@ class HeldBatch:
 
     @property
     def until(self) -> int | None:
-        """When the first of its leases ends, in microseconds; `None` is never."""
+        """The end of the first of its leases, in microseconds; `None` is never."""
         return self._until
 
     def settle(
@@ -104,10 +105,10 @@ class HeldBatch:
         """Settle the remaining or the named tasks. One commit, and one to the utube locks.
 
         Args:
-            event: What is counted, and how history calls it.
-            named: Ids; `None` is all that is left.
-            make_change: What becomes of the tasks; `None`: they are removed.
-            frees: Whether the sub-queues of a whole batch are freed: else the caller does it.
+            event: The name of the verb, for counts and for the history.
+            named: Ids; `None` is all remaining tasks.
+            make_change: Makes the change of the tasks; `None` removes them.
+            frees: Whether this frees the sub-queues; otherwise the caller frees them.
             keeps: Whether the tasks stay held.
             wears: Whether a release buries tasks that have used up their attempts.
             longer_us: How much longer the leases of tasks that stay held become.
@@ -116,13 +117,13 @@ class HeldBatch:
             The number of tasks.
 
         Raises:
-            NotTakenError: A lease has ended, or a task that is named is not in the batch.
+            NotTakenError: A lease has ended, or a named task is not in the batch.
         """
         memory, worn = Memory(), 0
 
         def attempt() -> Plan[int]:
             nonlocal worn
-            # Other commits may have moved the tasks: find them.
+            # If the first attempt has failed, other commits may have moved the tasks.
             if not memory.once():
                 self._find()
             self._require_lease()
@@ -143,7 +144,7 @@ class HeldBatch:
         return settled
 
     def _last_longer(self, named: set[int] | None, amount_us: int) -> None:
-        """Record that a touch of all remaining tasks, or of some, made their leases longer."""
+        """Record that a touch of all remaining tasks, or of some, has extended their leases."""
         if named is None:
             self._ttr = plus(self._ttr, amount_us)
             self._longer = {task_id: end + amount_us for task_id, end in self._longer.items()}
@@ -154,7 +155,7 @@ class HeldBatch:
             self._lasts(self._until)
 
     def _without(self, named: Collection[int], count: int) -> None:
-        """Record that so many tasks are settled."""
+        """Record the number of settled tasks."""
         self._left -= count
         if self._longer:
             for task_id in named:
@@ -162,7 +163,7 @@ class HeldBatch:
             self._lasts(self._until)
 
     def renew(self) -> None:
-        """Begin the leases of all remaining tasks anew, if half of the first one is over. One commit."""
+        """Renew the leases of all remaining tasks if half of the first one is over. One commit, else none."""
         ctx, now_us = self._ctx, self._ctx.queue.now_us()
         if self._until is None or self._ttr is None or self._until - now_us > self._ttr // 2:
             return
@@ -181,14 +182,15 @@ class HeldBatch:
         return self._ctx.reader.batch_ids(self.take_id, self.owner)
 
     def worn(self, named: Collection[int], attempts: int) -> set[int]:
-        """Those of the named tasks that were taken at least so often."""
+        """The named tasks that were taken at least `attempts` times."""
         segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
         return set(self._ctx.reader.worn_in(segments, attempts) if segments else ()) & set(named)
 
     def _lasts(self, until: int | None) -> None:
         self._until = until
         if self.is_left:
-            # The session must live as long as the longest lease, and how long that is was not read.
+            # The session must live as long as the longest lease. `None` is for ever: the end of that lease is not
+            # known.
             last = None if self._longer else until
             self._ctx.queue.held_tasks.add_batch(self.take_id, last)
 
@@ -236,7 +238,7 @@ class HeldBatch:
         return NamedRows(self._lease_segments, list(rows), named)
 
     def _worn(self, named: set[int] | None) -> int:
-        """The number of tasks that a release buries."""
+        """The number of tasks that a release buries because they have used up their attempts."""
         if self._ctx.max_attempts is None:
             return 0
         worn = self._ctx.reader.worn_in(self._lease_segments, self._ctx.max_attempts)
@@ -254,13 +256,13 @@ class HeldBatch:
             raise NotTakenError(msg)
 
     def _are_all_held(self, now_us: int) -> bool:
-        """Whether no lease of a remaining task has ended: those that would have ended were touched."""
+        """Whether no lease of a remaining task has ended, because touches have extended those that end first."""
         if not self._longer:
             return False
         leases = self._ctx.reader.leases_of(self.take_id, self.owner)
         if any(due(end, now_us) for end in leases.values()):
             return False
-        # One that was not touched may be gone because its lease has ended.
+        # A task that was not touched may be gone because its lease has ended.
         if len(leases.keys() - self._longer) < self._left - len(self._longer):
             return False
         ended_by_others = self._longer.keys() - leases
@@ -300,7 +302,7 @@ class HeldBatch:
         self._ctx.queue.held_tasks.drop_batch(self.take_id)
 
     def _find(self) -> None:
-        """Find out where the tasks are, when others took some out of the lease segment."""
+        """Find the lease segments of the tasks, after other verbs have taken some out of the first one."""
         segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
         if not segments:
             self._forget()

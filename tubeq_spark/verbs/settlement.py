@@ -1,9 +1,9 @@
 """The statement that settles tasks: it removes or changes them.
 
-The tasks are named by their ids (`settle`) or are the rest of a batch (`settle_batch`). A whole
-lease segment is removed by deleting its partition: it is either complete or already gone. All other
+The tasks are named by their ids (`settle`), or are the rest of a batch (`settle_batch`). A whole
+lease segment is removed by deleting its partition, which is either complete or already gone. All other
 changes are a guarded MERGE over literal segments, which changes all selected tasks or none. It also
-moves the rows of a lease segment that are not selected to a fresh lease segment.
+moves the other rows of a lease segment to a fresh one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Affected, SettleTable, Statement
 
 C = TypeVar("C", bound=Change)
-#: What the statement's source has beside each row that it names.
+#: Further columns of the statement's source, computed from each named row.
 _NAMED: dict[str, Callable[[StoredTask], Any]] = {
     "chosen": lambda _: True,
     "task_id": lambda row: row.task_id,
 }
-#: Makes a change from a fresh segment, and from where each lease segment moves to.
+#: Makes a change from a fresh segment, and from the new segment of each lease segment.
 MakeChange: TypeAlias = Callable[[int, dict[int, int]], C]
 
 
@@ -49,7 +49,7 @@ class Selection(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether they are exactly some whole lease segments."""
+        """Whether the tasks are exactly some whole lease segments."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class WholeSegments:
 
     @property
     def chosen(self) -> Which:
-        """All of them."""
+        """All rows of the lease segments."""
         return Every()
 
     def source(self) -> list[SettleRow]:
@@ -112,7 +112,7 @@ class NamedRows:
 
 @dataclass(frozen=True, slots=True)
 class NamedInTable:
-    """Named tasks of some lease segments, as `NamedRows`, of which there are many."""
+    """Many named tasks of some lease segments, as an Arrow table; otherwise as `NamedRows`."""
 
     lease_segments: Sequence[int]
     table: SettleTable
@@ -143,8 +143,8 @@ class Settlement(Generic[C]):
 
     Attributes:
         statement: The statement.
-        change: What becomes of the tasks.
-        moves: For each lease segment the fresh one that what stays held moves to.
+        change: The change of the selected tasks.
+        moves: For each lease segment, the fresh segment for the rows that stay held.
     """
 
     statement: Statement
@@ -152,7 +152,7 @@ class Settlement(Generic[C]):
     moves: dict[int, int]
 
     def after(self, rows: Sequence[StoredTask]) -> list[StoredTask]:
-        """What it makes of some of the tasks, by the clauses of the statement."""
+        """Some of the tasks after the statement, computed from its clauses."""
         errors = errors_of(self.change)
         source = _NAMED
         if errors is not None:
@@ -161,7 +161,7 @@ class Settlement(Generic[C]):
 
 
 def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C]) -> Settlement[C]:
-    """Change tasks."""
+    """Make the statement that changes the selected tasks."""
     lease_segments = selection.lease_segments
     dest, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     moves = dict(zip(lease_segments, fresh, strict=True))
@@ -175,7 +175,7 @@ def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C
 def removal(
     ctx: TubeContext, selection: Selection, event: Event | None = None
 ) -> Settlement[Remove]:
-    """Remove tasks: by an ack, or with an event for the change feed."""
+    """Make the statement that removes the selected tasks: by an ack, or with an event for the change feed."""
     key = ctx.table.kept_key(ctx.queue.now_us(), ctx.max_attempts)
     keeps = key is not None or (event is not None and ctx.table.change_feed)
     if not selection.whole or len(selection.lease_segments) != 1 or keeps:
@@ -189,13 +189,13 @@ def removal(
 
 
 def acked(ctx: TubeContext) -> Remove:
-    """What becomes of tasks that are acked."""
+    """The change of acked tasks."""
     key = ctx.table.kept_key(ctx.queue.now_us(), ctx.max_attempts)
     return Remove() if key is None else Remove(ctx.queue.session.segments(1)[0], key=key)
 
 
 def removed_by(ctx: TubeContext, affected: Affected, gone: int) -> int:
-    """How many tasks a statement has ended that removes rows, or moves them to a segment of gone rows."""
+    """The number of tasks that a statement has removed, or moved to the segment of gone rows."""
     kept = ctx.reader.count_in(gone) if ctx.table.keeps_gone_rows else 0
     return affected.deleted + kept
 

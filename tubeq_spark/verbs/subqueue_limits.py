@@ -1,9 +1,9 @@
-"""The limits of sub-queues in one attempt of a take: how many of their tasks may begin, and whose turn it is.
+"""The limits of sub-queues in one attempt of a take: how many of their tasks may begin, and which comes first.
 
-They are looked at twice: before the take locks sub-queues, to choose among them, and after it. The
-second look counts. While the take has its locks, no other take begins tasks of these sub-queues, so what
-it has read can only become less. The moments of leases (`rate`, `order="fair"`) are written by the commit
-that locks, which fails if they have changed since the first look.
+A take reads them twice: before it locks sub-queues, to choose among them, and after it. The second read decides.
+While the take has its locks, no other take begins tasks of these sub-queues, so the number of taken tasks can
+only decrease. The commit that locks also writes the moments of leases (`rate`, `order="fair"`), and fails if
+they have changed since the first read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _ANY_NUMBER = sys.maxsize
-#: As many heads as there are: a limit that Spark takes.
+#: A limit that no number of heads reaches, and that Spark accepts.
 _ALL = (1 << 31) - 1
 
 
@@ -49,9 +49,9 @@ class SubqueueLimits:
 
         Args:
             ctx: The tube.
-            now_us: The moment that the take is decided for.
-            leaving: The tasks that are acked in the same commit.
-            unused: Leases that the take has written down, and that have not begun: how many of a moment.
+            now_us: The moment for which the take is decided.
+            leaving: The tasks that the same commit acks.
+            unused: By sub-queue, the moment and the number of leases that earlier attempts have written and not begun.
         """
         self._ctx = ctx
         self._now_us = now_us
@@ -67,7 +67,7 @@ class SubqueueLimits:
 
     @property
     def matter(self) -> bool:
-        """Whether there are any."""
+        """Whether the tube has limits."""
         return self._counts or self._remembers
 
     @property
@@ -76,7 +76,7 @@ class SubqueueLimits:
 
     @property
     def replace_locks(self) -> bool:
-        """Whether the lock of a take that has committed may be replaced: its tasks are counted."""
+        """Whether a take may replace the locks of committed takes, because it counts their tasks."""
         return self._parallel > 1
 
     @property
@@ -87,14 +87,14 @@ class SubqueueLimits:
 
     @property
     def have_ended(self) -> bool:
-        """Whether leases of counted tasks have ended, which must be written down first."""
+        """Whether leases of counted tasks have ended. Their ends must be written first."""
         return any(tasks.ended for tasks in self._taken.values())
 
     def look(self) -> set[str | None]:
-        """Read what sub-queues have left. No commit.
+        """Read the taken tasks and the moments of leases. No commit.
 
         Returns:
-            Those of which as many tasks are taken as may be.
+            The sub-queues of which no more tasks may be taken.
         """
         if self._remembers:
             begun = map(self._without_unused, self._ctx.utube_history.all())
@@ -105,7 +105,7 @@ class SubqueueLimits:
         return {utube for utube in self._taken if self._free(utube) <= 0}
 
     def most_heads(self, wanted: int) -> int:
-        """How many heads must be read, so that so many may give tasks."""
+        """The number of heads that must be read to find `wanted` sub-queues that may give tasks."""
         if self.by_turn:
             return _ALL
         if self._rate is None:
@@ -113,9 +113,9 @@ class SubqueueLimits:
         return wanted + sum(self._within_rate(utube) <= 0 for utube in self._begun)
 
     def cut(self, heads: list[SubqueueHead]) -> list[SubqueueHead]:
-        """Sub-queues that may give tasks now, each with as many as it may, in their turn.
+        """The sub-queues that may give tasks now, in their turn, each with the number of tasks that it may give.
 
-        If a rate keeps some of them, the tube's context says when the first of these may go on.
+        If some of them must wait because of their rate, the tube's context notes when the first of these may go on.
         """
         if not self.matter:
             return heads
@@ -129,7 +129,7 @@ class SubqueueLimits:
         return sorted(left, key=self._turn) if self.by_turn else left
 
     def turns_before(self, utube: str | None, busy: Collection[str | None]) -> int:
-        """How many sub-queues of a fair tube that are not busy have their turn before one of them. No commit."""
+        """The number of sub-queues, in a fair tube and not busy, whose turn is before that of `utube`. No commit."""
         self.look()
         ctx = self._ctx
         heads = ctx.subqueue_reader.heads(
@@ -139,13 +139,16 @@ class SubqueueLimits:
         return turns.index(utube) if utube in turns else 0
 
     def _turn(self, head: SubqueueHead) -> tuple[int, int, int, int]:
-        """The place of a sub-queue among all: it waits since its last lease, or since its first task came."""
+        """The sort key of a sub-queue: its priority, then the time since which it waits.
+
+        It waits since its last lease, or since its first task was put, if that is later.
+        """
         found = self._begun.get(head.utube) or UtubeMoments(head.utube)
         since_us = max(head.created_us, *found.moments[-1:], 0)
         return head.first.key, min(since_us, self._now_us), found.turn, head.first.task_id
 
     def begun(self, quota: Mapping[str | None, int]) -> list[NewMoments]:
-        """What is written of the leases of some sub-queues before they begin."""
+        """The moments of leases that are written for some sub-queues before the leases begin."""
         if not self._remembers:
             return []
         last = max((each.turn for each in self._begun.values()), default=0)
@@ -157,10 +160,10 @@ class SubqueueLimits:
         return written
 
     def confirmed(self, acquired: AcquiredSubqueues) -> AcquiredSubqueues:
-        """What the sub-queues may give now that they are locked. No commit.
+        """Cut the quotas to the tasks that the locked sub-queues may give. No commit.
 
         Raises:
-            Stale: One of them may give nothing.
+            Stale: A sub-queue may give no task.
         """
         if not self._counts:
             return acquired
@@ -174,7 +177,7 @@ class SubqueueLimits:
         return replace(acquired, quotas=quotas)
 
     def _room(self, utube: str | None) -> int:
-        """How many tasks of a sub-queue may begin."""
+        """How many tasks of a sub-queue may begin now."""
         return min(self._free(utube), self._within_rate(utube))
 
     def _free(self, utube: str | None) -> int:
@@ -184,12 +187,12 @@ class SubqueueLimits:
         found = self._taken.get(utube)
         taken = 0 if found is None else found.count - self._leaving[utube]
         if self._parallel == 1:
-            # Those of takes that began under `parallel > 1`, which have no lock.
+            # Takes that began under `parallel > 1` have tasks without a lock.
             return 0 if taken > 0 else _ANY_NUMBER
         return self._parallel - taken
 
     def _within_rate(self, utube: str | None) -> int:
-        """How many leases of a sub-queue may begin by its rate."""
+        """How many leases of a sub-queue its rate lets begin now."""
         if self._rate is None:
             return _ANY_NUMBER
         return self._rate.room(self._moments(utube), self._now_us)
@@ -204,11 +207,11 @@ class SubqueueLimits:
 
     @property
     def _kept(self) -> int:
-        """How many moments of a sub-queue are kept."""
+        """The number of moments that are stored for a sub-queue."""
         return 1 if self._rate is None else self._rate.tasks
 
     def _without_unused(self, found: UtubeMoments) -> UtubeMoments:
-        """The moments of leases that have begun: those of a MERGE that has failed have not."""
+        """Leave out the moments of leases that have not begun, because their MERGE failed."""
         at_us, count = self._unused.get(found.utube, (0, 0))
         moments = list(found.moments)
         for _ in range(min(count, moments.count(at_us))):
@@ -217,16 +220,17 @@ class SubqueueLimits:
 
 
 def forget_moments(ctx: TubeContext, now_us: int) -> None:
-    """Remove the moments of sub-queues that no take asks for any more. At most one commit.
+    """Remove moments of leases that no take needs any more. At most one commit.
 
-    A moment that lies further ahead than clocks differ becomes now: else its sub-queue would wait until then.
+    A moment that is further in the future than clocks differ is set to now: otherwise its sub-queue would wait
+    until then.
     """
     rate, is_fair = ctx.record.options.rate, ctx.record.options.order == "fair"
     stored = ctx.utube_history.all()
-    # After the read: what was written before it does not lie ahead.
+    # The clock is read after the table, so that moments of this clock in the table are not in the future.
     clock_us = ctx.queue.now_us()
     try:
-        # After it, too: a moment of a task that came meanwhile is another one than was read, and so it stays.
+        # So are the tasks: if one came and was taken meanwhile, its sub-queue has another moment, which stays.
         kept = ctx.subqueue_reader.stored() if is_fair else set[str | None]()
     except DamagedFileError:
         log.warning("moments of leases of %s stay", ctx.record.name, exc_info=True)
@@ -235,7 +239,7 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
     ended, changed = [], []
     for each in stored:
         if each.utube not in kept and (
-            # By the clock: moments that are forgotten for one that lies ahead would be missed until then.
+            # Never ahead of the clock: the moments would be removed while the rate still needs them.
             rate is None or rate.room(each.moments, min(now_us, clock_us)) == rate.tasks
         ):
             ended.append(each)

@@ -1,10 +1,9 @@
-"""Locks sub-queues before their tasks are taken, frees them afterwards, and shares them out among calls.
+"""Locks sub-queues before their tasks are taken, frees them afterwards, and distributes them among calls.
 
-take: fence the take ids of orphans among the chosen sub-queues and read them again, lock the
-sub-queues, *then* read their first tasks, then take these. To give tasks back: change the tube
-first; then the verb that finds no task left under the take id removes the lock, by its take id. An
-interruption leaves at most an orphan, a lock without tasks. The next take of that sub-queue takes
-it over, and a sweep removes it.
+A take fences the take ids of orphans among the chosen sub-queues and reads these again, locks the sub-queues,
+*then* reads their first tasks, and takes these. A verb that gives tasks back changes the tube first. If it then
+finds no task with the take id, it removes the lock, by its take id. An interruption leaves at most an orphan,
+a lock without tasks. The next take of that sub-queue takes it over, or a sweep removes it.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ class LockStates:
     """All utube locks of a tube, grouped by whether tasks have their take ids.
 
     Attributes:
-        live: Those under which tasks are stored as taken. Whether their leases last is not asked:
-            clocks differ, and a touch that was decided before the end may still come.
-        fresh: Those without tasks that are left to their takers, who may be about to have some.
-        orphans: Those without tasks that are anybody's.
-        has_ended: Whether all leases of one of the live have ended and nobody has written that down.
+        live: Locks whose take ids stored tasks have. It does not matter whether their leases have ended: clocks
+            differ, and a touch that was decided before the end may still commit.
+        fresh: Locks without tasks whose takes may be about to commit. Other takes leave them alone.
+        orphans: Locks without tasks that any take may replace.
+        has_ended: Whether all leases of one of the live locks have ended, and their ends are not written yet.
     """
 
     live: list[UtubeLock]
@@ -61,7 +60,7 @@ def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
     stored = _stored_under(ctx, everything, now_us)
     live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
     empty = [lock for lock in everything if (lock.take_id, lock.utube) not in stored]
-    # Where locks keep us apart no taker is between its two commits.
+    # With an exclusive table lock no other take is between its two commits.
     fresh = set() if ctx.table_lock.is_exclusive else _fresh(ctx, empty, now_us)
     return LockStates(
         live,
@@ -74,9 +73,9 @@ def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
 def _stored_under(
     ctx: TubeContext, everything: Sequence[UtubeLock], now_us: int
 ) -> dict[tuple[int, str | None], bool]:
-    """What is stored as taken under some locks, and whether all its leases have ended.
+    """The locks with stored taken tasks, and for each whether all leases of these have ended.
 
-    A lock whose tasks may be in a data file that cannot be read has some, as far as anybody knows.
+    A lock whose tasks may be in a data file that cannot be read counts as one with tasks.
     """
     try:
         return ctx.subqueue_reader.stored_under({lock.take_id for lock in everything}, now_us)
@@ -93,10 +92,9 @@ def _stored_under(
 def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int]:
     """The take ids of fresh locks without tasks, which others leave alone for a while.
 
-    A taker commits its tasks some time after its lock, and how long after depends on the storage:
-    the time counts from when this queue object first saw the lock. One that sees it for the first
-    time, as a sweep that runs once does, goes by the moment that the taker began, which is long
-    before the lock could be seen, and leaves it that much longer.
+    A take commits its tasks some time after its lock; how long after depends on the storage. So others wait for
+    `claim_grace`, counted from when this queue object first saw the lock. A queue object that sees the lock for
+    the first time, such as a sweep that runs once, does not wait if the take began much longer ago by its clock.
     """
     grace = round(ctx.queue.config.claim_grace * US)
     for take_id in set(ctx.sightings).difference(lock.take_id for lock in empty):
@@ -110,16 +108,16 @@ def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int
 
 
 def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[UtubeLock]:
-    """Fence these take ids, so that no take with one of them can commit. One commit, or none.
+    """Fence the take ids of orphans, so that no take with one of them can commit. One commit, or none.
 
     Returns:
-        Those that are orphans still: their taker did not come first.
+        The locks that are still orphans, because their takes did not commit before the fence.
     """
     if not orphans:
         return []
 
     def attempt() -> Plan[list[UtubeLock]]:
-        # A sweep has read them without the table's lock, under which a taker makes both of its commits.
+        # A sweep has read the orphans without the table's lock, which a take holds during both of its commits.
         there = {(lock.take_id, lock.utube) for lock in ctx.utube_locks.all()}
         left = _without_tasks(ctx, [o for o in orphans if (o.take_id, o.utube) in there])
         if not left:
@@ -149,14 +147,14 @@ def acquire(
 
     Args:
         ctx: The tube.
-        wanted: What to lock.
-        owner: Who locks.
-        now_us: The moment.
-        begun: What is written of their leases, in the same commit.
+        wanted: For each sub-queue: its name, the take id, and the take id of the lock to replace, or `None`.
+        owner: The session that locks.
+        now_us: The moment of the take.
+        begun: The moments of leases that the same commit writes.
 
     Returns:
-        How many rows it wrote: fewer than it was to when others locked the rest first, none when it met
-        another commit. With `begun` it is all or none.
+        The number of written rows. It is less than wanted if other takes have locked the rest first, and 0 after
+        a conflict. With `begun` it is all or 0.
     """
     operation_id = ctx.queue.session.segments(1)[0]
     if begun:
@@ -180,13 +178,13 @@ def free_locks(
 ) -> None:
     """Remove utube locks whose tasks were given back or never taken. One commit.
 
-    What fails leaves orphans: the tasks are given back all the same.
+    A failure is logged, and leaves orphans.
 
     Args:
         ctx: The tube.
-        take_ids: The takes that made them.
-        utubes: Their sub-queues, where they are known.
-        whole: Whether all locks of these takes go, or those of `utubes` only.
+        take_ids: The take ids of the locks.
+        utubes: The sub-queues of the locks, if they are known.
+        whole: Whether to remove all locks with these take ids, or only those of `utubes`.
     """
     if not take_ids:
         return
@@ -210,8 +208,8 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
 
     Args:
         ctx: The tube.
-        rows: The tasks as they were.
-        whole: Whether nothing is left of any of their takes.
+        rows: The tasks before the change.
+        whole: Whether their takes have no other tasks left.
     """
     if not ctx.driver.subqueues:
         return
@@ -224,20 +222,20 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
 
 
 def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str | None]]:
-    """Take id and sub-queue of taken tasks in some segments, before their leases are ended."""
+    """The take ids and sub-queues of taken tasks in some segments, read before their leases are ended."""
     if not ctx.driver.subqueues or not segments:
         return set()
     return ctx.subqueue_reader.taken_in(segments)
 
 
 def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
-    """Remove those of these locks that have no tasks. One commit, or none.
+    """Remove the locks among these that have no tasks. One commit, or none.
 
-    Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
-    a touch that was decided before its end could still come.
+    Their takes have committed, so no take id need be fenced. A task with an ended lease counts as a task of the
+    lock, because a touch that was decided before the end may still commit.
     """
     if pairs and ctx.record.options.parallel > 1:
-        # Takes free their locks themselves: only those of takes under `parallel=1` are there.
+        # Takes free their locks themselves, so only locks of takes under `parallel=1` are left.
         pairs = pairs & {(lock.take_id, lock.utube) for lock in ctx.utube_locks.all()}
     if pairs:
         try:
@@ -291,14 +289,14 @@ class AcquiredSubqueues:
     """Locked sub-queues, distributed among some calls.
 
     Attributes:
-        owner: Who holds them.
-        now_us: The moment that the sub-queues were chosen for.
-        take_ids: The take id of each call; `None` for one that found nothing.
-        kept: Take ids of sub-queues that were held already.
-        quotas: For each call: how many tasks of each sub-queue.
-        whole: Whether that is all that these sub-queues have.
-        alone: Whether one call has it all, nobody held a sub-queue, and no other had ready tasks.
-        begins_us: When its leases begin, if that was written down; `None`: when the MERGE is decided.
+        owner: The session that holds them.
+        now_us: The moment for which the sub-queues were chosen.
+        take_ids: The take id of each call; `None` for a call that found no task.
+        kept: The take ids of sub-queues that were held before.
+        quotas: For each call, the number of tasks to take from each sub-queue.
+        whole: Whether the quotas include all ready tasks of these sub-queues.
+        alone: Whether there is one call with all ready tasks of the tube, and no sub-queue was held.
+        begins_us: The moment at which its leases begin, if it was written; `None`: when the MERGE is decided.
     """
 
     owner: str
@@ -312,12 +310,12 @@ class AcquiredSubqueues:
 
     @property
     def used_take_ids(self) -> list[int]:
-        """The used take ids."""
+        """The take ids of calls that get tasks."""
         return [take_id for take_id in self.take_ids if take_id is not None]
 
     @property
     def quota(self) -> dict[str | None, int]:
-        """The number of tasks of each sub-queue; no sub-queue is in two calls."""
+        """The number of tasks of each sub-queue. Each sub-queue goes to one call."""
         return {utube: n for quotas in self.quotas for utube, n in quotas.items()}
 
     @cached_property
@@ -328,7 +326,7 @@ class AcquiredSubqueues:
 
     @cached_property
     def take_id_of(self) -> dict[str | None, int]:
-        """The take id of each sub-queue: its existing one, or its new lease segment."""
+        """The take id of each sub-queue: the kept one, or its new lease segment."""
         fresh = self.lease_segment_of
         return fresh | {u: take_id for u, take_id in self.kept.items() if u in fresh}
 
@@ -357,7 +355,7 @@ def shared_out(
 def shares_of(
     places: Iterable[tuple[str | None, OrderPosition]], acquired: AcquiredSubqueues
 ) -> list[SubqueueShare]:
-    """The shares of a take: of each sub-queue everything up to its last position."""
+    """The shares of a take: for each sub-queue all tasks up to its last position."""
     last: dict[str | None, OrderPosition] = {}
     for utube, position in places:
         if utube not in last or position > last[utube]:

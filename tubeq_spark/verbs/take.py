@@ -1,8 +1,8 @@
 """take: move the next tasks, in order, to a lease segment, where this session holds them.
 
 Steps: make sure of the session's lease (at most one commit, usually none), choose the tasks, one
-MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and without (`choose`) choose
-tasks in different ways. Takes of single tasks and of batches read different data of the tasks
+MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and tubes without (`choose`) choose
+tasks in different ways. Takes of tasks read rows, takes of batches only counts
 (`choose`). If a take is interrupted before the MERGE, nothing has changed. After it, the
 tasks belong to the session until their ttr or the session ends.
 
@@ -54,16 +54,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
 
-#: How often a call that lost all its taken tasks to others takes again at once.
+#: A call that has lost all its taken tasks takes again at once; it takes so often in all.
 _ROUNDS = 3
-#: How often a take that no caller got is undone before the session's heart does it.
+#: A failed undo of a take that no caller got is tried so often in all; then the session's heart repeats it.
 _UNDOES = 3
 
 
 def take_group(
     ctx: TubeContext, requests: list[TakeRequest]
 ) -> Sequence[TakenRows | Exception | None]:
-    """Take for several calls at once, in their order; small ones share a lease segment."""
+    """Take for several calls at once, in their order. Small takes share a lease segment."""
     return _by_address(requests, lambda some: _take_rows(ctx, some))
 
 
@@ -76,9 +76,9 @@ def _take_rows(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenR
 def _by_address(
     requests: Sequence[TakeRequest], take: Callable[[Sequence[TakeRequest]], Sequence[T]]
 ) -> Sequence[T | Exception]:
-    """Take for the calls that name sub-queues, and then for the others, who can go elsewhere.
+    """Take for the calls that name sub-queues, and then for the others, which may take from any.
 
-    Those who name sub-queues share their commits, whichever they name: each sub-queue goes to one call.
+    Calls that name sub-queues share commits, also if they name different ones. Each sub-queue goes to one call.
     """
     parts = [
         part
@@ -96,7 +96,7 @@ def _by_address(
 
 
 def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
-    """Remember what calls hold, as far as all of its lease segments is known."""
+    """Remember the tasks of calls. If a lease segment is not wholly known, only that its tasks are held, not where."""
     held_tasks, tube_id = ctx.queue.held_tasks, ctx.record.id
     calls = [taken for taken in lasting if taken is not None]
     held_tasks.add(tube_id, [row for taken in calls if taken.known for row in taken.rows])
@@ -104,7 +104,7 @@ def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
-    """The tasks of a call; they are released if it is interrupted before it returns, or fails."""
+    """The tasks of a call. They are released if the call fails, or is interrupted before it returns."""
     if taken is None:
         return []
     undo_if_interrupted(ctx, taken)
@@ -124,8 +124,8 @@ def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None)
 def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     """Release tasks that no caller got.
 
-    An interrupt may have cancelled what Spark did for this, too: then it is tried again, and in the end by
-    the session's heart.
+    An interrupt may also cancel the statement of Spark that releases them. Then this tries again, and in the end
+    the session's heart does.
     """
     count = 0
     for _ in range(_UNDOES):
@@ -139,7 +139,7 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     if isinstance(taken, LeasedBatch):
         ctx.queue.held_tasks.drop_batch(taken.take_id)
     else:
-        # Where it found nothing to give back, others had ended their leases.
+        # If nothing was given back, other commits have ended the leases, and count that.
         ctx.queue.held_tasks.left(ctx.record.id, [row.task_id for row in taken.rows], {})
         ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
     ctx.count("release", count)
@@ -149,9 +149,9 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
 def take_batches(
     ctx: TubeContext, requests: Sequence[TakeRequest]
 ) -> Sequence[LeasedBatch | Exception | None]:
-    """Take batches for several calls, each one lease segment, without reading rows.
+    """Take batches for several calls, each as one lease segment, without reading rows.
 
-    With sub-queues these takes share their commits; without, each is one anyway.
+    With sub-queues the takes share commits. Without, each take has a commit of its own.
     """
     batches: Sequence[LeasedBatch | Exception | None]
     if ctx.driver.subqueues:
@@ -174,11 +174,11 @@ def _lasting(
 
     Args:
         ctx: The tube.
-        requests: What each call asks for.
-        kind: What is read of the tasks.
+        requests: The requests of the calls.
+        kind: Whether rows or segments are chosen.
 
     Returns:
-        For each call what it got; `None` when it found nothing.
+        The tasks of each call; `None` for a call that found none.
     """
     results: list[H | None] = [None] * len(requests)
     asking = list(range(len(requests)))
@@ -206,7 +206,8 @@ def _take_each(
 ) -> list[H | None]:
     """Take for several calls, by as many commits as they need.
 
-    A commit gives the tasks of a sub-queue to one call. With `parallel > 1` others may take from it, too.
+    A commit gives the tasks of a sub-queue to one call. With `parallel > 1` other calls may take from it, too, by
+    further commits.
     """
     taken = _take(ctx, requests, kind)
     more = taken
@@ -245,7 +246,7 @@ def _take(
             try:
                 held = moved(choice, lease, affected) if affected.updated else {}
             except TubeqError:
-                # It had to be undone, and was not: the session's heart tries that again.
+                # The take had to be undone, and that failed: the session's heart tries it again.
                 look_for(ctx, choice)
                 raise
             if not held:
@@ -266,7 +267,8 @@ def run(
     """Commit the decision of `attempt`; undo preparations of failed attempts.
 
     If the commit of a take is unknown, the session's heart searches for its tasks and releases
-    them, because no caller has them. An observer that ends the thread leaves it unknown, too.
+    them, because no caller has them. The same holds after an exception that ends the thread, such as one of an
+    observer.
     """
     try:
         result = ctx.queue.loop.run(operation, ctx.table_lock, attempt)
@@ -278,7 +280,7 @@ def run(
     except (ConflictError, NotTakenError):
         take.give_up()
         raise
-    # Of an attempt that was repeated, and then found nothing to do.
+    # An earlier attempt may have made preparations, and the last one have found no task.
     take.give_up()
     return result
 
@@ -296,8 +298,8 @@ def moved(
 ) -> dict[int, H]:
     """The tasks under each take id, after the statement has moved the chosen ones.
 
-    Nothing, where it had to be undone: it moved fewer tasks than were chosen, and one that it left is
-    ready still.
+    It is empty if the take had to be undone: the statement moved fewer tasks than were chosen, and one of the
+    others is still ready.
     """
     ctx, tasks = choice.ctx, choice.tasks
     held = tasks.moved(ctx, choice.destination, lease)
@@ -305,7 +307,7 @@ def moved(
     if not complete:
         held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}
     if held:
-        # The events by time are committed, also if the take is undone.
+        # The events by time stay committed if the take is undone.
         tasks.write_down(ctx, held, choice.now_us)
     if affected.updated and not complete and choice.undone():
         held = {}
@@ -313,14 +315,14 @@ def moved(
     return held
 
 
-#: Operations that make no task ready, and no room.
+#: Operations that make no task ready, and free no capacity.
 _MOVES = ("take", "touch", "renew", "fold", "leftovers", "sum_ended")
-#: These verbs make a task ready only by freeing a sub-queue, or room in a tube with `most_taken`.
+#: After these operations a take finds more only if they free a sub-queue, or a place within `most_taken`.
 _ENDS = ("ack", "bury", "delete", "truncate")
 
 
 def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
-    """A value that changes when a process of this host may have ended the wait."""
+    """Return a function whose value changes when a commit on this host may have ended the wait."""
     synced = ctx.table_lock.synced
     if synced is None:
         return lambda: ctx.table_lock.changes
@@ -338,16 +340,17 @@ def wait_for(
     *,
     for_tasks: bool = True,
 ) -> T | None:
-    """Check for something until it is found, or `timeout` seconds have passed.
+    """Call `look` until it finds something, or `timeout` seconds have passed.
 
-    What is not there may be held by a session that has died, which is looked for, too. A storage that
-    fails for a moment is asked again at the next look.
+    If it finds nothing, this also releases the tasks of dead sessions, and looks again. If the storage fails for a
+    moment, the next look tries it again.
 
     Args:
-        context: The tube, by its newest record.
-        timeout: Seconds; `None` is for ever, 0 looks once.
-        look: Returns what it found, or `None`.
-        for_tasks: Whether that is tasks: those of sessions that are over come first.
+        context: Returns the tube by its newest record.
+        timeout: Seconds; `None` waits for ever, 0 looks once.
+        look: Returns the result, or `None` if it found nothing.
+        for_tasks: Whether the result is tasks. Then the tasks of ended sessions are released before each look,
+            because they may come first.
 
     Raises:
         QueueStateError: The queue was closed meanwhile.
@@ -355,7 +358,7 @@ def wait_for(
     """
     failed: StoreError | None = None
     first = context()
-    # The first look is a part of the verb; each wait makes good what was lost before.
+    # Only looks after a wait have this patience; the first one belongs to the verb itself.
     patience: Callable[[], AbstractContextManager[None]] = nullcontext
     for _ in looks(
         timeout,
@@ -386,7 +389,7 @@ def wait_for(
 
 
 def _looked(ctx: TubeContext, look: Callable[[], T | None], *, for_tasks: bool) -> T | None:
-    """Look once for something, and again if a dead session may have held it."""
+    """Look once, and again if tasks of dead sessions were released."""
     if for_tasks:
         ctx.next_begin.at_us = None
         end_lapsed_sessions(ctx)

@@ -1,4 +1,4 @@
-"""Takes in tubes with sub-queues: lock them first, then take; one holder at a time for each, strictly in order.
+"""Takes in tubes with sub-queues: lock sub-queues first, then take. Each has one holder, and strict order.
 
 Steps: make sure of the session's lease, choose free sub-queues by their first tasks, fence orphans
 among them, lock them (a commit to `_tubeq_taken_utubes`), read their first tasks again, one MERGE
@@ -48,8 +48,8 @@ class _InTheWay:
     """The locks that a take may replace.
 
     Attributes:
-        orphans: Those without tasks, whose take ids are fenced first.
-        landed: Those of takes that have committed, and did not free them.
+        orphans: Locks without tasks. Their take ids are fenced first.
+        landed: Locks of takes that have committed, and have not freed them.
     """
 
     orphans: Sequence[UtubeLock] = ()
@@ -57,7 +57,7 @@ class _InTheWay:
 
     @property
     def locks(self) -> list[UtubeLock]:
-        """All of them."""
+        """All locks that a take may replace."""
         return [*self.orphans, *self.landed]
 
 
@@ -65,27 +65,27 @@ class Acquisition:
     """The utube locks of one take, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Lock for some calls at once: all of them name their sub-queues, or none does."""
+        """Lock for several calls at once. All of them name sub-queues, or none does."""
         self._ctx = ctx
         self._all_requests = requests
-        #: How many tasks all calls may get; `None`: as many as they ask for.
+        #: The largest number of tasks for all calls together; `None` sets no limit.
         self.room: int | None = None
         addresses = {request.utubes for request in requests}
         named = [utubes for utubes in addresses if utubes is not None]
-        #: The sub-queues that the calls take from; `None`: all.
+        #: The sub-queues that the calls name; `None` is all sub-queues.
         self._among = frozenset[str | None]().union(*named) if named else None
-        #: How many first tasks are read: one more than is wanted tells whether there are others.
+        #: The number of heads to read. One more than is wanted shows whether other sub-queues have ready tasks.
         self._most = sum(request.count for request in requests) + 1
         if self._among is not None and len(addresses) > 1:
-            # The first of all might be in the sub-queues of one call.
+            # All first heads may be in the sub-queues of one call, so the heads of all named ones are read.
             self._most = len(self._among)
         self._abandoned: list[int] = []
         self._limits = SubqueueLimits(ctx, 0)
-        #: The tasks that an exchange acks: none of a take.
+        #: The tasks that an exchange acks. A take has none.
         self.leaving: list[StoredTask] = []
-        #: Leases that were written down for a MERGE that has failed: how many of a moment.
+        #: By sub-queue, the moment and the number of leases that were written before a MERGE that has failed.
         self._unused: dict[str | None, tuple[int, int]] = {}
-        #: Whether a lock that an exchange was to keep was not there.
+        #: Whether an attempt did not find a lock that the exchange keeps.
         self._has_lost = False
         self._is_first = True
 
@@ -94,7 +94,7 @@ class Acquisition:
         return within(self._all_requests, self.room)
 
     def free_abandoned(self) -> None:
-        """Free the locks for a MERGE that has failed: no task was taken."""
+        """Free the locks of an attempt that took no task."""
         subqueue_locks.free_locks(self._ctx, self._abandoned)
         self._abandoned = []
 
@@ -102,8 +102,7 @@ class Acquisition:
         """Lock sub-queues for the calls; `None` if none is free.
 
         Args:
-            mine: Take ids of sub-queues that are held, and about to be free: these need no
-                lock.
+            mine: The take ids of held sub-queues that an exchange continues. These need no new lock.
         """
         ctx, mine = self._ctx, mine or {}
         self.free_abandoned()
@@ -126,7 +125,7 @@ class Acquisition:
         counts = {head.utube: head.count for head in heads}
         whole = all(n >= counts[utube] for quota in quotas for utube, n in quota.items())
         alone = whole and none_busy and len(take_ids) == 1 and len(chosen) == len(heads)
-        # What is in other sub-queues was not read.
+        # The heads of sub-queues that no call names were not read.
         alone = alone and self._among is None
         acquired = AcquiredSubqueues(owner, now_us, take_ids, mine, quotas, whole, alone)
         seen = {lock.utube: lock.take_id for lock in met}
@@ -148,10 +147,10 @@ class Acquisition:
         return limits.confirmed(acquired)
 
     def _is_fenced(self, mine: Mapping[str | None, int]) -> bool:
-        """Whether a take id that an exchange is to keep is fenced: no MERGE with it commits any more.
+        """Whether a take id that an exchange keeps is fenced, so that no MERGE with it can commit any more.
 
-        Who has fenced it took the lock for an orphan just before the take landed. It is looked at after a
-        conflict only.
+        Another take has fenced it because it saw the lock without tasks, just before the tasks were committed.
+        This is checked only after a conflict.
         """
         is_first, self._is_first = self._is_first, False
         if is_first or not mine:
@@ -163,11 +162,11 @@ class Acquisition:
     def _free(
         self, now_us: int, mine: Mapping[str | None, int]
     ) -> tuple[list[SubqueueHead], _InTheWay, bool]:
-        """Sub-queues that can be locked.
+        """Find the sub-queues that can be locked.
 
         Returns:
-            The heads of those that may give tasks, one more than is wanted; the locks that may be
-            replaced; whether nobody holds any, and no limit matters.
+            The heads of the sub-queues that may give tasks, at most one more than wanted; the locks that may be
+            replaced; whether no sub-queue is held and the tube has no limits.
         """
         ctx, reader, limits = self._ctx, self._ctx.subqueue_reader, self._limits
         for _ in range(2):
@@ -191,7 +190,7 @@ class Acquisition:
                 self._among,
                 with_created=limits.by_turn,
             )
-            # A lease that has ended may not be ready any more: written down, no touch revives it.
+            # A touch may still extend an ended lease, until its end is written.
             has_ended = seen.has_ended or limits.have_ended
             if not has_ended and not any(head.in_lease_segment for head in heads):
                 in_the_way = _InTheWay(seen.orphans, seen.live if limits.replace_locks else [])
@@ -201,15 +200,15 @@ class Acquisition:
         raise Stale
 
     def incomplete(self, acquired: AcquiredSubqueues) -> bool:
-        """After a MERGE that moved fewer tasks: undo it if the order could be wrong.
+        """Undo a MERGE that has moved fewer tasks than chosen, if the order could be wrong.
 
         If a take gets several tasks of a sub-queue, a compaction or a sweep may have moved the
         first one before the MERGE. Then the take must not return the later ones. No caller has
-        these tasks yet; if it is interrupted before it releases them, their leases end. Tasks that
-        others have deleted or buried meanwhile do not matter.
+        these tasks yet; if the take is interrupted before it releases them, their leases end by their ttr. Tasks
+        that other commits have deleted or buried meanwhile do not matter.
 
         Returns:
-            Whether it has given all tasks back.
+            Whether all tasks were given back.
         """
         ctx = self._ctx
         self._used(acquired)
@@ -217,29 +216,29 @@ class Acquisition:
             acquired.used_take_ids, acquired.now_us, ctx.max_attempts
         ):
             return False
-        # There are tasks under them, until they are given back.
+        # If this is interrupted, the locks must not be freed: they have tasks until these are given back.
         abandoned, self._abandoned = self._abandoned, []
         give_back(ctx, set(acquired.take_id_of.values()), acquired.owner)
         self._abandoned = abandoned
         return True
 
     def _used(self, acquired: AcquiredSubqueues) -> None:
-        """Note that leases which were written down have begun."""
+        """Note that the leases whose moments were written have begun."""
         for utube in acquired.quota:
             self._unused.pop(utube, None)
 
     def landed(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
-        """After a committed MERGE: free the locked sub-queues without taken tasks, with `parallel > 1` all.
+        """Free locks after a committed MERGE: those of sub-queues without taken tasks, or all with `parallel > 1`.
 
         Args:
-            acquired: What was locked.
-            utubes: The sub-queues that it took from.
+            acquired: The locked sub-queues.
+            utubes: The sub-queues with taken tasks.
         """
         self._abandoned = []
         self._used(acquired)
         ctx, limits = self._ctx, self._limits
         if limits.replace_locks:
-            # No lock is kept: what is acked may have those of takes under `parallel=1`.
+            # No lock is kept, and the acked tasks may have locks of takes under `parallel=1`.
             subqueue_locks.given_back(ctx, self.leaving, whole=False)
         if not limits.hold_locks:
             subqueue_locks.free_locks(ctx, acquired.used_take_ids)
@@ -252,30 +251,30 @@ class Acquisition:
 
 
 class TakeSubqueues:
-    """One take, over all its attempts."""
+    """One take in a tube with sub-queues, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls at once; each gets its own sub-queues."""
+        """Take for several calls at once. Each call gets sub-queues of its own."""
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
-        #: How many tasks all calls may get; `None`: as many as they ask for.
+        #: The largest number of tasks for all calls together; `None` sets no limit.
         self.room: int | None = None
-        #: The tasks that the newest attempt was to move.
+        #: The tasks chosen by the newest attempt.
         self.chosen: SubqueueChoice[Any] | None = None
 
     def give_up(self) -> None:
-        """Undo preparations of failed attempts: free sub-queues that were locked in vain."""
+        """Undo preparations of failed attempts: free the sub-queues that they have locked."""
         self._acquisition.free_abandoned()
 
     def kept(self, ids: Sequence[int], found: NamedTasks) -> dict[str | None, int] | None:
-        """The utube locks that an exchange keeps; `None` where it must not go on with them."""
+        """The utube locks that an exchange keeps; `None` if the ack needs a commit of its own."""
         if not found.whole:
             return None
         self._acquisition.leaving = found.rows
         if self._ctx.record.options.parallel > 1:
             return {}
         if self._ctx.queue.held_tasks.find(self._ctx.record.id, ids) is None:
-            # Perhaps a batch's, which keeps its take id: it must not find others' tasks under it.
+            # The tasks may be those of a batch. A batch finds its tasks by its take id, so no others may get that id.
             return None
         return {row.utube: row.take_id for row in found.rows if row.take_id is not None}
 
@@ -285,7 +284,7 @@ class TakeSubqueues:
         """Lock sub-queues and choose their first tasks; `None` if none is free.
 
         Raises:
-            Stale: A rival came first.
+            Stale: Another commit came first, or a lease has ended.
         """
         self._acquisition.room = self.room
         acquired = self._acquisition.acquire(kept)
@@ -320,7 +319,7 @@ class SubqueueChoice(Generic[H]):
 
     @property
     def begins_us(self) -> int | None:
-        """When its leases begin, if that was written down."""
+        """The moment at which its leases begin, if it was written."""
         return self.acquired.begins_us
 
     @property
@@ -333,7 +332,7 @@ class SubqueueChoice(Generic[H]):
         return self.acquired.lease_segment_of[utube], self.acquired.take_id_of[utube]
 
     def take(self, lease: NewLease) -> Statement:
-        """The statement that moves them."""
+        """The statement that moves the tasks."""
         tasks, statements = self.tasks, self.ctx.subqueue_writer
         if tasks.is_all_that_is_ready:
             return statements.take_all(
@@ -345,7 +344,7 @@ class SubqueueChoice(Generic[H]):
     def exchange(
         self, found: NamedTasks, _moves: Mapping[int, int], lease: NewLease, removal: Remove
     ) -> Statement:
-        """The statement that moves them and removes what is acked, which are whole lease segments."""
+        """The statement that moves the tasks and removes the acked ones, which are whole lease segments."""
         return self.ctx.subqueue_writer.exchange(
             _acked(found),
             self.tasks.segments,
@@ -367,7 +366,7 @@ class SubqueueChoice(Generic[H]):
 
 
 def _acked(found: NamedTasks) -> list[ExchangedRow]:
-    """Every task of remembered lease segments; those that were read are as they were."""
+    """The source rows for the acked tasks. They name every task of remembered lease segments."""
     if found.remembered:
         return [ExchangedRow(row.segment, row.utube, row.task_id) for row in found.rows]
     return list(dict.fromkeys(ExchangedRow(row.segment, row.utube) for row in found.rows))

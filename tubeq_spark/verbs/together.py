@@ -1,9 +1,10 @@
-"""Acks and takes of threads share commits: what waits while one commit runs goes as one.
+"""Acks and takes of threads share commits: calls that wait while one commit runs share the next one.
 
-With an exchange a commit can carry both. It does so in tubes without sub-queues and without a change
-feed, where statements run in this process. The acks come first. If one of the calls is refused, nothing
-was done, and acks and takes are decided apart, so that it alone fails. If the commit is unknown, it is
-unknown to all. Nothing is prepared before the commit, so a stop leaves what an exchange leaves.
+An exchange can put acks and takes into one commit. It does so in tubes without sub-queues and without a change
+feed, if statements run in this process. The acks come first. If one of the calls is refused, nothing
+was done, and acks and takes are decided separately, so that only this call fails. If the commit is unknown, it is
+unknown to all calls. Nothing is prepared before the commit, so an interruption has the effects of an interrupted
+exchange.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _run(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> list[Any]
 def _as_one(
     ctx: TubeContext, acks: list[list[int]], takes: list[TakeRequest]
 ) -> tuple[Sequence[Any], Sequence[Any]] | None:
-    """Commit both at once; `None`: nothing was done."""
+    """Commit acks and takes at once; `None` if nothing was done."""
     named = [task_id for ids in acks for task_id in ids]
     if not acks or not takes or len(set(named)) < len(named):
         return None
@@ -81,10 +82,10 @@ def _apart(
     run: Callable[[TubeContext, list[Request]], Sequence[Any]],
     requests: list[Request],
 ) -> Sequence[Any]:
-    """Run the calls of one kind; an error is that of all of them, and of no call of the other kind."""
+    """Run the calls of one kind. An error is the result of all of them, and of no call of the other kind."""
     if not requests:
         return []
     try:
         return run(ctx, requests)
-    except Exception as error:  # noqa: BLE001  (it is theirs, whatever it is)
+    except Exception as error:  # noqa: BLE001  (each call gets it)
         return [error] * len(requests)

@@ -15,7 +15,7 @@ from tubeq_spark.programs import load_function
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: What the failed tasks of a batch are named by: rows with the columns `task_id` and `error` alone, or this.
+#: The failed tasks of a batch: `FailedTasks`, or rows with only the columns `task_id` and `error`.
 Failed = FailedTasks | DataFrame
 Handler = Callable[[DataFrame], DataFrame | Failed | tuple[DataFrame, Failed] | None]
 
@@ -23,14 +23,14 @@ Handler = Callable[[DataFrame], DataFrame | Failed | tuple[DataFrame, Failed] | 
 def load(name: str, folder: Path) -> Handler:
     """Import a handler.
 
-    What its module defines is sent to executors by value: they need not have the file.
+    The definitions of its module are sent to executors by value, so they need not have the file.
 
     Args:
         name: `module:function`.
-        folder: Where modules are looked for first.
+        folder: The folder that is searched for modules first.
 
     Raises:
-        BadUseError: There is no such function, or its module cannot be imported.
+        BadUseError: The function does not exist, or its module cannot be imported.
     """
     function: Handler = load_function(name, folder)
     register_pickle_by_value(sys.modules[name.partition(":")[0]])  # type: ignore[no-untyped-call]

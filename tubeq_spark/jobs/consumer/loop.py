@@ -1,18 +1,17 @@
 """The loop of a consumer: take a batch, hand it to the handler, store what it returns, ack.
 
-In this order, so that it is safe to kill at any moment:
+The steps have this order, so that the program can be killed at any moment:
 
 1. `take_df` takes a batch.
-2. The handler gets it as a DataFrame. If it returns one, that is evaluated while it is added to the
-   table of results: one commit, which leaves out tasks that have rows there already, and tasks that the
-   handler names as failed. If it raises, it gets the halves of the batch, until the tasks that it fails
-   at are found.
+2. The handler gets it as a DataFrame. If it returns a DataFrame, this is evaluated while it is added to the
+   table of results by one commit. The commit leaves out tasks that have rows there already, and tasks that the
+   handler names as failed. If the handler raises, it gets the halves of the batch, until the failing tasks
+   are found.
 3. The tasks that failed are released, and the others acked.
 
-A crash after 1 or during 2 leaves taken tasks, which are taken again once the lease of the dead
-session, or of the tasks, has run out. After 2 the same: the handler does the batch once more, and
-its results add nothing. So results are there once, and whatever else a handler does may happen
-twice.
+A crash after 1 or during 2 leaves taken tasks, which are taken again after the end of the dead session's lease, or of
+their own. After a crash after 2, the handler also gets the batch once more, and its results add nothing. So results
+are stored once, and all other effects of a handler may happen twice.
 """
 
 from __future__ import annotations
@@ -47,18 +46,17 @@ _WAIT_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to consume.
+    """The settings of a consumer.
 
     Attributes:
-        once: End when nothing is ready, rather than wait for more.
-        batch_size: Tasks in a batch at most, >= 1; commits are per batch.
-        per_utube: Tasks of one sub-queue in a batch at most, >= 1.
+        once: Whether to end when no task is ready, instead of waiting for more.
+        batch_size: The most tasks in a batch, >= 1; commits are per batch.
+        per_utube: The most tasks of one sub-queue in a batch, >= 1.
         retry_delay: Seconds before the tasks of a failed batch are ready again, >= 0.
-        max_attempts: Bury the tasks of a failed batch that were taken so often; `None` leaves that
-            to the tube.
+        max_attempts: Bury the tasks of a failed batch that were taken so often; `None` uses the tube's option.
         max_failures: Give up after so many failed batches in a row; 0 is never.
-        halves: Whether the bad tasks of a failed batch are looked for; else all have failed.
-        verbose: Whether to show where a failure came from.
+        halves: Whether to search a failed batch for its bad tasks; otherwise all have failed.
+        verbose: Whether to log tracebacks.
     """
 
     once: bool = False
@@ -93,11 +91,11 @@ class Consumer:
         """Consume `tube` until `stop()` is true.
 
         Args:
-            tube: Whose tasks.
-            handler: Is called with `Batch.df`; what it returns goes to `results`, but for failed tasks.
-            results: Where to; `None`: the handler returns nothing.
-            settings: How.
-            stop: Asked between two batches.
+            tube: The tube.
+            handler: Called with `Batch.df`. Its results, without those of failed tasks, go to `results`.
+            results: The table of results; `None` if the handler returns none.
+            settings: The settings.
+            stop: Called between two batches.
         """
         self._tube = tube
         self._handler = handler
@@ -106,7 +104,7 @@ class Consumer:
         self._stop = stop
         self.done = 0
         self.failed_batches = 0
-        #: Of batches of which others are done.
+        #: The number of failed tasks of batches with other tasks that succeeded.
         self.failed_tasks = 0
         self._added = 0
 
@@ -114,8 +112,8 @@ class Consumer:
         """Consume until it ends.
 
         Raises:
-            BadUseError: What the handler returns cannot be used; its batch was given back.
-            KeyboardInterrupt: The batch in hand was given back.
+            BadUseError: The result of the handler cannot be used; its batch was given back.
+            KeyboardInterrupt: The current batch was given back.
         """
         settings = self._settings
         wait = 0.0 if settings.once else _WAIT_S
@@ -138,7 +136,7 @@ class Consumer:
         return Ending.STOPPED
 
     def _do(self, batch: Batch) -> bool:
-        """Do a batch; returns whether it went well. Leaving the block gives back what is left."""
+        """Process a batch; return whether that succeeded. Leaving the block gives the remaining tasks back."""
         began, before = time.monotonic(), self._added
         with batch:
             try:
@@ -148,7 +146,7 @@ class Consumer:
                     delay=self._settings.retry_delay or None,
                     max_attempts=self._settings.max_attempts,
                     stop=self._stop,
-                    # Of what the storage fails with no task is the cause.
+                    # No task causes an error of the storage.
                     raises=(BadUseError, TubeqError),
                 )
             except BadUseError:
@@ -182,19 +180,19 @@ class Consumer:
             msg = "the handler returns a DataFrame: say by --results where it shall go"
             raise BadUseError(msg)
         failed = self._evaluated(failed, df)
-        # The results of a later attempt would not be added if those of this one were there.
+        # If results of failed tasks were stored, those of a later attempt would not be added.
         self._added += self._results.add(results, but=_failed_ids(failed))
         return failed
 
     def _evaluated(self, failed: Any, df: DataFrame) -> Any:
-        """Failed tasks in this process: evaluated before the results, so that no task is left out here and acked later."""
+        """Evaluate failed tasks in this process, before the results, so that all read the same failed tasks."""
         if not _names_failed(failed):
             return failed
         failed, most = failed.where("error IS NOT NULL"), self._settings.batch_size
         found = failed.limit(most + 1).toArrow()
         if found.num_rows <= most:
             return found
-        # A task has several reasons, or is of another batch. One that was cut off would be acked.
+        # Some task has several reasons, or is in another batch. A failed task in a cut-off row would be acked.
         ours = failed.join(df.select("task_id"), "task_id", "left_semi")
         return ours.dropDuplicates(["task_id"]).toArrow()
 

@@ -1,4 +1,4 @@
-"""The table of what the handler returns: a task's rows once, however often its batch is done."""
+"""The table of results: it has the rows of a task once, however often its batch is processed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 class ResultTable:
-    """A Delta table with a column `task_id`; the first batch that has results creates it."""
+    """A Delta table with a column `task_id`. The first batch with results creates it."""
 
     def __init__(self, spark: SparkSession, text: str) -> None:
         """Name a table; nothing is read or written yet.
@@ -40,7 +40,7 @@ class ResultTable:
         """Refuse the tube itself as the place of its results.
 
         Raises:
-            BadUseError: It is.
+            BadUseError: The table of results is the tube's table.
         """
         if self._table.text in (f"{location}/{tube.name}", f"{location}.{tube.name}"):
             msg = f"--results {self._table.text} is the tube itself"
@@ -53,18 +53,18 @@ class ResultTable:
         consumers in other processes wait.
 
         Args:
-            rows: Any number a task, with a column `task_id BIGINT`.
+            rows: Any number of rows for each task, with a column `task_id BIGINT`.
             but: The ids of tasks whose rows are left out.
 
         Returns:
-            How many were added.
+            The number of added rows.
 
         Raises:
-            BadUseError: There is no such column, or the table has other columns than the rows.
-            ConflictError: Others came first for a minute; nothing was added.
+            BadUseError: The rows have no such column, or other columns than the table.
+            ConflictError: Others committed first for a minute; nothing was added.
             StoreError: The table cannot be locked; nothing was added.
 
-        Commits: 1, an insert-only MERGE, none when nothing is new; the first time 1 to create it.
+        Commits: 1, an insert-only MERGE, none if no row is new; the first time 1 to create the table.
         """
         kind = dict(rows.dtypes).get("task_id")
         if kind != "bigint":
@@ -83,12 +83,12 @@ class ResultTable:
             self._spark.catalog.dropTempView(view)
 
     def _require_its_columns(self, columns: Sequence[str]) -> None:
-        """Refuse rows with other columns than the table has: a MERGE would leave out what the table lacks.
+        """Refuse rows with other columns than the table, because a MERGE would leave out columns that the table lacks.
 
-        A session that lets MERGE add columns does so.
+        If the session lets MERGE add columns, the rows are not refused.
 
         Raises:
-            BadUseError: They have.
+            BadUseError: The rows have other columns.
         """
         if self._spark.conf.get(_EVOLVES, "false") == "true":
             return
@@ -113,7 +113,7 @@ class ResultTable:
         return int(self._spark.sql(statement).collect()[0]["num_inserted_rows"])
 
     def _create(self, schema: T.StructType) -> None:
-        """Create the table if there is none."""
+        """Create the table if it does not exist."""
         columns = T.StructType([T.StructField(f.name, f.dataType) for f in schema.fields])
         writer = self._spark.createDataFrame([], columns).write.format("delta").mode("ignore")
         self._table.save(writer)

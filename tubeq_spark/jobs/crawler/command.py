@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAM = "crawl.py"
-#: A fetch mostly waits; the commits and heartbeats of others must not wait with it.
+#: Spark slots besides those for fetches, which mostly wait: commits and heartbeats must not wait behind them.
 _SPARE_SLOTS = 2
 
 
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
 
     Args:
         argv: Its arguments; those of the process if not given.
-        program: What it is called, in its sentences.
+        program: The name of the program, for its messages.
 
     Returns:
         The exit code.
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> Job:
-    """What the command line asks for.
+    """The job that the command line describes.
 
     Raises:
         BadUseError: A seed is no URL.

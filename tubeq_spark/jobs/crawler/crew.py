@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.parts import Storage
     from tubeq_spark.jobs.crawler.settings import Settings, Watcher
 
-#: Seconds between two looks of the main thread whether there is a signal, or all that go on are fetching.
+#: Seconds between two checks of the main thread for a signal, or whether all running consumers are fetching.
 _INSIST_S = 0.5
 
 
 class Crawler:
-    """A crawl at a location; the same one goes on whenever it is made for that location."""
+    """A crawl at a location. A new object for the same location continues the crawl."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class Crawler:
 
         Args:
             spark: A session with Delta; without one the crawl is native.
-            queues: A session of the queue for each consumer, one at least; the pages lie beside
+            queues: A queue object with its own session for each consumer, at least one. The pages are stored beside
                 the tasks.
-            settings: How to crawl.
-            watcher: Is called for each step.
-            stopping: Asked between batches: whether to stop.
-            clock: How consumers wait; that of the queues.
+            settings: The settings of the crawl.
+            watcher: Called for each step.
+            stopping: Called between batches; returns whether to stop.
+            clock: The clock of the queues, by which consumers wait.
 
         Raises:
-            TubeExistsError: There is a tube of that name and another type.
+            TubeExistsError: A tube of another type has the name.
         """
         self._settings, self._watcher, self._stopping = settings, watcher, stopping
         self._clock = clock or SystemClock()
@@ -64,7 +64,7 @@ class Crawler:
         """Queue normalised URLs that were never seen here.
 
         Returns:
-            How many.
+            The number of queued URLs.
 
         Commits: 1 to the tube, or none.
         """
@@ -75,11 +75,11 @@ class Crawler:
         return self._frontiers[0].kick()
 
     def run(self) -> Ending:
-        """Crawl until nothing is left, the limit is reached, or it shall stop.
+        """Crawl until no task is left, the limit is reached, or it must stop.
 
         Raises:
-            Exception: What a consumer failed of. The others have finished their batches.
-            KeyboardInterrupt: It came while they worked; the batches in hand were given back.
+            Exception: The error of a consumer. The others have finished their batches.
+            KeyboardInterrupt: A signal came while they worked; their batches were given back.
         """
         shared = Shared(
             hosts=Hosts(self._settings),
@@ -94,7 +94,7 @@ class Crawler:
                 for number in range(1, len(self._frontiers) + 1)
             ]
             try:
-                # A signal that comes just before this thread sleeps wakes nobody, so it looks up at times.
+                # A signal that comes just before this thread sleeps does not wake it, so it wakes up at times.
                 while wait(runs, timeout=_INSIST_S).not_done:
                     pass
             except BaseException:
@@ -124,7 +124,7 @@ class Crawler:
         """Make the consumers give back their batches at once."""
         ledger.given_up.set()
         while left := wait(runs, timeout=_INSIST_S).not_done:
-            # Who does not fetch ends by itself, and what it gives back must not be interrupted.
+            # Consumers that do not fetch end by themselves, and must not be interrupted while they give tasks back.
             if ledger.fetching == len(left):
                 self._storage.interrupt()
 

@@ -1,9 +1,9 @@
-"""Fetching pages on the executors: bounded in time and size, several at once in each partition.
+"""Fetches pages on the executors, with limits of time and size, several at once in each partition.
 
-Nothing here touches Spark: a partition is an iterator of Arrow batches, in and out.
+This module does not use Spark: a partition is an iterator of Arrow batches, in and out.
 
-Redirects are not followed but stored, as a page whose one link is their target: so the target is
-filtered, queued and fetched once like any other, whoever links to it.
+Redirects are not followed, but stored as a page whose only link is their target. So the target is
+filtered, queued and fetched once, like any other URL.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from urllib.robotparser import RobotFileParser
 
-#: Answers that ask for another try; every 5xx is one too.
+#: Status codes after which a fetch is retried, besides every 5xx.
 _TRY_AGAIN = frozenset({408, 425, 429})
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _ROBOTS_BYTES = 500_000
-#: Pages are handed on in batches of so many, so that few links are in memory at a time.
+#: The number of pages in a batch of results. It is small, so that few links are in memory at a time.
 _PAGES_A_BATCH = 64
 PAGE_SCHEMA = pa.schema(
     [
@@ -54,27 +54,27 @@ PAGE_SCHEMA = pa.schema(
 
 
 class Outcome(StrEnum):
-    """What became of a fetch."""
+    """The outcome of a fetch."""
 
     FETCHED = "fetched"
-    """The page is here, or the redirect."""
+    """The page, or the redirect, was received."""
 
     REFUSED = "refused"
-    """The server, or its robots.txt, said no, and would say so again."""
+    """The server, or its robots.txt, refused the page, and would refuse it again."""
 
     FAILED = "failed"
-    """It may go better another time."""
+    """The fetch may succeed later."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one fetch may cost.
+    """The limits of one fetch.
 
     Attributes:
-        seconds: For a whole page, and for each wait for the server, > 0.
-        body_bytes: How much of a body is read, >= 1; the rest is not fetched.
-        links: How many links of a page are followed, >= 0.
-        threads: Fetches at once in a partition, >= 1.
+        seconds: The longest time for a whole page, and for each wait for the server, > 0.
+        body_bytes: The most bytes of a body that are read, >= 1; the rest is not fetched.
+        links: The most links of a page that are followed, >= 0.
+        threads: The number of parallel fetches in a partition, >= 1.
     """
 
     seconds: float = 10.0
@@ -109,15 +109,15 @@ def fetcher(
     """The function that fetches a partition.
 
     Args:
-        scope: Where the crawl goes.
-        limits: What a fetch may cost.
+        scope: The scope of the crawl.
+        limits: The limits of a fetch.
 
     Returns:
-        Maps rows of `task_id, url, depth, attempt` to rows of `PAGE_SCHEMA`.
+        A function that maps rows of `task_id, url, depth, attempt` to rows of `PAGE_SCHEMA`.
     """
 
     def fetch_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # The parser's advice on documents that are no HTML is for people who could change them.
+        # The parser's warnings about documents that are no HTML do not help: the crawler cannot change them.
         warnings.simplefilter("ignore", UnusualUsageWarning)
         with (
             new_client(scope.agent, limits) as client,
@@ -132,7 +132,7 @@ def fetcher(
 
 
 def new_client(agent: str, limits: Limits) -> httpx.Client:
-    """An HTTP client that keeps its connections and waits for nothing longer than allowed."""
+    """An HTTP client that keeps its connections, and has the time limits of a fetch."""
     return httpx.Client(
         headers={"user-agent": agent, "accept-encoding": "identity"},
         timeout=limits.seconds,
@@ -141,13 +141,13 @@ def new_client(agent: str, limits: Limits) -> httpx.Client:
 
 
 def fetch(client: httpx.Client, task: Mapping[str, Any], scope: Scope, limits: Limits) -> Page:
-    """Fetch one page; whatever the server does, the answer is a page.
+    """Fetch one page. The result is a page whatever the server does.
 
     Args:
         client: From `new_client`.
         task: `task_id`, `url`, `depth` and `attempt`.
-        scope: Where the crawl goes.
-        limits: What the fetch may cost.
+        scope: The scope of the crawl.
+        limits: The limits of the fetch.
     """
     url = str(task["url"])
     now = dt.datetime.now(dt.UTC)  # noqa: TID251  an executor is given no clock
@@ -162,7 +162,7 @@ def fetch(client: httpx.Client, task: Mapping[str, Any], scope: Scope, limits: L
         else:
             with client.stream("GET", url) as response:
                 _read(response, page, started + limits.seconds, scope, limits)
-    except Exception as exc:  # noqa: BLE001  one page must not take its whole batch along
+    except Exception as exc:  # noqa: BLE001  one page must not make its whole batch fail
         page.outcome, page.error = Outcome.FAILED, f"{type(exc).__name__}: {exc}"
     page.ended_at += dt.timedelta(seconds=time.monotonic() - started)
     return page
@@ -199,11 +199,11 @@ def _outcome_of(response: httpx.Response) -> Outcome:
 
 
 def _body(response: httpx.Response, most: int, deadline: float) -> tuple[bytes, bool]:
-    """Read a body, and tell whether there was more than `most` bytes of it.
+    """Read a body; also return whether it has more than `most` bytes.
 
     Raises:
-        httpx.ReadTimeout: The deadline passed; a server that sends a byte a second never runs into
-            the client's own timeout.
+        httpx.ReadTimeout: The deadline has passed. The client's own timeout would not end a body of which a server
+            sends one byte a second.
     """
     body = bytearray()
     for chunk in response.iter_bytes():
@@ -222,13 +222,13 @@ def load_robots(
     """Fetch the robots.txt of hosts (RFC 9309).
 
     Args:
-        origins: Root URLs by host.
-        agent: The name to give.
-        limits: What each may cost.
+        origins: The root URLs by host.
+        agent: The name of the crawler.
+        limits: The limits of each fetch.
 
     Returns:
-        The rules by host. A host without the file allows everything; `None` where the server fails
-        or cannot be reached, which forbids everything until it answers.
+        The rules by host. A host without the file allows everything. If the server fails or cannot be reached, its
+        value is `None`, which forbids everything until it answers.
     """
     with new_client(agent, limits) as client, ThreadPoolExecutor(limits.threads) as pool:
         rules = pool.map(lambda origin: _robots_of(client, origin, limits), origins.values())

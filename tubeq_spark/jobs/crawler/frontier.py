@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Batch, Queue
     from tubeq_spark.jobs.crawler.tables import PageTable
 
-#: A crawl of more hosts than this is one for another design: its links would need no host filter.
+#: The most hosts of a crawl. With more hosts another design would be better, without a filter of links by host.
 HOSTS_LIMIT = 10_000
 
 
@@ -32,17 +32,17 @@ class Frontier:
 
         Args:
             queue: The consumer's own session.
-            pages: What was fetched.
-            adding: Shared by all that add URLs in this process.
+            pages: The page table.
+            adding: A lock that all threads of this process hold while they add URLs.
 
         Raises:
-            TubeExistsError: There is a tube of that name and another type.
+            TubeExistsError: A tube of another type has the name.
         """
         self._tube = tube_of(queue)
         self._pages, self._adding = pages, adding
 
     def look(self) -> Look:
-        """See what there is to do, in one query."""
+        """Read the state of the crawl, in one query."""
         counts = [
             F.count_if(F.col("state") == F.lit(state.value)).alias(name)
             for name, state in _STATES.items()
@@ -59,31 +59,30 @@ class Frontier:
         return Look({name: row[name] or 0 for name in _STATES}, row["next"] or 0)
 
     def take(self, count: int) -> Batch:
-        """Take up to `count` tasks; of one host where its next ones are as many."""
+        """Take up to `count` tasks, all of one host if its next tasks are as many."""
         return self._tube.take_df(count, per_utube=count)
 
     def kick(self) -> int:
-        """Give everything that was buried another `MAX_ATTEMPTS` tries; return how many."""
+        """Give all buried tasks another `MAX_ATTEMPTS` tries; return their number."""
         return self._tube.kick(None)
 
     def add(self, urls: DataFrame, key: str | None = None) -> int:
-        """Queue those of some URLs that were never seen, each once; return how many.
+        """Queue those of some URLs that were never seen, each once; return their number.
 
-        Two consumers may find the same link at the same moment. So only one at a time looks what is
-        unseen and queues it: the next one sees it in the tube, or, as a page is stored before its
-        task is acked, in the page table. Crawlers in several processes can queue a URL twice, but
-        both tasks are of one host: whoever takes the second finds the page stored, and does not
-        fetch it again.
+        Two consumers may find the same link at the same moment. So only one at a time searches for unseen URLs
+        and queues them. The next one sees them in the tube, or in the page table, because a page is stored before its
+        task is acked. Crawlers in several processes can queue a URL twice, but both tasks have the same host. The
+        consumer that takes the second task finds the stored page, and does not fetch it again.
 
         Args:
-            urls: Columns `url` and `depth`; no URL twice.
-            key: Identity of this addition.
+            urls: The columns `url` and `depth`, without duplicate URLs.
+            key: The identity of this put.
 
         Commits: 1 to the tube, or none.
         """
         data = F.to_json(F.struct("url", "depth")).alias("data")
         with self._adding:
-            # Written down first: a put that read the tube would lose to each take meanwhile.
+            # The unseen URLs are evaluated first, because a put that reads the tube would conflict with every take.
             unseen = urls.join(self.seen(), "url", "left_anti").localCheckpoint()
             return self._tube.put_df(unseen.select(data, host_of_url()), key=key).count
 
@@ -94,7 +93,7 @@ class Frontier:
 
 
 def origins_of(urls: DataFrame) -> list[str]:
-    """Scheme and host of URLs, each once."""
+    """The distinct origins (scheme and host) of URLs."""
     origin = F.regexp_extract("url", "^https?://[^/?]+", 0).alias("origin")
     rows = urls.select(origin).distinct().limit(HOSTS_LIMIT).collect()
     return [row["origin"] for row in rows if row["origin"]]

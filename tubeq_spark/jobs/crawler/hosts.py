@@ -1,4 +1,4 @@
-"""The hosts of a crawl: those of its seeds, and the rules that each gives to crawlers."""
+"""The hosts of a crawl, which are those of its seeds, and the robots.txt rules of each."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class Hosts:
-    """The hosts, shared by all consumers of a process: each is asked for its rules once."""
+    """The hosts, shared by all consumers of a process. The rules of each host are fetched once."""
 
     def __init__(self, settings: Settings) -> None:
-        """Know no host yet."""
+        """Begin without hosts."""
         self._settings = settings
         self._origins: dict[str, str] = {}
         self._robots: dict[str, RobotFileParser | None] = {}
         self._lock = threading.Lock()
 
     def learn(self, origins: Iterable[str]) -> None:
-        """Note the hosts of URLs that were queued, by scheme and host: those of all seeds ever given."""
+        """Note the hosts of all seeds ever given, by the origins (scheme and host) of queued URLs."""
         with self._lock:
             pages = filter(is_page, origins)
             self._origins |= {host_of(origin): f"{origin}/" for origin in pages}
 
     def scope(self) -> Scope:
-        """How far the crawl goes; asks hosts for their rules whose rules are not known."""
+        """The scope of the crawl. It fetches unknown rules of hosts."""
         settings = self._settings
         with self._lock:
             unknown = {h: url for h, url in self._origins.items() if not self._robots.get(h)}

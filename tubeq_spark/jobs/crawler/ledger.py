@@ -1,4 +1,4 @@
-"""Counts that the consumers of a crawl share: pages stored, tasks in hand, who shall stop."""
+"""Counts that the consumers of a crawl share: stored pages, tasks in hand, and whether to stop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Clock
 
-#: Seconds of a nap: how soon a waiting consumer sees what another one has done.
+#: Seconds after which a waiting consumer sees that another one has finished a batch.
 _NAP_S = 0.1
-#: Less than this many seconds are none: a clock need not be able to sleep them.
+#: Shorter waits than this many seconds are skipped, because a clock may not be able to sleep them.
 _INSTANT_S = 1e-6
 
 
@@ -23,17 +23,17 @@ class Ledger:
     """The books of a crawl; safe to use from many threads.
 
     Attributes:
-        taking: Held from looking for a batch to having it, so that what was seen is still there.
-        given_up: Set when the batches in hand shall be given back unfinished.
-        failed: Set when a consumer has failed, and the others shall finish what they have.
+        taking: Held from the search for a batch until it is taken, so that no other consumer takes it.
+        given_up: Set when all batches in hand must be given back unfinished.
+        failed: Set when a consumer has failed. The others then finish their batches and end.
     """
 
     def __init__(self, stored: int, limit: int | None) -> None:
         """Begin.
 
         Args:
-            stored: Pages that there are.
-            limit: Pages that there may be in the end; `None` is unlimited.
+            stored: The number of stored pages.
+            limit: The most pages at the end; `None` is unlimited.
         """
         self.taking = threading.Lock()
         self.given_up = threading.Event()
@@ -44,12 +44,12 @@ class Ledger:
 
     @property
     def in_hand(self) -> int:
-        """Tasks in batches that are being worked on."""
+        """The number of tasks in batches that are being processed."""
         return self._in_hand
 
     @property
     def fetching(self) -> int:
-        """How many consumers are fetching."""
+        """The number of consumers that are fetching."""
         return self._fetching
 
     @contextmanager
@@ -65,7 +65,7 @@ class Ledger:
 
     @property
     def batches(self) -> int:
-        """How many batches were done."""
+        """The number of finished batches."""
         return self._batches
 
     @property
@@ -74,19 +74,19 @@ class Ledger:
         return self._limit is not None and self._stored >= self._limit
 
     def room(self, most: int) -> int:
-        """How many of `most` tasks could all become pages within the limit."""
+        """The number of tasks, at most `most`, that can all become pages within the limit."""
         with self._lock:
             if self._limit is None:
                 return most
             return max(0, min(most, self._limit - self._stored - self._in_hand))
 
     def took(self, tasks: int) -> None:
-        """A batch was taken."""
+        """Record that a batch was taken."""
         with self._lock:
             self._in_hand += tasks
 
     def did(self, tasks: int, fetched: int, failed: int) -> None:
-        """A batch was done, or given back."""
+        """Record that a batch was finished, or given back."""
         with self._lock:
             self._in_hand -= tasks
             self._stored += fetched
@@ -94,12 +94,12 @@ class Ledger:
             self._batches += 1
 
     def progress(self, tasks: Mapping[str, int]) -> Progress:
-        """Where the crawl stands, with these tasks by state."""
+        """The progress of the crawl, with these tasks by state."""
         with self._lock:
             return Progress(self._stored, self._failures, tasks)
 
     def wait(self, clock: Clock, seconds: float, batches: int) -> bool:
-        """Wait until more than `batches` batches are done; tell whether that came in time."""
+        """Wait until more than `batches` batches are finished; return whether that was within the time."""
         until = clock.monotonic() + seconds
         while self._batches == batches and (left := until - clock.monotonic()) > _INSTANT_S:
             clock.sleep(min(_NAP_S, left))

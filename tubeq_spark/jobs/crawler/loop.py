@@ -1,29 +1,28 @@
-"""The loop of a consumer: take a batch of one host, fetch it, store it, queue what it links to.
+"""The loop of a consumer: take a batch of one host, fetch it, store it, and queue its links.
 
-The order of the commits is what makes the crawl safe to kill at any moment:
+The order of the commits makes the crawl safe against crashes at any moment:
 
-1. A take gives a batch, and with it the host. Its URLs whose pages are stored already are not
-   fetched again.
-2. The others are fetched, and their rows appended to the page table: one commit for the batch.
-3. Unseen links go into the tube by one keyed put. Unseen is what neither the tube nor the
-   page table holds: there is no third table of seen URLs that could disagree with them.
+1. A take gets a batch, and locks the host. URLs whose pages are already stored are not fetched again.
+2. The others are fetched, and their rows are appended to the page table: one commit for the batch.
+3. Unseen links go into the tube by one put with a key. Unseen are URLs that neither the tube nor the
+   page table has. There is no third table of seen URLs that could disagree with them.
 4. Failures are released with a delay; the tube buries them after `MAX_ATTEMPTS`.
 5. The rest is acked, and the host is free.
 
-A crash after 1 or during 2 leaves taken tasks: once the lease of the dead session has run out
-they are taken again, and fetched as if for the first time (some servers were asked twice).
-After 2 the pages are stored but their links are not queued: the tasks come back, are not fetched
-again, and step 3 takes the links from the stored rows. After 3 the same, and it finds no unseen
-links. After 4 the failures wait as they should; the others come back and are acked unfetched.
-So nothing is lost, and a page is stored once. A task that a crash interrupted has used up one of
-its attempts, though: that is how the tube counts.
+A crash after 1 or during 2 leaves taken tasks. After the end of the dead session's lease they are taken again, and
+fetched as if for the first time (some servers were asked twice).
+After a crash after 2 the pages are stored, but their links are not queued: the tasks come back, are not fetched
+again, and step 3 takes the links from the stored rows. After 3 the same happens, and there are no unseen
+links. After 4 the failures wait for their delay; the others come back and are acked without a fetch.
+So nothing is lost, and a page is stored once. But a task that a crash interrupted has used up one of
+its attempts.
 
-Several consumers, each with a session of its own, share the work by hosts. A host is fetched by one
-of them at a time, as long as its session lives: one that was paused for longer than its lease goes
-on for a moment, and the page table shows it (`tables.overlapping`).
+Several consumers, each with a session of its own, share the work by hosts. One consumer at a time fetches from a
+host, as long as its session is alive. A consumer that was paused for longer than its lease goes
+on for a moment, and the page table shows that (`tables.overlapping`).
 
-Unseen links are found among all that was ever seen, if only by URL: for some millions of pages. On
-Spark (`on_spark`) each batch reads the tube and the page table for that; natively (`native`) the
+Unseen links are found by a comparison with all seen URLs; that works for some millions of pages. On
+Spark (`on_spark`) each batch reads the tube and the page table for that. Natively (`native`) the
 process reads them once, and keeps the URLs.
 """
 
@@ -54,10 +53,10 @@ class Shared:
     """What the consumers of a crawl share.
 
     Attributes:
-        hosts: Where the crawl may go.
-        ledger: What they know of each other.
-        settings: How to crawl.
-        clock: How they wait.
+        hosts: The hosts that the crawl may visit.
+        ledger: Their shared counts.
+        settings: The settings of the crawl.
+        clock: The clock by which they wait.
     """
 
     hosts: Hosts
@@ -73,9 +72,9 @@ class Consumer:
         """Make a consumer.
 
         Args:
-            frontier: Where its tasks are, by a session of its own.
-            shared: What it has in common with the others.
-            tell: Is called for each step.
+            frontier: The tube of its tasks, with a session of its own.
+            shared: The objects that it shares with the others.
+            tell: Called for each step.
         """
         self._frontier, self._shared, self._tell = frontier, shared, tell
         self._ledger, self._settings = shared.ledger, shared.settings
@@ -83,11 +82,11 @@ class Consumer:
     def run(
         self, stopping: Callable[[], bool], report: Callable[[Mapping[str, int]], None]
     ) -> Ending:
-        """Crawl until nothing is left, the limit is reached, or it shall stop.
+        """Crawl until no task is left, the limit is reached, or it must stop.
 
         Args:
-            stopping: Asked between batches: whether to stop.
-            report: Is given the tasks by state, before each batch.
+            stopping: Called between batches; returns whether to stop.
+            report: Called with the tasks by state before each batch.
         """
         is_quiet = False
         while not stopping():
@@ -112,7 +111,7 @@ class Consumer:
         """Take a batch of the host whose turn it is."""
         wanted = look.next_ready
         if not wanted and is_quiet and look.tasks["taken"] > self._ledger.in_hand:
-            # Others hold tasks, perhaps crawlers that died: a take ends their leases, a look does not.
+            # Others hold tasks, perhaps crawlers that died. A take ends the leases of these; a read does not.
             wanted = 1
         count = self._ledger.room(min(wanted, self._settings.batch_size))
         batch = self._frontier.take(count) if count else None
@@ -139,7 +138,7 @@ class Consumer:
         batch.put_links()
         self._step("acking")
         if outcomes.get(Outcome.FAILED):
-            # Perhaps another crawler was given seeds of new hosts since this one has looked.
+            # Another crawler may have got seeds of new hosts since the last read.
             self._shared.hosts.learn(batch.release_failures(self._settings.retry_delay))
         batch.ack()
         return outcomes

@@ -34,8 +34,8 @@ class SparkStorage:
         """Open the page table, or create it."""
         self._spark, self._settings = spark, settings
         self.pages = PageTable(spark, location)
-        # Executors cannot import what lies beside the main program; so the code that they run
-        # travels with the task. Unlike --py-files and artifacts this needs nothing of the session.
+        # Executors cannot import modules beside the main program, so their code is sent with the task. Unlike
+        # --py-files and artifacts this needs no settings of the session.
         register_pickle_by_value(crawler)  # type: ignore[no-untyped-call]
 
     def frontier(self, queue: Queue, adding: threading.Lock) -> SparkFrontier:
@@ -44,7 +44,7 @@ class SparkStorage:
         return SparkFrontier(self._spark, tube, self.pages, self._settings, str(queue.session_uuid))
 
     def interrupt(self) -> None:
-        """Spark knows tags only in the thread that set them; so all of the session has to end."""
+        """Cancel all jobs of the session, because Spark has tags only in the thread that has set them."""
         self._spark.interruptAll()
 
 
@@ -59,12 +59,12 @@ class SparkFrontier:
         settings: Settings,
         consumer: str,
     ) -> None:
-        """Look at a tube for a consumer."""
+        """Use a tube for a consumer."""
         self._spark, self._tube, self._pages = spark, tube, pages
         self._settings, self._consumer = settings, consumer
 
     def look(self) -> Look:
-        """One query."""
+        """As `parts.Frontier`, by one query."""
         return self._tube.look()
 
     def take(self, count: int) -> SparkBatch | None:
@@ -94,7 +94,7 @@ class SparkBatch:
     def __init__(
         self, batch: Batch, tube: Frontier, pages: PageTable, settings: Settings, consumer: str
     ) -> None:
-        """Work on a batch."""
+        """Process a batch."""
         self._batch, self._tube, self._pages = batch, tube, pages
         self._settings, self._consumer = settings, consumer
         self._name = str(uuid.uuid4())
@@ -115,14 +115,14 @@ class SparkBatch:
         self._batch.__exit__(kind, error, trace)
 
     def fetch(self, scope: Scope, _given_up: Callable[[], bool]) -> dict[str, int]:
-        """One commit for the batch, and the only evaluation of the DataFrame that fetches."""
+        """Fetch, by the only evaluation of the DataFrame, and store the batch in one commit."""
         stored = self._pages.settled().select("url")
-        # What is no URL, because others have put it here, is no second task of the same one.
+        # Tasks without a URL, which other programs have put, must not count as duplicates of each other.
         apart = F.coalesce("url", F.col("task_id").cast("string"))
         leased = self._leased.withColumn("apart", apart)
         missing = leased.join(stored, "url", "left_anti").dropDuplicates(["apart"]).drop("apart")
-        # Written down first: an append that read the table it goes to would lose to other appends,
-        # and all that it fetched with it.
+        # The missing URLs are evaluated first: an append that reads its own table would conflict with other appends,
+        # and all its fetches would be lost.
         spread = missing.localCheckpoint().repartition(self._settings.partitions)
         fetched = spread.mapInArrow(fetcher(scope, self._settings.limits), FETCH_COLUMNS)
         self._pages.append(fetched, consumer=self._consumer, batch=self._name)

@@ -1,4 +1,4 @@
-"""What the crawl is made of, whatever runs it: a frontier of URLs, a page table, work in hand."""
+"""The interfaces of a crawl's storage: a frontier of URLs, a page table, batches in hand."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
     from tubeq_spark.jobs.crawler.urls import Scope
 
-#: Of the tube; its sub-queues are the hosts. A sub-queue is held by one take at a time. So whoever
-#: has tasks of a host is the only one that fetches from it, until these tasks are acked or given back.
+#: The name of the tube. Its sub-queues are the hosts. One take at a time holds a sub-queue, so only the consumer with
+#: tasks of a host fetches from it, until these tasks are acked or given back.
 TUBE = "crawl"
-#: Of the page table.
+#: The name of the page table.
 PAGES = "_crawl_pages"
 MAX_ATTEMPTS = 3
 
 
 class GivenUpError(Exception):
-    """The batch in hand shall be given back."""
+    """The batch in hand must be given back."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What there is to do.
+    """The state of a crawl.
 
     Attributes:
-        tasks: How many, by the name of their state.
-        next_ready: How many are ready of the host whose turn it is among those that nobody holds.
+        tasks: The number of tasks by the name of their state.
+        next_ready: The number of ready tasks of the next free host.
     """
 
     tasks: Mapping[str, int]
@@ -49,10 +49,10 @@ class Exclusivity:
     """Whether consumers kept to hosts of their own.
 
     Attributes:
-        fetches: How many there were.
-        consumers: By how many consumers.
-        hosts: Hosts that two consumers fetched from at once; there should be none.
-        overlaps: Fetches that began while another consumer fetched from the same host.
+        fetches: The number of fetches.
+        consumers: The number of consumers that have fetched.
+        hosts: The number of hosts from which two consumers fetched at once, which should be 0.
+        overlaps: The number of fetches that began while another consumer fetched from the same host.
     """
 
     fetches: int
@@ -64,23 +64,22 @@ class Exclusivity:
 class Pages(Protocol):
     """The pages of the crawl at a location.
 
-    One row is one fetch: when it began and ended by the clock of its process, and for which
-    consumer. It is appended with all others of its batch in one commit and never changed. A URL that
-    was fetched, or refused for good, is fetched no more; so it has one such row, after however many
-    rows of failed attempts. Two crawlers that shared a location and both held a task, because the
-    lease of one ran out in the middle, could leave two.
+    One row is one fetch, with its start and end by the clock of its process, and its consumer. It is appended with
+    all others of its batch in one commit, and never changed. A URL that was fetched, or refused for good, is not
+    fetched again. So it has one such row, after any number of rows of failed attempts. It may have two, if two
+    crawlers at one location held its task, because the lease of one ended during the fetch.
     """
 
     def fetched_count(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         ...
 
     def by_host(self, since: dt.datetime, limit: int = 50) -> Sequence[Mapping[str, Any]]:
         """The hosts with most pages: `host, pages, bytes, refusals, failures, recent`.
 
         Args:
-            since: From when a fetch is recent.
-            limit: How many hosts.
+            since: The moment from which on a fetch is recent.
+            limit: The most hosts.
         """
         ...
 
@@ -90,7 +89,7 @@ class Pages(Protocol):
 
 
 class InHand(Protocol):
-    """A batch of tasks that a consumer has taken; leaving its block by an error gives it back."""
+    """A batch of tasks that a consumer has taken. Leaving its block by an error gives it back."""
 
     count: int
 
@@ -104,7 +103,7 @@ class InHand(Protocol):
     ) -> None: ...
 
     def fetch(self, scope: Scope, given_up: Callable[[], bool]) -> dict[str, int]:
-        """Step 2: fetch what is not stored, and store it; how many fetches had each outcome."""
+        """Step 2: fetch and store the missing pages; return the number of fetches by outcome."""
         ...
 
     def put_links(self) -> None:
@@ -112,7 +111,7 @@ class InHand(Protocol):
         ...
 
     def release_failures(self, delay: float) -> Iterable[str]:
-        """Step 4; the origins of what failed. A second task of the same URL is acked with the rest."""
+        """Step 4; return the origins of failed URLs. A second task of the same URL is acked with the rest."""
         ...
 
     def ack(self) -> None:
@@ -121,10 +120,10 @@ class InHand(Protocol):
 
 
 def tube_of(queue: Queue) -> Tube:
-    """The tube of the crawl; it is made where it is not there yet.
+    """The tube of the crawl, which is created if it does not exist.
 
     Raises:
-        TubeExistsError: There is a tube of that name and another type.
+        TubeExistsError: A tube of another type has the name.
     """
     return queue.create_tube(TUBE, "utubettl", if_not_exists=True, max_attempts=MAX_ATTEMPTS)
 
@@ -133,46 +132,46 @@ class Frontier(Protocol):
     """The tube as one consumer sees it."""
 
     def look(self) -> Look:
-        """See what there is to do."""
+        """Read the state of the crawl."""
         ...
 
     def take(self, count: int) -> InHand | None:
-        """Take up to `count` tasks; of one host where its next ones are as many."""
+        """Take up to `count` tasks, all of one host if its next tasks are as many."""
         ...
 
     def kick(self) -> int:
-        """Give everything that was buried another `MAX_ATTEMPTS` tries; return how many."""
+        """Give all buried tasks another `MAX_ATTEMPTS` tries; return their number."""
         ...
 
     def add_seeds(self, urls: Sequence[str]) -> int:
-        """Queue those of some URLs that were never seen, each once; return how many."""
+        """Queue those of some URLs that were never seen, each once; return their number."""
         ...
 
     def origins(self) -> Iterable[str]:
-        """Scheme and host of every URL that was ever queued and not deleted, each once."""
+        """The distinct origins (scheme and host) of all URLs that were queued and not deleted."""
         ...
 
 
 class Storage(Protocol):
-    """Where a crawl keeps what it knows."""
+    """The storage of a crawl."""
 
     @property
     def pages(self) -> Pages:
-        """The page table; it is made where it is not there yet."""
+        """The page table, which is created if it does not exist."""
         ...
 
     def frontier(self, queue: Queue, adding: threading.Lock) -> Frontier:
-        """The tube for one consumer; it is made where it is not there yet.
+        """The tube for one consumer, which is created if it does not exist.
 
         Args:
             queue: The consumer's own session.
-            adding: Shared by all that add URLs in this process.
+            adding: A lock that all threads of this process hold while they add URLs.
 
         Raises:
-            TubeExistsError: There is a tube of that name and another type.
+            TubeExistsError: A tube of another type has the name.
         """
         ...
 
     def interrupt(self) -> None:
-        """Make fetches end that go on."""
+        """End running fetches."""
         ...

@@ -34,15 +34,15 @@ _SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to crawl, and where to keep it.
+    """The job of a crawler.
 
     Attributes:
-        location: The queue's: a path, a URI, or `catalog.schema`.
-        seeds: Normalised URLs to begin with; their hosts are all that is visited.
-        settings: How to crawl.
-        consumers: How many take batches at the same time, each of another host, >= 1.
-        lease: Seconds after its last sign of life before another crawler takes over a batch, > 0.
-        kick: Whether to try again what was buried.
+        location: The location of the queue: a path, a URI, or `catalog.schema`.
+        seeds: Normalised URLs to begin with. Only their hosts are visited.
+        settings: The settings of the crawl.
+        consumers: The number of consumers that take batches at the same time, each of another host, >= 1.
+        lease: Seconds after a crawler's last sign of life before another one takes over its batches, > 0.
+        kick: Whether to retry buried tasks.
     """
 
     location: str
@@ -54,19 +54,19 @@ class Job:
 
 
 def run(spark: SparkSession | None, job: Job, console: Console) -> int:
-    """Run a crawl until it ends, and show what it got.
+    """Run a crawl until it ends, and show its result.
 
     Args:
         spark: A session with Delta; without one the crawl is native.
-        job: What to do.
-        console: Where to show it.
+        job: The job.
+        console: The console for the output.
 
     Returns:
-        The exit code of a program that does just this: 0, or 128 and the signal that stopped it;
-        3 when two consumers fetched from a host at once.
+        The exit code: 0; or 128 plus the number of the signal that stopped it; or 3 if two consumers fetched from a
+        host at once.
 
     Raises:
-        BadUseError: There is nothing to go on with, or another crawler works there.
+        BadUseError: There is no crawl to continue, or another crawler works there.
         QueueNotFoundError: There are no URLs, and the location has no queue.
         KeyboardInterrupt: A second signal came; the batches in hand were given back.
     """
@@ -74,7 +74,7 @@ def run(spark: SparkSession | None, job: Job, console: Console) -> int:
     engine = "native" if spark is None else "spark"
 
     def opened() -> Queue:
-        # Without URLs it goes on with what is queued: a misspelt location must not become a queue.
+        # Without URLs it continues with queued tasks, so it must not create a queue at a misspelt location.
         return Queue(spark, job.location, engine=engine, create=bool(job.seeds))
 
     with opened() as queue, _alone_at(queue.location):

@@ -1,4 +1,4 @@
-"""What a crawl shows: a live line on a terminal, a line a batch elsewhere."""
+"""The output of a crawl: a live line on a terminal, elsewhere one line for each batch."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Screen:
         """Show on a console.
 
         Args:
-            console: Where to.
-            limit: How many pages are wanted, if that is known.
+            console: The console.
+            limit: The wanted number of pages, if it is known.
         """
         self._console = console
         self._bar = Bar(
@@ -57,14 +57,14 @@ class Screen:
         self._bar.stop()
 
     def step(self, consumer: int, name: str) -> None:
-        """A consumer now does `name`."""
-        # A new one each time: another thread may be reading the old one.
+        """Show that a consumer now does `name`."""
+        # The mapping is replaced each time, because another thread may be reading the old one.
         self._steps = {**self._steps, consumer: name}
         steps = " | ".join(f"{step:<12}" for _, step in sorted(self._steps.items()))
         self._bar.update(self._task, steps=steps)
 
     def progress(self, progress: Progress) -> None:
-        """A consumer has looked for a batch."""
+        """Show the progress when a consumer has looked for a batch."""
         if self._first is None:
             self._first = progress.pages
         seconds = max(time.monotonic() - self._started, 0.001)
@@ -73,14 +73,14 @@ class Screen:
         depths = " ".join(f"{state} {progress.tasks[state]:,}" for state in states)
         rest = f"queue: {depths} · failures {progress.failures:,}"
         self._bar.update(self._task, completed=progress.pages, rate=rate, rest=rest)
-        # Who waits for a free host looks often, and sees the same.
+        # A consumer that waits for a free host looks often, and sees the same.
         if self._bar.disable and self._shown != (shown := f"{progress.pages} {rest}"):
             self._shown = shown
             self._console.print(f"{progress.pages:,} pages · {rate:.0f}/s · {rest}", soft_wrap=True)
 
 
 def host_table(hosts: Sequence[Mapping[str, Any]], seconds: float) -> Table:
-    """What came from each host; `seconds` is how long its recent fetches took."""
+    """A table of the fetches from each host; `seconds` is the time of the recent fetches."""
     table = Table(title="hosts", title_justify="left")
     table.add_column("host")
     for name in ("pages", "MB", "refusals", "failures", "tasks/s"):
@@ -98,7 +98,7 @@ def host_table(hosts: Sequence[Mapping[str, Any]], seconds: float) -> Table:
 
 
 def proof(exclusivity: Exclusivity) -> Text:
-    """Whether hosts were fetched by one consumer at a time; loud when they were not."""
+    """The sentence about whether one consumer at a time fetched from each host; in red if not."""
     facts = exclusivity
     sentence = (
         f"hosts fetched by two consumers at once: {facts.hosts:,} "

@@ -1,4 +1,4 @@
-"""The settings of a crawl, and what it reports: its steps, its progress, how it ended."""
+"""The settings of a crawl, and its reports: its steps, its progress, and why it ended."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to crawl.
+    """The settings of a crawl.
 
     Attributes:
-        max_pages: How many pages the location may have in the end; `None` is unlimited.
-        max_depth: How many links away from the seeds it goes; `None` is unlimited.
-        batch_size: Tasks in a batch, >= 1; commits are per batch, so fewer and larger are faster.
-        partitions: Parts of a batch that are fetched at the same time, >= 1.
+        max_pages: The most pages of the location at the end; `None` is unlimited.
+        max_depth: The most links from a seed to a page; `None` is unlimited.
+        batch_size: The most tasks in a batch, >= 1; commits are per batch, so larger batches are faster.
+        partitions: The number of parts of a batch that are fetched in parallel, >= 1.
         retry_delay: Seconds before a failure is tried again, >= 0.
         agent: The name by which the crawler introduces itself.
-        limits: What one fetch may cost.
+        limits: The limits of one fetch.
     """
 
     max_pages: int | None = None
@@ -36,7 +36,7 @@ class Settings:
 
 
 class Ending(StrEnum):
-    """Why a crawl ended; what comes first is said of consumers that ended for several reasons."""
+    """Why a crawl ended. If consumers ended for several reasons, the first one in this order counts."""
 
     FINISHED = "finished"
     LIMIT = "limit"
@@ -45,7 +45,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a crawl stands: pages in all, failed fetches of this run, tasks by state."""
+    """The progress of a crawl: all pages, failed fetches of this run, tasks by state."""
 
     pages: int
     failures: int
@@ -53,10 +53,10 @@ class Progress:
 
 
 class Watcher(Protocol):
-    """Is notified of what the crawl does, from the threads of its consumers."""
+    """Gets notified of the steps of a crawl, from the threads of its consumers."""
 
     def step(self, consumer: int, name: str) -> None:
-        """A consumer, counted from 1, now does `name`."""
+        """Called when a consumer, counted from 1, begins the step `name`."""
 
     def progress(self, progress: Progress) -> None:
-        """A consumer has looked for a batch; one at a time tells it."""
+        """Called when a consumer has looked for a batch; never by two threads at once."""

@@ -1,6 +1,6 @@
 """The page table of a crawl on Spark, beside the queue's own tables; see `parts.Pages`.
 
-On local files other processes are kept out while it is written.
+On local files a lock excludes other processes while it is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FETCH_COLUMNS", "Exclusivity", "PageTable", "overlapping"]
 
-#: What a fetch returns, as `fetch.PAGE_SCHEMA`.
+#: The columns of a fetch, as in `fetch.PAGE_SCHEMA`.
 FETCH_COLUMNS = (
     "task_id BIGINT, url STRING, host STRING, depth INT, attempt INT, outcome STRING, "
     "status INT, content_type STRING, bytes BIGINT, truncated BOOLEAN, links ARRAY<STRING>, "
@@ -37,19 +37,19 @@ class PageTable:
 
         Args:
             spark: A session with Delta.
-            location: The queue's: a path, a URI, or `catalog.schema`.
+            location: The location of the queue: a path, a URI, or `catalog.schema`.
         """
         self._spark = spark
         self._table = OwnTable.beside(spark, location, PAGES)
         empty = spark.createDataFrame([], f"{FETCH_COLUMNS}, consumer STRING, batch STRING")
-        # Checkpoints at Delta's own pace would make later batches read a hundred commits.
+        # With Delta's default interval of checkpoints later batches would read a hundred commits.
         writer = empty.write.option("delta.checkpointInterval", "10")
         self._table.save(writer.format("delta").mode("ignore"))
 
     def append(self, fetches: DataFrame, *, consumer: str, batch: str) -> None:
-        """Store a consumer's fetches of a batch, in one commit; runs the fetching, once.
+        """Store a consumer's fetches of a batch in one commit, which runs the fetches once.
 
-        An append conflicts with nothing but a change of the table's definition, which nobody makes.
+        An append conflicts only with a change of the table's definition, which no program makes.
         """
         rows = fetches.withColumns({"consumer": F.lit(consumer), "batch": F.lit(batch)})
         self._table.save(rows.write.format("delta").mode("append"))
@@ -61,20 +61,20 @@ class PageTable:
         return self._spark.read.format("delta").load(self._table.text)
 
     def of_batch(self, batch: str) -> DataFrame:
-        """The fetches of one batch; the files of others are skipped by their statistics."""
+        """The fetches of one batch. File statistics skip the files of other batches."""
         return self.fetches().where(F.col("batch") == F.lit(batch))
 
     def outcomes_of(self, batch: str) -> dict[str, int]:
-        """How many fetches of a batch had each outcome."""
+        """The number of fetches of a batch by outcome."""
         counts = self.of_batch(batch).groupBy("outcome").count()
         return {row["outcome"]: row["count"] for row in counts.limit(len(Outcome)).collect()}
 
     def settled(self) -> DataFrame:
-        """The fetches after which a URL is fetched no more."""
+        """The fetches after which a URL needs no further fetch."""
         return self.fetches().where(~_is(Outcome.FAILED))
 
     def pages(self) -> DataFrame:
-        """One row a URL: the page, or else the last that was seen of it."""
+        """One row for each URL: the page, or else the last fetch."""
         last_word = Window.partitionBy("url").orderBy(
             _is(Outcome.FAILED), F.col("started_at").desc(), "batch", "task_id"
         )
@@ -82,7 +82,7 @@ class PageTable:
         return ranked.where(F.col("rank") == 1).drop("rank")
 
     def fetched_count(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         fetched = self.settled().where(_is(Outcome.FETCHED))
         return int(fetched.agg(F.count_distinct("url")).collect()[0][0])
 
@@ -120,22 +120,22 @@ class PageTable:
 def overlapping(fetches: DataFrame) -> DataFrame:
     """The fetches that began while another consumer was fetching from the same host.
 
-    Of two that began in the same moment, both. One that begins when another ends is none. Moments
-    of several executors are as comparable as their clocks.
+    If two began at the same moment, both are included. A fetch that began at the moment at which another ended is
+    not. Moments of several executors can only be compared as far as their clocks agree.
 
     Args:
         fetches: Columns `host`, `consumer`, `started_at` and `ended_at`.
 
     Returns:
-        One row a fetch: `host`, `consumer`, `started_at`, and `others`: how many fetches of other
-        consumers were going on.
+        One row for each fetch: `host`, `consumer`, `started_at`, and `others`, the number of running fetches of other
+        consumers.
     """
     start = F.struct(F.col("started_at").alias("at"), F.lit(1).alias("change"))
     end = F.struct(F.col("ended_at").alias("at"), F.lit(-1).alias("change"))
     events = fetches.select("host", "consumer", F.inline(F.array(start, end)))
 
     def going_on(*of: str) -> Column:
-        # Ends come before starts of the same moment; all starts of a moment see each other.
+        # Ends are sorted before starts of the same moment, and all starts of a moment count each other.
         window = Window.partitionBy(*of).orderBy("at", "change")
         so_far = window.rangeBetween(Window.unboundedPreceding, Window.currentRow)
         return F.sum("change").over(so_far)

@@ -1,8 +1,8 @@
-"""Which URLs a crawl follows: one form for each URL, the links of a page, hosts and robots.txt.
+"""The URLs that a crawl follows: their normal form, the links of a page, hosts and robots.txt.
 
-A URL is an identity here: tasks and pages are compared by its text. So every URL passes through
-`normalise` before it is queued, and what two servers would have to be asked about (a trailing
-slash, the order of a query) is left as it is.
+A URL is an identity: tasks and pages are compared by its text. So every URL passes through
+`normalise` before it is queued. Differences whose meaning depends on the server (a trailing slash, the order of a
+query) are not changed.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from bs4.filter import SoupStrainer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-#: Longer ones are traps, or data: most servers refuse them.
+#: Longer URLs are traps or data, and most servers refuse them.
 URL_LENGTH_LIMIT = 2_048
 
 _SCHEMES = frozenset({"http", "https"})
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-#: Browsers drop these from the middle of a link, where an editor wrapped the line.
+#: Browsers remove these characters from the middle of a link, because an editor may have wrapped the line there.
 _LINE_BREAKS = str.maketrans("", "", "\t\r\n")
-#: No host at all, or one with characters that had to be escaped.
+#: Matches an empty host, and a host with escaped characters.
 _NO_HOST = re.compile("^$|%")
 _LINKING_TAGS = ("a", "area", "base", "meta")
 
 
 def normalise(link: str, base: str | None = None) -> str | None:
-    """Bring a URL into the one form by which it is known.
+    """Convert a URL to its normal form.
 
-    Scheme and host become lower case; the default port, the fragment and dot segments go; what
-    needs escaping is escaped, what does not is not (RFC 3986, section 6.2.2).
+    Scheme and host become lower case; the default port, the fragment and dot segments are removed; only characters
+    that need it are escaped (RFC 3986, section 6.2.2).
 
     Args:
         link: A URL, or a reference relative to `base`.
-        base: The URL of the page where it stands.
+        base: The URL of the page with the link.
 
     Returns:
-        The URL; `None` for what is no page: another scheme, no host, a login in the URL, an
-        unreasonable length, or no URL at all.
+        The URL; `None` if it cannot be a page: it has another scheme, no host, a login or an unreasonable length, or
+        is no URL at all.
     """
     link = link.strip().translate(_LINE_BREAKS)
     if len(link) > URL_LENGTH_LIMIT:
@@ -54,7 +54,7 @@ def normalise(link: str, base: str | None = None) -> str | None:
         url = httpx.URL(link) if base is None else httpx.URL(base).join(link)
         if url.scheme not in _SCHEMES or url.userinfo or _NO_HOST.search(url.host):
             return None
-        # A dot segment may have been hidden in an escape: parse what the unescaping leaves.
+        # A dot segment may have been hidden in an escape, so the URL is parsed again after unescaping.
         url = httpx.URL(_ESCAPE.sub(_shortest_escape, str(url)))
         text = str(url.copy_with(fragment=None, raw_path=url.raw_path.removesuffix(b"?")))
     except (httpx.InvalidURL, ValueError):
@@ -63,7 +63,7 @@ def normalise(link: str, base: str | None = None) -> str | None:
 
 
 def is_page(url: object) -> bool:
-    """Whether something is the URL of a page; what others have queued may be none."""
+    """Whether a value is the URL of a page. Other programs may have queued other values."""
     return isinstance(url, str) and normalise(url) is not None
 
 
@@ -84,11 +84,11 @@ def links_of(body: bytes, url: str, charset: str | None = None) -> list[str]:
 
     Args:
         body: The page, perhaps cut off.
-        url: Where it was fetched.
-        charset: Its encoding as the server said; without it the page's own word counts.
+        url: The URL from which it was fetched.
+        charset: Its encoding according to the server; by default the one that the page names.
     """
     try:
-        # The other tags are not even built: listings of thousands of files parse in milliseconds.
+        # Other tags are not built, so that listings of thousands of files parse in milliseconds.
         page = BeautifulSoup(
             body, "html.parser", from_encoding=charset, parse_only=SoupStrainer(_LINKING_TAGS)
         )
@@ -129,12 +129,12 @@ def parse_robots(text: str) -> RobotFileParser:
 
 @dataclass(frozen=True)
 class Scope:
-    """How far a crawl goes; travels to the executors with each batch.
+    """The scope of a crawl, which is sent to the executors with each batch.
 
     Attributes:
-        robots: The hosts it may visit and the rules of each; `None`: they could not be had yet.
-        agent: The name by which it introduces itself.
-        max_depth: How many links away from the seeds it goes; `None` is unlimited.
+        robots: The hosts that it may visit, with the rules of each; `None` if they could not be fetched yet.
+        agent: The name by which the crawler introduces itself.
+        max_depth: The most links from a seed to a page; `None` is unlimited.
     """
 
     robots: Mapping[str, RobotFileParser | None]
@@ -142,7 +142,7 @@ class Scope:
     max_depth: int | None = None
 
     def covers(self, url: str) -> bool:
-        """Whether a normalised URL is on one of its hosts and not known to be forbidden."""
+        """Whether a normalised URL is on one of its hosts, and is not known to be forbidden."""
         host = host_of(url)
         if host not in self.robots:
             return False
@@ -150,11 +150,11 @@ class Scope:
         return rules is None or rules.can_fetch(self.agent, url)
 
     def knows_rules_for(self, url: str) -> bool:
-        """Whether its host is one that it may visit, and the rules there could be had."""
+        """Whether the host of a URL may be visited, and its rules were fetched."""
         return self.robots.get(host_of(url)) is not None
 
     def followed(self, links: Iterable[str], depth: int) -> list[str]:
-        """Those links of a page at `depth` that it goes on to."""
+        """The links of a page at `depth` that the crawl follows."""
         if self.max_depth is not None and depth >= self.max_depth:
             return []
         return [link for link in links if self.covers(link)]

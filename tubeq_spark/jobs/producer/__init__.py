@@ -1,3 +1,3 @@
-"""Parts of `tubeq enqueue`: what it reads, and the tasks that it makes of it."""
+"""Parts of `tubeq enqueue`: its sources, and the tasks that it makes from their rows."""
 
 from __future__ import annotations

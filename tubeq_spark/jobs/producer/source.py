@@ -1,4 +1,4 @@
-"""Where tasks come from: files of lines, CSV, Parquet, Delta, or a table by its name."""
+"""The sources of tasks: files of lines, CSV, Parquet, Delta, or a table by its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS = ("json", "csv", "parquet", "delta", "table")
-#: Holds a JSON line as it was written, beside its fields.
+#: The column with the unchanged JSON line, besides its fields.
 LINE = "tubeq_line"
 _BY_SUFFIX = {
     ".json": "json",
@@ -29,29 +29,29 @@ _BY_SUFFIX = {
     ".parquet": "parquet",
 }
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
-#: By default Spark fills up and cuts rows that do not fit, and reads all files by the columns of one of them.
+#: By default Spark fills or cuts rows of another length, and reads all files by the columns of one of them.
 _DEFAULTS = {
     "csv": {
         # Without a header Spark names the columns _c0, _c1 and so on.
         "header": "true",
         "mode": "FAILFAST",
         "enforceSchema": "false",
-        # It would not look at the rest of a row.
+        # With pruning Spark would not check the rest of a row.
         "columnPruning": "false",
     },
     "parquet": {"mergeSchema": "true"},
 }
 _NO_OBJECT = "no object of JSON: "
 _CORRUPT = "tubeq_corrupt"
-#: How the errors of rows that cannot be read say which it is.
+#: The pattern of the bad row in errors about rows that cannot be read.
 _BAD_ROW = re.compile(rf"({_NO_OBJECT}|Malformed CSV record: |CSV header).*?(?= ?SQLSTATE|\)$|$)")
-#: Characters of a bad line that are shown.
+#: The most characters of a bad line in a message.
 _SHOWN = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What to read.
+    """A source of rows.
 
     Attributes:
         text: A path, a URI or the name of a table.
@@ -64,7 +64,7 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def kind(self) -> str:
-        """The format that it is read in."""
+        """The format of the source."""
         if self.format is not None:
             return self.format
         path = PurePath(self.text.rstrip("/"))
@@ -81,11 +81,11 @@ class Source:
 
         Args:
             spark: A session with Delta.
-            fields: Whether anybody asks for the fields of JSON lines; else they are not looked for,
-                and lines need not be objects.
+            fields: Whether the fields of JSON lines are needed. If not, they are not parsed, and lines need not be
+                objects.
 
         Raises:
-            BadUseError: There is no such thing, or not in this format.
+            BadUseError: The source does not exist, or has another format.
         """
         try:
             return self._read(spark, fields=fields)
@@ -94,7 +94,7 @@ class Source:
             raise BadUseError(msg) from error
 
     def bad_row(self, error: Exception) -> str | None:
-        """The sentence for a put that has failed of a row which cannot be read; `None`: it has of something else."""
+        """The sentence about a row that cannot be read, from the error of a put; `None` for another error."""
         found = _BAD_ROW.search(reason_of(error))
         if found is None:
             return None
@@ -123,10 +123,10 @@ class Source:
         return lines.select(F.col("value").alias(LINE), parsed).select(LINE, "f.*")
 
     def _parsed(self, schema: T.StructType) -> Column:
-        """The fields of a line; whoever asks for one of a line that is no object gets an error."""
+        """The fields of a line. Reading a field of a line that is no object is an error."""
         if "mode" in self.options:
             return F.from_json("value", schema, dict(self.options))
-        # Spark finds no fault with what follows an object, unless it is in a list.
+        # Spark ignores text after an object, unless the object is in a list.
         listed = F.concat(F.lit("["), "value", F.lit("]"))
         objects = F.from_json(listed, T.ArrayType(schema), dict(self.options))
         is_one = (F.size(objects) == 1) & F.startswith(F.ltrim("value"), F.lit("{"))

@@ -1,4 +1,4 @@
-"""What becomes of a row: the payload of a task and its options, as SQL expressions."""
+"""Makes tasks from rows: their payloads and options, as SQL expressions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _KEEP_NULLS = "map('ignoreNullFields', 'false')"
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """How rows become tasks; all texts are SQL expressions over a row.
+    """The rules by which rows become tasks. All texts are SQL expressions over a row.
 
     Attributes:
-        where: Which rows; all if `None`.
+        where: The condition for rows; `None` is all rows.
         select: The fields of the payload, a JSON object; all columns if neither this nor another
             payload is given (of JSON lines: the line as it is).
         data: The payload as one value, which becomes JSON.
@@ -42,7 +42,7 @@ class Tasks:
         """Check that there is one payload.
 
         Raises:
-            BadUseError: There are several.
+            BadUseError: There are several payloads.
         """
         if sum(map(bool, (self.select, self.data, self.data_json))) > 1:
             msg = "--select, --data and --data-json exclude each other: a task has one payload"
@@ -57,11 +57,11 @@ class Tasks:
         """The tasks, lazily, as `Tube.put_df` takes them.
 
         Args:
-            rows: What was read.
-            typed: Whether the tube has a schema: then the fields of the payload are its columns.
+            rows: The rows of the source.
+            typed: Whether the tube has a schema. Then the fields of the payload become columns.
 
         Raises:
-            BadUseError: An expression is none, or names what is not there.
+            BadUseError: A text is no expression, or names a missing column.
         """
         try:
             chosen = rows if self.where is None else rows.where(self.where)
@@ -83,7 +83,7 @@ class Tasks:
         if self.data_json:
             return f"({self.data_json})"
         if self.data:
-            # to_json takes no plain values: put into a list, and taken out of the text.
+            # to_json accepts no plain values, so the value is put into a list, and then cut out of the text.
             listed = f"to_json(array({self.data}), {_KEEP_NULLS})"
             return f"substring({listed}, 2, length({listed}) - 2)"
         if not self.select and LINE in rows.columns:

@@ -1,3 +1,3 @@
-"""What the programs of this folder share: options, how they start, run on a queue, and stop."""
+"""The common parts of the programs of this folder: options, start, run on a queue, and stop."""
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ EPILOG = "Exit codes: 0 done, 2 bad use, 3 failed, 130 or 143 stopped by a signa
 
 
 def add_queue_options(parser: argparse.ArgumentParser) -> None:
-    """Add what names a queue, and how it is reached."""
+    """Add the options that name a queue, and how it is reached."""
     add = parser.add_argument
     add("--location", help="of the queue: a path, a URI, or catalog.schema")
     add("--remote", metavar="URL", help="Spark Connect server instead of a Spark of its own")
@@ -24,7 +24,7 @@ def add_queue_options(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str, least: int = 0) -> int:
-    """A whole number, `least` or more."""
+    """An integer >= `least`."""
     number = int(text)
     if number < least:
         msg = f"must be {least} or more"
@@ -33,7 +33,7 @@ def count(text: str, least: int = 0) -> int:
 
 
 def positive_count(text: str) -> int:
-    """A whole number, 1 or more."""
+    """An integer >= 1."""
     return count(text, least=1)
 
 

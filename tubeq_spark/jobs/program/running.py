@@ -27,13 +27,13 @@ def run(
     """Open a Spark session and the queue that the arguments name, work with them, and close it.
 
     Args:
-        program: Its name, for its sentences.
-        arguments: Those of `arguments.add_queue_options`.
+        program: Its name, for its messages.
+        arguments: The arguments of `arguments.add_queue_options`.
         work: Returns the exit code.
-        create: Whether to make a queue where there is none.
+        create: Whether to create the queue if the location has none.
 
     Returns:
-        The exit code: `work`'s, or that of what was raised, which is said in a sentence.
+        The exit code of `work`, or that of its error, which is printed as a sentence.
     """
 
     def on_spark() -> int:
@@ -50,7 +50,7 @@ def run(
 
 
 def run_on_queue(program: str, arguments: argparse.Namespace, work: Callable[[Queue], int]) -> int:
-    """As `run`, for work that needs no Spark itself: there is a session where the queue needs one."""
+    """Do what `run` does, for work that needs no Spark itself. It opens a session only if the queue needs one."""
 
     def on_queue() -> int:
         settings = _settings(arguments)
@@ -79,7 +79,7 @@ def _settings(arguments: argparse.Namespace) -> Defaults:
 
 
 def _session(program: str, settings: Defaults) -> SparkSession:
-    # On a terminal Spark's own bar shows how far a long statement is.
+    # On a terminal Spark's own bar shows the progress of a long statement.
     progress = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
     return open_spark(
         f"tubeq-{program.removeprefix('tubeq ').removesuffix('.py')}", settings.remote, **progress

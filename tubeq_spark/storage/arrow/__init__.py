@@ -1,1 +1,1 @@
-"""Queries and statements over Arrow tables, by Arrow's kernels."""
+"""Runs queries and statements over Arrow tables, by Arrow's kernels."""

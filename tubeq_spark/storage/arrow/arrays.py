@@ -33,16 +33,16 @@ else:
 
 
 _MOMENT = pa.timestamp("us", "UTC")
-#: How the numbers of a type are packed.
+#: The type codes of the module `array` for numbers of a type.
 _PACKED = {pa.int32(): "i", pa.int64(): "q", _MOMENT: "q", pa.float64(): "d"}
 _TEXT = pa.string()
-#: `arro3` is faster for more texts than these.
+#: For more texts than these `arro3` is faster.
 _FEW = 16
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Values as an array; times are in microseconds."""
-    # For a few values each of these takes a tenth to a half of the time of `arro3`.
+    # For a few values each of these ways takes a tenth to a half of the time of `arro3`.
     if len(values) and values[0] is None and values.count(None) == len(values):
         return pa.nulls(len(values), kind)
     code = _PACKED.get(kind)
@@ -111,7 +111,7 @@ def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def numbers_from_0(count: int) -> pa.Array:
-    """The numbers 0, 1, and so on: so many."""
+    """The first `count` integers, from 0 on."""
     one = scalar(1, pa.int64())
     return pc.subtract(pc.cumulative_sum(pa.repeat(one, count)), one)
 
@@ -120,5 +120,5 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Values in one piece."""
     if isinstance(values, pa.Array):
         return values
-    # Of no pieces Arrow would make an array that imports pandas.
+    # With no chunks Arrow's own conversion would import pandas.
     return values.combine_chunks() if values.num_chunks else pa.nulls(0, values.type)

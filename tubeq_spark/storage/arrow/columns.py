@@ -1,4 +1,4 @@
-"""Types of columns, converted where they differ, and the partitions of rows."""
+"""Converts the types of columns, and groups rows by their partitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 #: The values of the partition columns, in their order.
 Partition = tuple[int, ...]
-#: Stands between the values of columns that are compared together.
+#: Separates the values of columns that are joined to one text for a comparison.
 _BETWEEN = "/"
 
 
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast rows to the column types of a schema with the same names.
 
-    As `Table.cast`, which has each column looked at by Arrow: for a few rows that is what it costs.
+    `Table.cast` does the same, but also casts columns that have the type already. For a few rows that is most of its
+    time.
     """
     columns = []
     for field in schema:
@@ -37,7 +38,7 @@ def plain(rows: pa.Table) -> pa.Table:
     kinds = [with_leaves(kind, _plain) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
-    # Names may come twice.
+    # Column names may occur twice.
     columns = [
         column if column.type == kind else column.cast(kind)
         for column, kind in zip(rows.columns, kinds, strict=True)
@@ -74,7 +75,7 @@ def nulls(schema: pa.Schema) -> pa.Table:
 
 
 def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns of their table; what they do not name is NULL."""
+    """Rows with all columns of their table. Missing columns are NULL."""
     columns = [
         _as(rows.column(field.name), field.type)
         if field.name in rows.column_names
@@ -85,7 +86,7 @@ def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    # Even to its own type Arrow casts no struct that is NULL and has a field that must not be.
+    # Arrow cannot cast a NULL struct with a NOT NULL field, not even to its own type.
     return column if column.type == kind else column.cast(kind)
 
 
@@ -116,7 +117,7 @@ def grouped(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition,
 
 
 def are_in(rows: pa.Table, columns: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:
-    """For each row whether it is in one of some partitions."""
+    """For each row, whether it is in one of some partitions."""
     wanted = list(partitions)
     if not columns:
         return repeated(bool(wanted), pa.bool_(), rows.num_rows)

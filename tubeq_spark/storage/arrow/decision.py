@@ -1,4 +1,4 @@
-"""Decides which partitions a statement replaces, and by which rows: what a MERGE, UPDATE or DELETE would."""
+"""Computes the partitions that a MERGE, UPDATE or DELETE replaces, and their new rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a statement changes.
+    """The changes of a statement.
 
     Attributes:
-        affected: How many rows.
-        rows: What is in the partitions that it replaces; `None`: nothing changes.
-        changed: Those partitions; `None`: there was nothing in any that it names, so that no file goes.
+        affected: The numbers of changed rows.
+        rows: The new rows of the replaced partitions; `None` if nothing changes.
+        changed: The replaced partitions; `None` if all partitions that it names were empty, so that it removes no file.
     """
 
     affected: Affected
@@ -38,18 +38,18 @@ class Decision:
 
 
 class DuplicateError(Exception):
-    """Two rows of a source are about one row of the table."""
+    """Two source rows match one row of the table."""
 
 
 class RefusedError(EngineError):
-    """A row that a statement would change is no longer as it was: nothing was written."""
+    """A row that a statement would change has changed since the decision; nothing was written."""
 
     def __init__(self) -> None:
         super().__init__(STALE, Outcome.STALE)
 
 
 class StatementOutcome:
-    """What a statement makes of rows for which the clauses were found (`statement.changed`)."""
+    """The outcome of a statement, from rows whose clauses were found (`statement.changed`)."""
 
     def __init__(
         self, statement: Statement, found: pa.Table, schema: pa.Schema, by: Sequence[str]
@@ -67,7 +67,7 @@ class StatementOutcome:
         self._chosen = {number: self._clauses[number - 1] for number in self._applied}
 
     def affected(self) -> Affected:
-        """How many rows change.
+        """The numbers of changed rows.
 
         Raises:
             RefusedError: A row would get `FAIL`.
@@ -84,14 +84,14 @@ class StatementOutcome:
         )
 
     def inserted(self) -> pa.Table:
-        """The rows that are new."""
+        """The new rows."""
         return cast(self._found.filter(self._are(list(self._chosen))), self._schema)
 
     def decision(self, affected: Affected) -> Decision:
-        """What changes, some rows of the table among it.
+        """The changes, if some rows of the table are among them.
 
         Raises:
-            DuplicateError: Two rows of the source change one row of the table.
+            DuplicateError: Two source rows change one row of the table.
         """
         chosen = self._chosen
         kept = [i for i, clause in chosen.items() if clause.sets is not None]
@@ -103,15 +103,15 @@ class StatementOutcome:
         return Decision(affected, self._rows(changed, kept), changed)
 
     def _partitions(self, numbers: Sequence[int], by: Sequence[str]) -> set[Partition]:
-        """Where the rows of some clauses are, by these columns."""
+        """The partitions of the rows of some clauses, by these columns."""
         return distinct(self._found.select(by).filter(self._are(numbers)), by)
 
     def _are(self, numbers: Sequence[int]) -> pa.ChunkedArray:
-        """For each row whether one of these clauses applies."""
+        """For each row, whether one of these clauses applies."""
         return pc.is_in(self._clause, value_set=array(numbers, self._clause.type))
 
     def _rows(self, changed: set[Partition], kept: Sequence[int]) -> pa.Table:
-        """What is in the changed partitions from now on."""
+        """The new rows of the changed partitions."""
         found = self._once()
         clause = found.column(CLAUSE)
         stays = pc.and_(
@@ -122,7 +122,7 @@ class StatementOutcome:
         return cast(found.filter(pc.or_(stays, becomes)), self._schema)
 
     def _once(self) -> pa.Table:
-        """All rows; those of the table that several of the source match once, as they are changed."""
+        """All rows. A row of the table that several source rows match occurs once, in its changed form."""
         if ROW not in self._found.column_names:
             return self._found
         numbers = self._found.column(ROW)
@@ -137,11 +137,11 @@ class StatementOutcome:
 
 
 def _gives_away(clause: Clause) -> bool:
-    """Whether rows are given to no tube: they have ended, and are kept for their keys."""
+    """Whether a clause turns rows of ended tasks into rows of no tube, which are kept for their keys."""
     return not clause.inserts and "tube" in (clause.sets or {})
 
 
 def _are_distinct(numbers: pa.ChunkedArray) -> bool:
-    """Whether no number is there twice; NULL is none."""
+    """Whether no number occurs twice. NULLs do not count."""
     count = pc.count_distinct(numbers, mode="only_valid").as_py()
     return bool(count == len(numbers) - numbers.null_count)

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
 
-    #: The values of an expression, or its one value for all rows.
+    #: The values of an expression, or one value for all rows.
     Values: TypeAlias = "pa.ChunkedArray | pa.Array | pa.Scalar"
-    #: The column of an alias ("": it has none) and a name.
+    #: Returns the column of an alias ("" for none) and a name.
     Lookup: TypeAlias = Callable[[str, str], Values]
 
 _FALSE, _EMPTY = scalar(False, pa.bool_()), scalar("", pa.string())  # noqa: FBT003  (the value is the point)
@@ -59,13 +59,13 @@ _COMPARISONS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-#: Longer texts are not kept.
+#: Longer texts are not cached.
 _SHORT = 64
 _SUMS = {"+": pc.add_checked, "-": pc.subtract_checked}
 
 
 class NotByArrowError(Exception):
-    """Arrow cannot answer this; DataFusion has to."""
+    """Arrow cannot run this query or statement; DataFusion must."""
 
 
 def of_table(rows: pa.Table, constants: Mapping[str, pa.Scalar] | None = None) -> Lookup:
@@ -89,29 +89,29 @@ def column(
     Args:
         expression: The expression.
         lookup: The columns.
-        kind: The column's type; `None`: that of the values.
-        count: How many rows there are.
+        kind: The column's type; `None` is the type of the values.
+        count: The number of rows.
 
     Raises:
-        NotByArrowError: A column is not there.
+        NotByArrowError: A column is missing.
         pa.ArrowException: A value cannot be computed.
     """
     found = evaluate(expression, lookup)
     if kind is not None and found.type != kind:
         found = found.cast(kind)
     if isinstance(found, pa.Scalar):
-        # Of no map Arrow makes no array.
+        # Arrow cannot repeat a map zero times.
         return pa.repeat(found, count) if count else pa.nulls(0, found.type)
     return found
 
 
 def holds(condition: Expression, lookup: Lookup, count: int) -> pa.ChunkedArray | pa.Array:
-    """For each of so many rows whether a condition is true, and not NULL. Raises as `column`."""
+    """For each of `count` rows, whether a condition is true, and not NULL. Raises as `column` does."""
     return pc.fill_null(column(condition, lookup, pa.bool_(), count), fill_value=_FALSE)
 
 
 def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, PLR0911, PLR0912  (one of each)
-    """The values of an expression. Raises as `column`."""
+    """The values of an expression. Raises as `column` does."""
     match node(expression):
         case Column(name, of):
             return lookup(of, name)
@@ -135,7 +135,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return pc.invert(found) if negated else found
         case Among(part, wanted, kind):
             left, named = evaluate(part, lookup), array(list(wanted), ARROW_TYPES[kind])
-            # Texts are compared by `<=>`, numbers by IN.
+            # Texts are compared as by `<=>`, numbers as by IN.
             return _found(left, named, matches_nulls=kind is Type.STRING)
         case Combined(sign, left, right):
             return _SUMS[sign](evaluate(left, lookup), evaluate(right, lookup))
@@ -193,7 +193,7 @@ def _literal(literal: Literal) -> pa.Scalar:
 
 @lru_cache(maxsize=256)
 def _text(value: str) -> pa.Scalar:
-    """A short text: statements name the same states and owners again and again."""
+    """A short text, cached because statements name the same states and owners again and again."""
     return scalar(value, pa.string())
 
 
@@ -211,9 +211,9 @@ def _is_one_of(left: Values, values: Sequence[Literal]) -> Values:
 
 
 def _found(left: Values, wanted: pa.Array, *, matches_nulls: bool = False) -> Values:
-    """Whether each value is in a set, as SQL's IN: NULL for a NULL value.
+    """Whether each value is in a set, as by SQL's IN, which is NULL for a NULL value.
 
-    If the set has a NULL, a value that is not in it gives NULL, too. `matches_nulls` compares NULLs as equal.
+    If the set has a NULL, the result for a value that is not in it is NULL, too. With `matches_nulls` NULLs are equal.
     """
     found = pc.is_in(left, value_set=wanted)
     if matches_nulls:

@@ -1,4 +1,4 @@
-"""Answers a query about many rows part by part: holds one part at a time, and what was found so far."""
+"""Answers a query over many rows part by part. It holds one part at a time, and the result so far."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
 
-#: What is no greater than the order columns of any row of a part; `None`: that is not known.
+#: The lower bounds of the order columns in a part; `None` if they are unknown.
 Bound: TypeAlias = "tuple[int, ...] | None"
-#: Where so many rows were found beyond the last merge, they are merged.
+#: The results are merged when they have so many more rows than after the last merge.
 _MERGED = 50_000
-#: How the values of an aggregate for several parts become one.
+#: The aggregate that merges the values of an aggregate for several parts.
 _MERGES = {
     Function.COUNT: Function.SUM,
     Function.COUNT_IF: Function.SUM,
@@ -45,9 +45,9 @@ class Read:
     """Some rows of a part.
 
     Attributes:
-        query: What is asked of them: comparisons may be replaced that hold for all of them, or for none.
+        query: The query for them. Comparisons that hold for all of them, or for none, may be replaced by their result.
         rows: The rows, with at least one column.
-        constants: Columns that have one value in all of them.
+        constants: Columns with one value in all of them.
     """
 
     query: Select
@@ -59,11 +59,11 @@ class Part(Protocol):
     """Some rows of a table."""
 
     def least(self, order: Sequence[str]) -> Bound:
-        """What is no greater than these columns of any of its rows."""
+        """The lower bounds of these columns in its rows."""
         ...
 
     def read(self, query: Select) -> Iterable[Read]:
-        """Its rows, some at a time, with the columns that a query reads at least."""
+        """Yield its rows, some at a time, with at least the columns that a query reads."""
         ...
 
 
@@ -76,12 +76,12 @@ class Parts(Protocol):
         ...
 
     def in_order(self, order: Sequence[str], limit: int | None) -> Iterator[Part]:
-        """The parts by their bounds, those without one first; of at least `limit` rows each, where there are."""
+        """The parts in the order of their bounds, those without one first; if possible with `limit` rows or more."""
         ...
 
 
 def answer_by_parts(query: Select, parts: Parts) -> pa.Table:
-    """What a query finds among the rows of its table. Raises as `answer`."""
+    """The result of a query over the rows of its table. Raises as `answer` does."""
     inner = query.table
     if isinstance(inner, Select) and not _is_streamed(inner):
         return answer(replace(query, table=""), answer_by_parts(inner, parts))
@@ -91,7 +91,7 @@ def answer_by_parts(query: Select, parts: Parts) -> pa.Table:
 
 
 def _is_streamed(query: Select) -> bool:
-    """Whether the rows that it finds in a part do not depend on other parts."""
+    """Whether the result for a part does not depend on other parts."""
     if has_aggregates(query) or query.order or query.limit is not None:
         return False
     return isinstance(query.table, str) or (
@@ -100,7 +100,7 @@ def _is_streamed(query: Select) -> bool:
 
 
 def with_conditions(query: Select, by: Callable[[Expression], Expression | None]) -> Select:
-    """A query with parts of the expressions over its table replaced, as by `expression.replaced`."""
+    """A query with some parts of the expressions over its table replaced, as by `expression_parts.replaced`."""
     inner = query.table
     if isinstance(inner, Select):
         return replace(query, table=with_conditions(inner, by))
@@ -118,7 +118,7 @@ def columns_read(query: Select) -> list[str]:
 
 
 def _names_read(query: Select) -> list[str]:
-    """The columns that a query reads of its table, or of the query that its rows are of."""
+    """The columns that a query reads of its table, or of the query whose rows it reads."""
     found = {*query.order, *(query.by or ())} - {*query.columns}
     for value in (*query.columns.values(), *([] if query.where is None else [query.where])):
         found |= columns_of(value)
@@ -127,14 +127,14 @@ def _names_read(query: Select) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """How a query is answered by parts.
+    """The plan of a query that is answered part by part.
 
     Attributes:
-        each: What is found in each part.
-        merged: What becomes of the rows that were found in several parts: they have the same columns.
-        last: What the query asks of these in the end.
-        order: The order of the rows, by which parts need not be read; none: there is none.
-        limit: How many rows are found at the most.
+        each: The query for each part.
+        merged: The query that merges the results of several parts, and keeps their columns.
+        last: The query over the merged result at the end.
+        order: The order of the rows, by which parts are skipped; empty if there is none.
+        limit: The most rows of the result.
     """
 
     each: Select
@@ -145,14 +145,14 @@ class _Fold:
 
     @classmethod
     def of_firsts(cls, firsts: Firsts) -> _Fold:
-        """Of the first rows of each sub-queue."""
+        """The plan for the first rows of each sub-queue."""
         columns = named(*firsts.rows.columns)
         each = Select(firsts, columns)
         merged = Select(replace(firsts, rows=Select("", columns)), columns)
         return cls(each, merged, Select("", columns))
 
     def over(self, parts: Parts) -> pa.Table:
-        """The answer."""
+        """Run the plan and return the result."""
         found: list[pa.Table] = []
         merged = rows = 0
         for part in parts.in_order(self.order, self.limit):
@@ -179,7 +179,7 @@ class _Fold:
         return found[0] if len(found) == 1 else answer(self.merged, pa.concat_tables(found))
 
     def _is_before(self, rows: pa.Table, least: Bound) -> bool:
-        """Whether the last row that is wanted comes before what is no greater than any other."""
+        """Whether the last wanted row comes before the lower bound of all other rows."""
         if least is None or not rows.num_rows:
             return False
         last = [rows.column(name)[-1].as_py() for name in self.order]
@@ -192,7 +192,7 @@ def _fold_of(query: Select) -> _Fold:
     values = {name: _aggregate_of(value) for name, value in query.columns.items()}
     aggregates = {name: value for name, value in values.items() if value is not None}
     if any(each.function not in _MERGES for each in aggregates.values()):
-        # All rows, with the columns that are read: such queries are about small tables.
+        # This reads the columns of all rows at once, because such queries are over small tables.
         columns = named(*_names_read(query))
         rows = Select(query.table, columns, query.where)
         return _Fold(rows, Select("", columns), replace(query, table="", where=None))
@@ -200,7 +200,7 @@ def _fold_of(query: Select) -> _Fold:
 
 
 def _rows(query: Select) -> _Fold:
-    """Of rows: those of each part, or the first of them."""
+    """The plan for rows without groups: all rows of each part, or the first ones."""
     columns = named(*query.columns)
     more = {name: Column(name) for name in query.order if name not in columns}
     each = replace(query, columns={**query.columns, **more})
@@ -213,7 +213,7 @@ def _rows(query: Select) -> _Fold:
 
 
 def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
-    """Of groups: those of each part, whose aggregates are merged."""
+    """The plan for groups: the groups of each part, whose aggregates are merged."""
     keys = {name: value for name, value in query.columns.items() if name not in aggregates}
     keys |= {name: Column(name) for name in query.by or () if name not in query.columns}
     by = None if query.by is None else [*keys]
@@ -247,7 +247,7 @@ def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
 
 
 def _aggregate_of(value: Expression) -> Aggregate | None:
-    """The aggregate that a value is made of; `None`: it is one of the group's rows."""
+    """The aggregate in a value; `None` if the value is that of any row of the group."""
     if isinstance(value, Micros):
         value = value.part
     return value if isinstance(value, Aggregate) else None

@@ -1,6 +1,6 @@
-"""Groups of rows, and a value for each of them, by Arrow's kernels.
+"""Groups rows, and computes values for the groups, by Arrow's kernels.
 
-`Table.group_by` does the same, but imports pandas, and knows no least value of several columns.
+`Table.group_by` does the same, but imports pandas, and has no least value of several columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ZERO = scalar(0, pa.int64())
 
 
 def numbered(columns: Sequence[pa.Array]) -> pa.Array:
-    """The number of each row's values of some columns, of which NULL is one: 0 for the first row's, and so on."""
+    """A number for each row's values in some columns, in the order of their first rows, from 0 on. NULLs are equal."""
     first, *others = columns
     numbers = first.dictionary_encode(null_encoding="encode").indices
     for each in others:
@@ -47,8 +47,8 @@ class Groups:
 
         Args:
             lookup: Their columns.
-            count: How many rows there are.
-            keys: The values that tell groups apart.
+            count: The number of rows.
+            keys: The values to group by.
             is_one: Whether all rows are one group, even if there are none.
 
         Raises:
@@ -63,17 +63,17 @@ class Groups:
         told_apart = [flat(each) for each in values if not isinstance(each, pa.Scalar)]
         if told_apart:
             self._numbers = numbered(told_apart)
-        #: The number of each group, which are 0, 1, and so on.
+        #: The numbers of the groups, from 0 on.
         self._each = repeated(0, pa.int32(), 1) if is_one else self._numbers.unique()
         self._places = pc.index_in(self._each, value_set=self._numbers)
 
     def column(self, value: Expression) -> pa.Array:
-        """A value for each group. Raises as the class."""
+        """A value for each group. Raises as the constructor does."""
         if isinstance(value, Micros) and isinstance(value.part, Aggregate):
             return self.column(value.part).cast(pa.int64())
         if isinstance(value, Aggregate):
             return self._aggregated(value)
-        # The same for all rows of a group.
+        # The value is the same for all rows of a group.
         found = evaluate(value, self._lookup)
         if isinstance(found, pa.Scalar):
             return pa.repeat(found, len(self._each))
@@ -105,31 +105,31 @@ class Groups:
                 return values.take(self._best(by, descending=True))
 
     def _counted(self, numbers: pa.Array) -> pa.Array:
-        """How often the number of each group is there."""
+        """How often the number of each group occurs."""
         found = pc.value_counts(numbers)
         places = pc.index_in(self._each, value_set=found.field("values"))
         return pc.fill_null(found.field("counts").take(places), fill_value=_ZERO)
 
     def _only_known(self, values: pa.Array, found: pa.Array) -> pa.Array:
-        """What was found for each group, but NULL where all values of the group are."""
+        """The results of the groups, with NULL for groups that have only NULLs."""
         known = self._numbers if not values.null_count else self._numbers.filter(values.is_valid())
         has_some = pc.is_in(self._each, value_set=known)
         return pc.if_else(has_some, found, pa.nulls(1, found.type)[0])
 
     def _summed(self, values: pa.Array) -> pa.Array:
-        """The sum of each group; NULL is nothing."""
+        """The sum of each group, without NULLs."""
         if not self._rows:
             return repeated(0, pa.int64(), len(self._each))
         places = pc.sort_indices(self._numbers)
         addends = pc.fill_null(values.cast(pa.int64()), fill_value=_ZERO).take(places)
-        # Where the sums of this group and all before it end.
+        # The index of each group's last row, in rows that are sorted by group.
         ends = pc.subtract(pc.cumulative_sum(self._counted(self._numbers)), scalar(1, pa.int64()))
         sums = pc.cumulative_sum_checked(addends).take(ends)
         before = pa.concat_arrays([repeated(0, pa.int64(), 1), sums[:-1]])
         return pc.subtract(sums, before)
 
     def _collected(self, values: pa.Array) -> pa.Array:
-        """The values of each group, each once; NULL is none."""
+        """The distinct values of each group, without NULL."""
         places = pc.indices_nonzero(values.is_valid())
         numbers, known = taken(self._numbers, places), taken(values, places)
         counts = repeated(0, pa.int64(), len(self._each))
@@ -144,7 +144,7 @@ class Groups:
         return pa.ListArray.from_arrays(offsets, known, type=pa.list_(values.type))
 
     def _best(self, measures: pa.Array, *, descending: bool) -> pa.Array:
-        """The place of the first row of each group in an order of its values; NULL if all are NULL."""
+        """The index of the first row of each group in an order of its values; NULL if all are NULL."""
         places = places_in_order([measures], descending=descending)
         if measures.null_count:
             places = places.filter(measures.is_valid().take(places))

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 def places_in_order(
     columns: Sequence[pa.Array | pa.ChunkedArray], limit: int | None = None, *, descending: bool
 ) -> pa.Array:
-    """The places of rows in the order of some columns; structs are compared by the first field that differs.
+    """The indexes of rows in the order of some columns. Structs are compared by the first field that differs.
 
-    Without a limit, rows that are equal stay as they are.
+    Without a limit the order is stable.
 
     Args:
         columns: The columns.
-        limit: How many rows; `None`: all.
-        descending: Whether the order is turned round.
+        limit: The most rows; `None` is all.
+        descending: Whether the order descends.
 
     Raises:
         pa.ArrowException: The values of a column have no order.
@@ -31,7 +31,7 @@ def places_in_order(
         keys = keys.flatten()
     count, found = keys.num_rows, []
     for column in keys.columns:
-        # Arrow puts NULL last, in either direction.
+        # Arrow sorts NULL last in both directions.
         if column.null_count and not descending:
             found.append(pc.is_valid(column))
         found.append(column)

@@ -45,12 +45,12 @@ def with_innermost(query: Select, inner: Select) -> Select:
 def answer(
     query: Select, rows: pa.Table, constants: Mapping[str, pa.Scalar] | None = None
 ) -> pa.Table:
-    """What a query finds among the rows of its table.
+    """The result of a query over the rows of its table.
 
     Args:
         query: The query.
         rows: The rows, with at least one column.
-        constants: Columns that have one value in all rows, which the rows need not have.
+        constants: Columns with one value in all rows. The rows need not have these columns.
 
     Raises:
         NotByArrowError: Arrow cannot answer it.
@@ -71,7 +71,7 @@ def _matching(rows: pa.Table, where: Expression | None, constants: Constants = N
     found = evaluate(where, of_table(rows, constants))
     if isinstance(found, pa.Scalar):
         return rows if found.as_py() else rows.slice(0, 0)
-    # NULL is not true.
+    # A NULL counts as false.
     places = pc.indices_nonzero(found)
     return rows if len(places) == rows.num_rows else taken(rows, places)
 
@@ -91,7 +91,7 @@ def _plain(query: Select, rows: pa.Table, constants: Constants) -> pa.Table:
 
 
 def _require_stored(query: Select) -> None:
-    """Refuse to sort by a computed column that has the name of a stored one."""
+    """Refuse to sort by a computed column with the name of a stored one."""
     for name in query.order:
         value = query.columns.get(name)
         if value is not None and not (isinstance(value, Column) and value.name == name):
@@ -100,7 +100,7 @@ def _require_stored(query: Select) -> None:
 
 
 def _sorted(rows: pa.Table, query: Select, constants: Constants = None) -> pa.Table:
-    """Rows in the order of a query, as many as it asks for."""
+    """Rows in the order of a query, up to its limit."""
     order = [name for name in query.order if name not in (constants or {})]
     if not {*order} <= {*rows.column_names}:
         raise NotByArrowError(str(order))
@@ -118,7 +118,7 @@ def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
     rows = rows.take(places_in_order(keys, descending=False))
     utubes = flat(rows.column("utube")).dictionary_encode(null_encoding="encode")
     quotas = [firsts.quotas.get(utube, 0) for utube in utubes.dictionary.to_pylist()]
-    # The places of one sub-queue after those of another, each in the order of the rows.
+    # The indexes of the rows, grouped by sub-queue; within one they keep the order of the rows.
     places = pc.sort_indices(utubes.indices)
     number = utubes.indices.take(places)
     counts = pc.value_counts(number)

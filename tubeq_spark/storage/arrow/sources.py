@@ -26,10 +26,10 @@ ARROW_TYPES = {
 
 
 def held(source: Source) -> pa.Table:
-    """The rows of a source that this process holds.
+    """The rows of a source in this process.
 
     Raises:
-        StoreError: They are a DataFrame of Spark.
+        StoreError: The rows are a DataFrame of Spark.
     """
     if not isinstance(source, pa.Table):
         raise no_spark()
@@ -37,7 +37,7 @@ def held(source: Source) -> pa.Table:
 
 
 def rows_table(rows: Rows) -> pa.Table:
-    """Rows that were decided on."""
+    """The rows that a verb has chosen, as an Arrow table."""
     arrays = [
         nested([each[place] for each in rows.values], ARROW_TYPES[kind])
         for place, kind in enumerate(rows.columns.values())
@@ -49,7 +49,7 @@ def source_table(using: Using) -> pa.Table:
     """The rows of a source.
 
     Raises:
-        StoreError: They are a DataFrame of Spark.
+        StoreError: The rows are a DataFrame of Spark.
     """
     if not isinstance(using, Rows):
         return _given(using)

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
-#: The column that says which clause applies to a row, counted from 1.
+#: The column with the number of the clause that applies to a row, from 1 on.
 CLAUSE = "tubeq_clause"
 #: The column that numbers the rows of the table.
 ROW = "tubeq_row"
-#: The columns that say in which partition a row was before.
+#: The columns with the partition of a row before the statement.
 FROM = "tubeq_from_{}"
-#: In place of a clause: a row of the table that stays, and one of the source that goes nowhere.
+#: Stand for the number of a clause: a row of the table that stays, and a source row that is not inserted.
 STAYS, NOWHERE = 0, -1
-#: So many pairs of rows are compared where their keys are equal, or where there are none.
+#: The most pairs of rows with equal keys, or in a statement without keys, that are compared.
 _PAIRS = 4_000_000
 
 
 def _has_source(statement: Statement) -> bool:
-    """Whether a statement reads anything but its table."""
+    """Whether a statement reads a source besides its table."""
     return statement.inserts or statement.using not in (None, ONE_ROW)
 
 
@@ -49,10 +49,10 @@ def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table
         by: The table's partition columns.
 
     Returns:
-        The columns of the table, with `CLAUSE`, `ROW` and `FROM` of each partition column.
+        The columns of the table, with `CLAUSE`, `ROW`, and `FROM` of each partition column.
 
     Raises:
-        NotByArrowError: It is left to DataFusion.
+        NotByArrowError: DataFusion must run the statement.
         pa.ArrowException: A value cannot be computed.
     """
     if not _has_source(statement):
@@ -64,17 +64,18 @@ def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table
 
 
 def inserted_alone(statement: Statement, schema: pa.Schema) -> pa.Table | None:
-    """The rows that a statement inserts where its table has none.
+    """The rows that a statement inserts if its table has no rows.
 
     Args:
         statement: The statement.
         schema: The columns of the table.
 
     Returns:
-        `None`: not each row of the source is inserted in the same way, so `changed` has to look at each.
+        The rows; `None` if not all source rows are inserted in the same way, so that `changed` must find the clause of
+        each.
 
     Raises:
-        NotByArrowError: It is left to DataFusion.
+        NotByArrowError: DataFusion must run the statement.
         pa.ArrowException: A value cannot be computed.
     """
     inserting = [clause for clause in statement.clauses if clause.inserts]
@@ -91,7 +92,7 @@ def inserted_alone(statement: Statement, schema: pa.Schema) -> pa.Table | None:
 
 
 class _Rows:
-    """Rows of a table, each beside a row of the source where there is one."""
+    """Rows of a table, each with its source row, if it has one."""
 
     def __init__(self, rows: pa.Table, lookup: Lookup, places: pa.Array, by: Sequence[str]) -> None:
         self._rows = rows
@@ -102,7 +103,7 @@ class _Rows:
     def after(
         self, clauses: Sequence[Clause], where: pa.ChunkedArray | pa.Array | None = None
     ) -> pa.Table:
-        """The rows after the first of some clauses that applies, among those that a condition holds for."""
+        """The rows that match a condition, after the first clause that applies to each."""
         rows = self._rows
         left = _all(rows.num_rows) if where is None else where
         before = {name: rows.column(name) for name in rows.column_names}
@@ -115,13 +116,13 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Rows of the table or of the source, and which of them may match."""
+    """Rows of the table or of the source, with the selection of those that may match."""
 
     rows: pa.Table
     places: pa.Array
 
     def where(self, conditions: Iterable[Expression]) -> _Side:
-        """Those that some conditions hold for."""
+        """Select the rows that match some conditions."""
         side = self
         for condition in conditions:
             if not len(side.places):
@@ -131,12 +132,12 @@ class _Side:
         return side
 
     def values(self, expressions: Sequence[Expression]) -> list[pa.Array]:
-        """The values of some expressions, of each row that may match."""
+        """The values of some expressions for the selected rows."""
         lookup, count = self._lookup(), len(self.places)
         return [flat(column(each, lookup, None, count)) for each in expressions]
 
     def _lookup(self) -> Lookup:
-        """The columns of those that may match."""
+        """The columns of the selected rows."""
         columns = of_table(self.rows)
         if len(self.places) == self.rows.num_rows:
             return columns
@@ -144,7 +145,7 @@ class _Side:
 
 
 class _Matching:
-    """The rows of a table and those of a source that match."""
+    """The matching of the rows of a table with those of a source."""
 
     def __init__(self, statement: Statement, rows: pa.Table, by: Sequence[str]) -> None:
         self._statement = statement
@@ -154,7 +155,7 @@ class _Matching:
         self._source = source_table(statement.using or ONE_ROW)
 
     def found(self) -> pa.Table:
-        """All rows of the table, and those of the source that match none and are inserted."""
+        """All rows of the table, and the source rows that match none and are inserted."""
         parts: list[pa.Table] = []
         new = self._source
         if self._rows.num_rows:
@@ -166,7 +167,7 @@ class _Matching:
         return pa.concat_tables(parts) if parts else self._inserted(new.slice(0, 0))
 
     def _of_table(self, targets: pa.Array, sources: pa.Array) -> Iterator[pa.Table]:
-        """The rows of the table, those first that match rows of the source."""
+        """The rows of the table, first those that match source rows."""
         if len(targets):
             rows = taken(self._rows, targets)
             together = _of_both(rows, taken(self._source, sources))
@@ -187,7 +188,7 @@ class _Matching:
         return taken(rows, pc.indices_nonzero(stays))
 
     def _pairs(self) -> tuple[pa.Array, pa.Array]:
-        """The places of rows of the table and of the source that match."""
+        """The indexes of matching rows, in the table and in the source."""
         alone: dict[str, list[Expression]] = {"t": [], "s": []}
         keys: list[_Key] = []
         rest: list[Expression] = []
@@ -214,7 +215,7 @@ class _Matching:
         return targets, sources
 
     def _beside(self, targets: pa.Array, sources: pa.Array) -> Lookup:
-        """The columns of rows of both that are beside each other, as far as somebody asks for them."""
+        """The columns of matched pairs of rows, which are only made when they are read."""
         table, source = of_table(self._rows), of_table(self._source)
 
         def lookup(alias: str, name: str) -> Values:
@@ -225,12 +226,12 @@ class _Matching:
         return lookup
 
     def _inserted(self, rows: pa.Table) -> pa.Table:
-        """Rows of the source as the first clause that applies inserts them."""
+        """The source rows as the first clause that applies inserts them."""
         schema = self._schema
         count = rows.num_rows
         before: dict[str, Values] = {f.name: pa.nulls(count, f.type) for f in schema}
         inserting = [(n, c) for n, c in enumerate(self._statement.clauses, 1) if c.inserts]
-        # With one clause, rows that it does not insert are dropped later, whatever their values.
+        # With one clause, the rows that it does not insert are dropped later, so their values do not matter.
         number, columns = _after(
             inserting,
             of_table(rows),
@@ -246,14 +247,14 @@ class _Matching:
 
 
 def _of_both(table: pa.Table, source: pa.Table) -> Lookup:
-    """The columns of both, whose rows are beside each other."""
+    """The columns of a table and a source whose rows are paired."""
     of_table_alone, of_source = of_table(table), of_table(source)
     return lambda alias, name: (of_source if alias == "s" else of_table_alone)(alias, name)
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A value of the table's row and one of the source's that must be equal, or NULL both."""
+    """A value of a table row and a value of a source row that must be equal, or both NULL."""
 
     table: Expression
     source: Expression
@@ -261,7 +262,7 @@ class _Key:
 
 
 def _key(condition: Expression) -> _Key | None:
-    """The values that a condition compares; `None`: it is another one."""
+    """The key that a condition compares; `None` if it is another condition."""
     if not isinstance(condition, Compared) or condition.sign not in {"=", "<=>"}:
         return None
     aliases = aliases_of(condition.left), aliases_of(condition.right)
@@ -272,13 +273,13 @@ def _key(condition: Expression) -> _Key | None:
 
 
 def _joined(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array, pa.Array]:
-    """The places of the rows whose keys match, beside each other."""
+    """The indexes of the rows whose keys match, as pairs."""
     left, right = _numbers(table, source, keys)
     kept = pc.indices_nonzero(right.is_valid())
     places, right = taken(source.places, kept), taken(right, kept)
     if not (len(left) and len(right)):
         return table.places[:0], places[:0]
-    # The places of the source's rows, in one list for each number.
+    # The indexes of the source rows, in one list for each number.
     order = pc.sort_indices(right)
     each = pc.value_counts(right.take(order))
     ends = pc.cumulative_sum(each.field("counts"))
@@ -294,7 +295,7 @@ def _joined(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array
 
 
 def _numbers(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array, pa.Array]:
-    """A number for the keys of each row: NULL where one of them is NULL, and matches nothing."""
+    """A number for the keys of each row; NULL if a key is NULL that does not match NULLs."""
     count = len(table.places)
     numbers = repeated(0, pa.int32(), count + len(source.places))
     if keys and len(numbers):
@@ -335,10 +336,10 @@ def _after(
 
     Args:
         clauses: The clauses, with their numbers.
-        lookup: The columns that their expressions are about.
-        before: The columns of the table before them.
-        left: The rows that they may apply to.
-        other: The number for rows that none applies to.
+        lookup: The columns that their expressions read.
+        before: The columns of the table before the statement.
+        left: The rows to which the clauses may apply.
+        other: The number for rows to which no clause applies.
         keeps_others: Whether these rows keep their values.
 
     Returns:
@@ -361,12 +362,12 @@ def _after(
 
 
 def _all(count: int) -> pa.Array:
-    """True, so many times."""
+    """An array of `count` times True."""
     return repeated(True, pa.bool_(), count)  # noqa: FBT003  (the value is the point)
 
 
 def once(rows: pa.Table) -> pa.Table:
-    """Rows of the table that several of the source match: as they are changed, or once."""
+    """Rows of the table without duplicates: a row that several source rows match occurs once, as changed if it is."""
     if len(rows.column(ROW).unique()) == rows.num_rows:
         return rows
     numbers = rows.column(ROW).to_pylist()

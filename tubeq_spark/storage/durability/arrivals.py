@@ -1,4 +1,4 @@
-"""Tells a waiting verb that another process has committed to its tube, by the next name in the log.
+"""Shows a waiting verb that another process has committed to its tube, by the name of the next version in the log.
 
 On local files the name of the next version is known in advance. So a waiting verb can check many
 times a second whether this file exists, and reads the tube only after a commit that may matter.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The beginning of a note, in any field of a commit.
 _OPERATION = re.compile(rb"tubeq operation=(\w+)")
-#: It stands in the first line.
+#: The number of bytes to read for the note, which is in the first line.
 _BEGINNING = 1 << 16
 
 
@@ -31,7 +31,7 @@ class Arrivals:
 
         Args:
             log: The directory of the log.
-            but: Operations that change nothing that is waited for.
+            but: Operations that cannot end the wait.
         """
         self._log = log
         self._but = {name.encode() for name in but}
@@ -41,7 +41,7 @@ class Arrivals:
     def count(self) -> int:
         """The number of such commits; 0 if the log cannot be read.
 
-        It reads the names of the log at first, and then looks for one name at a time.
+        The first call lists the names in the log. Later calls check for one name at a time.
         """
         with suppress(OSError):
             if self._last is None:
@@ -50,7 +50,7 @@ class Arrivals:
                 self._last += 1
                 self._count += self._matters(self._last)
             if not os.path.exists(commit_file(self._log, self._last)):  # noqa: PTH110
-                # Who was suspended finds a log that was shortened beyond it.
+                # While this process was suspended, the log may have been shortened beyond this version.
                 before, self._last = self._last, self._newest()
                 self._count += self._last != before
         return self._count
@@ -62,5 +62,5 @@ class Arrivals:
     def _matters(self, version: int) -> bool:
         with open(commit_file(self._log, version), "rb") as file:  # noqa: PTH123  (as its siblings)
             found = _OPERATION.search(file.read(_BEGINNING))
-        # Of others nobody knows.
+        # Commits without a note may be of any kind, so they count.
         return found is None or found[1] not in self._but

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds from a commit to the flush of it.
+#: Seconds from a commit to its flush.
 _INTERVAL = 1.0
 #: Seconds without a commit after which the thread ends; the next commit starts another one.
 _IDLE = 10.0
 
 
 class _Flusher:
-    """The thread of this process that flushes."""
+    """The thread of this process that flushes tables."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -29,7 +29,7 @@ class _Flusher:
         self._is_running = False
 
     def add(self, table: SyncedLog) -> None:
-        """Flush a table within a second; at once where the system has no more threads."""
+        """Flush a table within a second, or at once if no thread can be started."""
         with self._changed:
             self._unwritten[table] = None
             if self._is_running or self._starts():
@@ -38,7 +38,7 @@ class _Flusher:
         self.flush()
 
     def _starts(self) -> bool:
-        """Start the thread; False: it cannot be started now."""
+        """Start the thread; return False if it cannot be started now."""
         try:
             threading.Thread(target=self._run, name="tubeq-flush", daemon=True).start()
         except RuntimeError:
@@ -81,5 +81,5 @@ def flush_now() -> None:
     _flusher.flush()
 
 
-# A program that ends by itself leaves nothing behind.
+# A program that ends normally leaves no commit unsynced.
 atexit.register(flush_now)

@@ -1,9 +1,9 @@
-"""Reads a commit file of a log as a whole, and refuses one of which something is missing.
+"""Reads a commit file of a log as a whole, and refuses an incomplete one.
 
 A crash, a full disk or a copy may leave a commit file empty or cut. A line that is cut in the
 middle is not JSON. If the file is cut at the end of a line, the rest looks like a complete commit,
-which may remove rows without adding their replacements. So the first line of our commits says how
-much follows.
+which may remove rows without adding their replacements. So the first line of our commits has the length of
+the following lines.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tubeq_spark.storage.durability.log_names import commit_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The field of `commitInfo`, its first one, that tells what follows the line.
+#: The first field of `commitInfo`, with the length of the lines after the first one.
 FOLLOWS = "follows"
 _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}')
-#: What the first line of a commit by the library deltalake has, of one by its early versions the last
-#: line; it leaves out the last line's end.
+#: A part of the first line of commits of the library deltalake; of its early versions, of the last line. The library
+#: writes no end of the last line.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
 _CHANGE = b'\n{"cdc":'
 #: The metrics of added and removed files in operations of Spark and of the library.
@@ -42,7 +42,7 @@ _REMOVED = (
 
 
 def following(rest: bytes) -> dict[str, int]:
-    """The text in the first line about the following lines."""
+    """The value for `FOLLOWS` in the first line, from the following lines."""
     return {"lines": rest.count(b"\n"), "bytes": len(rest)}
 
 
@@ -52,14 +52,14 @@ def is_ours(text: bytes) -> bool:
 
 
 def told_in(text: bytes) -> tuple[bytes, bytes]:
-    """The lines of another writer's commit that may have its `commitInfo`: first and last."""
+    """The first and the last line of another writer's commit; one of them may have its `commitInfo`."""
     return text.partition(b"\n")[0], text.rpartition(b"\n")[2]
 
 
 def fault_of(text: bytes) -> str:
     """Why the text of a commit is incomplete; empty if it may be complete.
 
-    It is as cheap as each read of a commit asks: only the first line and the last one are looked at.
+    It parses only the first line and the last one, because it runs at each read of a commit.
     """
     if not text:
         return "is empty"
@@ -78,18 +78,18 @@ def fault_of(text: bytes) -> str:
 
 
 def changes_in(text: bytes) -> int:
-    """How many files for the change feed a commit adds."""
+    """The number of files for the change feed that a commit adds."""
     return text.count(_CHANGE) + text.startswith(_CHANGE[1:])
 
 
 def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, changes: int = 0) -> str:
-    """Why another writer's commit lacks lines, by its `commitInfo`; empty if it may not.
+    """Why another writer's commit lacks lines, according to its `commitInfo`; empty if it may be complete.
 
     Args:
         info: Its `commitInfo`.
-        added: The files that it adds.
-        removed: The files that it removes.
-        changes: The files of changes that it adds, which the library counts, and Spark does not.
+        added: The number of files that it adds.
+        removed: The number of files that it removes.
+        changes: The number of files for the change feed that it adds. The library counts these, and Spark does not.
     """
     metrics = info.get("operationMetrics") or {}
     for names, count, what in (
@@ -154,8 +154,8 @@ def read_commit(log: Path, version: int) -> CommitFile:
     """Read a commit.
 
     Raises:
-        DamagedCommitError: It is not as it was written.
-        OSError: It cannot be read.
+        DamagedCommitError: The commit file is incomplete.
+        OSError: The commit file cannot be read.
     """
     text = Path(commit_file(log, version)).read_bytes()
     fault = fault_of(text)
@@ -186,16 +186,16 @@ def damaged(file: Path | str, fault: str) -> DamagedFileError:
 
     Args:
         file: The file.
-        fault: What is wrong with it, without the subject.
+        fault: The fault, as the predicate of a sentence about the file.
     """
     return DamagedFileError(f"{file} {fault}; `tubeq check` says what can be repaired")
 
 
 def fault_of_length(file: Path, size: int) -> str:
-    """Why a data file has not the length that it was written with; empty: it has.
+    """The fault of a data file whose length differs from the written one; empty if it does not.
 
     Raises:
-        OSError: The system refuses to tell.
+        OSError: The system refuses access to the file.
     """
     try:
         return fault_of_size(os.stat(file).st_size, size)  # noqa: PTH116  (many files)
@@ -204,7 +204,7 @@ def fault_of_length(file: Path, size: int) -> str:
 
 
 def fault_of_size(found: int | None, size: int) -> str:
-    """The same of a file with so many bytes; `None`: it is not there."""
+    """The fault of a file with `found` bytes (`None` if it is missing); empty if it has `size` bytes."""
     if found is None:
         return "is missing"
     if not found:

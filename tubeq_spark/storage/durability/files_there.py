@@ -1,4 +1,4 @@
-"""Checks that the files in a log exist in full length: a power cut leaves some empty or cut."""
+"""Checks that the files in a log exist in full length. A power cut may leave some empty or cut."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-#: How a Parquet file begins and ends, an encrypted one as well.
+#: The first and last bytes of a Parquet file, plain or encrypted.
 _MAGICS = (b"PAR1", b"PARE")
-#: How a checksum of Hadoop's begins, and how many bytes each of its numbers is about.
+#: The first bytes of a checksum file of Hadoop, and the number of bytes for each of its checksums.
 _CHECKSUM, _CHUNK = b"crc\0", 512
 
 
 def is_of_the_system(error: Exception) -> bool:
-    """Whether the system refused to read a file, which says nothing about its contents.
+    """Whether the system refused to read a file; such an error says nothing about its contents.
 
-    Arrow raises errors of the same class, for what a file has, without a number.
+    Arrow raises errors of the same class, without an errno, for bad contents.
     """
     return isinstance(error, OSError) and error.errno is not None
 
 
 def is_there(table: Path, path: str, size: int | None) -> bool:
-    """Whether a file has its full length, and an end.
+    """Whether a file has its full length, and ends like a Parquet file.
 
     Raises:
-        OSError: The system refuses to tell.
+        OSError: The system refuses access to the file.
     """
     if ":" in path or path.startswith("/"):
-        # Another table's, as of a shallow clone.
+        # The file belongs to another table, as in a shallow clone.
         return True
     file = table / path
     try:
@@ -51,7 +51,7 @@ def is_parquet(file: Path) -> bool:
     """Whether a file exists, and begins and ends like a Parquet file.
 
     Raises:
-        OSError: The system refuses to read it.
+        OSError: The system refuses to read the file.
     """
     try:
         with file.open("rb") as opened:
@@ -68,7 +68,7 @@ def has_its_files(table: Path, checkpoint: str) -> bool:
     """Whether a checkpoint can be read and all its files exist.
 
     Raises:
-        OSError: The system refuses to read them.
+        OSError: The system refuses to read the files.
     """
     try:
         with pq.ParquetFile(table / "_delta_log" / checkpoint) as file:

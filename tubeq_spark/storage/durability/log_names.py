@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 #: The file that names the checkpoint that readers begin with.
 LAST_CHECKPOINT = "_last_checkpoint"
-#: A file that was prepared to become part of a log (`.tmp`) is left over when it is so many seconds old.
+#: A file that was prepared for a log (`.tmp`) counts as left over when it is so many seconds old.
 LEFT_SECONDS = 3600.0
 _COMMIT = re.compile(r"(\d{20})\.json")
 #: A commit, its checksum, commits compacted into one file, or a checkpoint.
 _FILE = re.compile(
     r"(\d{20})\.(?:(json|crc)|\d{20}\.(compacted)\.json|(checkpoint)(?:\.(.+))?\.(parquet|json))"
 )
-#: Between a checkpoint's kind and its ending, if it has several files: the number of this one, and how many.
+#: The part of the name of a checkpoint with several files, before its ending: the number of the file, and of all files.
 _PART = re.compile(r"\d{10}\.(\d{10})")
 #: A file of one version, or of a range of versions, or the checksum of such a file.
 _OF_VERSIONS = re.compile(r"\.?(\d{20})\.(?:(\d{20})\.)?")
@@ -30,10 +30,10 @@ class LogFile:
     """A file of a log, by its name.
 
     Attributes:
-        version: Its version; of compacted commits the first.
+        version: Its version; of compacted commits the first one.
         kind: "json" is a commit, "crc" its checksum by Delta; else "compacted" or "checkpoint".
-        part: Of a checkpoint what stands before the ending; empty if the checkpoint is this file alone.
-        is_parquet: Of a checkpoint whether it is Parquet.
+        part: Of a checkpoint, the part of its name before the ending; empty if the checkpoint has one file.
+        is_parquet: Of a checkpoint, whether it is Parquet.
     """
 
     version: int
@@ -43,12 +43,12 @@ class LogFile:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is a checkpoint of one Parquet file, as the queue writes them."""
+        """Whether this is a checkpoint of one Parquet file, the kind that the queue writes."""
         return self.is_parquet and not self.part
 
     @property
     def files(self) -> int:
-        """Of how many Parquet files the checkpoint is; 0 if it has files that its name does not tell of."""
+        """The number of Parquet files of the checkpoint; 0 if it has files that its name does not count."""
         if self.is_plain:
             return 1
         found = _PART.fullmatch(self.part) if self.is_parquet else None
@@ -56,7 +56,7 @@ class LogFile:
 
 
 def log_file(name: str) -> LogFile | None:
-    """The file of a log that has a name; `None`: no version's, or the checksum by Hadoop of one."""
+    """Parse the name of a file of a log; `None` if it is no file of a version, or a checksum file of Hadoop."""
     found = _FILE.fullmatch(name)
     if found is None:
         return None
@@ -73,7 +73,7 @@ def checkpoints_in(names: Iterable[str]) -> dict[str, LogFile]:
 
 def commit_file(log: object, version: int) -> str:
     """The path of a commit."""
-    # As text: each verb asks for some.
+    # Text is faster than a `Path`, and each verb needs some of these.
     return f"{log}/{version:020}.json"
 
 
@@ -83,7 +83,7 @@ def versions_of(names: Iterable[str]) -> list[int]:
 
 
 def version_of(name: str) -> int | None:
-    """The version, or the first one, of a file or of the checksum of one; `None`: it has none."""
+    """The version (or the first one) of a file or of its checksum; `None` if it has none."""
     found = _OF_VERSIONS.match(name)
     return None if found is None else int(found[1])
 
@@ -97,5 +97,5 @@ def names_after(names: Iterable[str], version: int) -> Iterator[str]:
 
 
 def checksum_of(file: Path) -> Path:
-    """The path of Hadoop's checksum of a file; with another one Hadoop refuses the file."""
+    """The path of Hadoop's checksum of a file. Hadoop refuses a file whose checksum is wrong."""
     return file.with_name(f".{file.name}.crc")

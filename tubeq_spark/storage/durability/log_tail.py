@@ -1,4 +1,4 @@
-"""Reads the end of a log as a power cut may leave it, and judges which versions can be read.
+"""Reads the end of a log after a power cut, and decides which versions can be read.
 
 A version is complete if its commit and all commits before it can be read, and if each file of the
 table at this version exists in full length. A file that a later version has removed may be missing.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-#: So many versions are read, and moved aside, at most.
+#: At most so many versions are read, and moved aside.
 MOST_LOST = 1_000
 
 
@@ -34,13 +34,13 @@ class Tail:
     """The state of the end of a log.
 
     Attributes:
-        readable: The last version that is whole; -1: none is.
-        lost: The versions after it, whose commits are there, in their order.
-        checkpoints: Names of checkpoints that cannot be read, or are of lost versions.
-        stale: Checksums that are not those of their files.
-        is_misled: Whether the log names a checkpoint that is not there.
-        why: Why the versions are lost.
-        hopeless: Why nothing can be mended here; empty: it can, or need not.
+        readable: The last complete version; -1 if there is none.
+        lost: The later versions that have a commit file, in their order.
+        checkpoints: The names of checkpoints that cannot be read, or are of lost versions.
+        stale: The checksum files that do not fit their files.
+        is_misled: Whether `_last_checkpoint` names a checkpoint that does not exist.
+        why: The reason why the versions are lost.
+        hopeless: The reason why the log cannot be repaired; empty if it can, or need not.
     """
 
     readable: int
@@ -62,7 +62,7 @@ def look(table: Path, covered: int) -> Tail:
 
     Args:
         table: The directory of the table.
-        covered: The version up to which the log was synced; -1: nobody knows.
+        covered: The version up to which the log was synced; -1 if it is unknown.
 
     Raises:
         OSError: The log cannot be listed, or the system refuses to read a file.
@@ -83,7 +83,7 @@ def look(table: Path, covered: int) -> Tail:
     whole = {name for name in checkpoints if is_parquet(log / name)}
     commits, why = _whole_commits(log, before, examined)
     if why:
-        # A checkpoint may have all that the damaged commit said.
+        # A checkpoint may have the contents of the damaged commit.
         missing = before + len(commits) + 1
         begins = _covering(table, missing, {name: checkpoints[name] for name in whole})
         if begins is not None:
@@ -105,10 +105,10 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
     """The contents of `_last_checkpoint`; `None` if it cannot be read.
 
     Returns:
-        Its "version" and "size", which are numbers, and whatever else it says.
+        Its fields. "version" and "size" are numbers.
 
     Raises:
-        ValueError: It is not as it should be.
+        ValueError: The file has other contents.
     """
     try:
         return pointer_in((log / LAST_CHECKPOINT).read_bytes())
@@ -117,7 +117,7 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
 
 
 def pointer_in(text: bytes) -> Mapping[str, Any]:
-    """The contents of a `_last_checkpoint` with this text. Returns and raises as `pointer`."""
+    """Parse the text of a `_last_checkpoint`. Returns and raises as `pointer` does."""
     try:
         last = json.loads(text)
         return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
@@ -140,12 +140,12 @@ def newest_is_whole(table: Path, version: int) -> bool:
 def _covering(table: Path, missing: int, checkpoints: Mapping[str, int]) -> int | None:
     """The first complete checkpoint that replaces a missing or damaged commit.
 
-    Commits before a checkpoint go only when all that stays is on the disk. A disk may remove them in
-    another order than the process did that shortened the log, so the log begins at that checkpoint.
-    Where a file of the checkpoint is missing it was not so: these commits were never on the disk.
+    A process that shortens a log removes commits before a checkpoint only after the rest is on the disk. The disk may
+    apply the removals in another order, so the log begins at that checkpoint. If a file of the checkpoint is missing,
+    the log was not shortened: these commits were never on the disk.
 
     Returns:
-        Its version; `None`: there is none.
+        The version of the checkpoint; `None` if there is none.
     """
     after = sorted((version, name) for name, version in checkpoints.items() if version >= missing)
     found = (version for version, name in after if has_its_files(table, name))
@@ -153,7 +153,7 @@ def _covering(table: Path, missing: int, checkpoints: Mapping[str, int]) -> int 
 
 
 def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[CommitFile], str]:
-    """The readable commits up to the first unreadable one, and why it is."""
+    """The readable commits up to the first unreadable one, and the reason why that cannot be read."""
     found: list[CommitFile] = []
     for place, version in enumerate(versions, before + 1):
         commit = _read(log, version) if version == place else None
@@ -189,8 +189,8 @@ def _why_not(
     checkpoints: set[int],
     undone: Sequence[CommitFile],
 ) -> str:
-    """Why readers could not begin at a version; empty if they can."""
-    # The newest checkpoint from which all commits are there, or the first commit of all.
+    """Why readers could not read a version; empty if they can."""
+    # Readers begin at the newest checkpoint at or before it, or at the first commit.
     begins = max((version for version in checkpoints if version <= readable), default=-1)
     if readable < 0 or {*range(begins + 1, readable + 1)} - {*versions}:
         return f"no checkpoint and no whole log leads to version {readable}"
@@ -206,7 +206,7 @@ def _read(log: Path, version: int) -> CommitFile | None:
     """A commit; `None` if it is damaged or missing.
 
     Raises:
-        OSError: The system refuses to read it, which tells nothing of what was written.
+        OSError: The system refuses to read it. That says nothing about the contents.
     """
     try:
         return read_commit(log, version)
@@ -238,7 +238,7 @@ def _stale_checksums(table: Path, commits: Sequence[CommitFile]) -> Iterator[Pat
                 yield checksum_of(log / f"{name}.crc")
 
 
-#: Stands for the version before the first commit, where a reader begins that has no checkpoint.
+#: The version before the first commit, where a reader without a checkpoint begins.
 BEGINNING = -1
 
 
@@ -247,12 +247,12 @@ class LogFacts:
     """The contents of a log.
 
     Attributes:
-        versions: The versions whose commit files are there, in their order.
-        faults: Why commits are not as they were written, by their versions.
-        checkpoints: The versions of checkpoints that were read as a whole.
-        bad_checkpoints: Why others are not as they were written, by the names of their files.
-        hint: The version that `_last_checkpoint` names; `None`: there is no such file.
-        hint_fault: Why that file cannot be read; empty: it can, or is not there.
+        versions: The versions that have a commit file, in their order.
+        faults: The faults of damaged commits, by version.
+        checkpoints: The versions of checkpoints that were read completely.
+        bad_checkpoints: The faults of other checkpoints, by the names of their files.
+        hint: The version in `_last_checkpoint`; `None` if the file does not exist.
+        hint_fault: The reason why that file cannot be read; empty if it can, or does not exist.
     """
 
     versions: Sequence[int]
@@ -268,12 +268,12 @@ class Verdict:
     """The damage that was found.
 
     Attributes:
-        begins: The version of the checkpoint that leads furthest, the newest of them; `BEGINNING`: it
-            is the first commit that does.
-        readable: The last version that can be read with all that it stands on; `None`: none can.
-        newest: The newest version of which anything is there.
-        holes: Versions that are missing between others, or before all that can be read.
-        hint_fault: What is wrong with `_last_checkpoint`; empty: nothing.
+        begins: The checkpoint from which most versions can be read, the newest such one; `BEGINNING` if that is
+            the first commit.
+        readable: The last version that can be read, with all commits before it; `None` if there is none.
+        newest: The newest version of which any file exists.
+        holes: Versions that are missing between others, or before all readable ones.
+        hint_fault: The fault of `_last_checkpoint`; empty if it has none.
     """
 
     begins: int
@@ -293,12 +293,12 @@ class Verdict:
 
 
 def judge(facts: LogFacts) -> Verdict:
-    """Judge a log that has at least a commit or a checkpoint."""
+    """Judge a log with at least one commit or checkpoint."""
     good = {version for version in facts.versions if version not in facts.faults}
     there = {*facts.versions}
     newest = max([*facts.versions, *facts.checkpoints])
     reached: dict[int, int] = {}
-    # From the last start on: an earlier one that leads to a later one leads as far.
+    # The last start comes first, because an earlier start that reaches it leads no further.
     for start in sorted({*facts.checkpoints, BEGINNING}, reverse=True):
         version = start
         while version + 1 in good:
@@ -313,7 +313,7 @@ def judge(facts: LogFacts) -> Verdict:
     first = facts.versions[0] if facts.versions else newest
     holes = [version for version in range(first, newest) if version not in there]
     if readable is None or readable < newest:
-        # All that follows stands on this one.
+        # All later versions need this one.
         missing = 0 if readable is None else readable + 1
         holes = sorted({*holes, missing} - there)
     return Verdict(begins, readable, newest, holes, _hint_fault(facts, reached, readable))
@@ -323,7 +323,7 @@ def _hint_fault(facts: LogFacts, reached: Mapping[int, int], readable: int | Non
     if facts.hint_fault or facts.hint is None:
         return facts.hint_fault
     if any(name.startswith(f"{facts.hint:020}.") for name in facts.bad_checkpoints):
-        # It is told of that file.
+        # The fault of that checkpoint file is reported by itself.
         return ""
     if facts.hint not in reached:
         return f"names the checkpoint of version {facts.hint}, which cannot be read"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which every system has written what it was given: what is older was damaged otherwise.
+#: Seconds after which every system has written its data to the disk. Older files were damaged by something else.
 _UNWRITTEN = 600.0
 _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 
@@ -38,14 +38,14 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
     """Check the end of a table's log, if this process is the first since a power cut.
 
     Args:
-        synced: The table's log; it need not be there.
-        holding: Holds the table against all other writers for the time of a block.
+        synced: The table's log, which may not exist.
+        holding: Excludes all other writers of the table during a block.
     """
     try:
         if not synced.log.is_dir() or _is_known_whole(synced, synced.mark()):
             return
         with holding():
-            # Another process may have done it meanwhile.
+            # Another process may have repaired the table meanwhile.
             mark = synced.mark()
             if not _is_known_whole(synced, mark):
                 _look(synced, mark)
@@ -65,7 +65,7 @@ def damage(synced: SyncedLog) -> Iterator[str]:
 
 
 def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:
-    """Whether certainly nothing was lost since the log was synced, by a quick check."""
+    """Whether a quick check proves that nothing was lost since the log was synced."""
     if mark is None and synced.durability is not Durability.NONE:
         return False
     if mark is not None and not synced.is_of_now(mark):
@@ -99,7 +99,7 @@ def _why_not_here(synced: SyncedLog, tail: Tail, mark: Mark | None) -> str:
         return f"the log was synced up to version {mark.version}, so no power cut did it"
     if mark is not None and mark.place.machine != synced.place().machine:
         return "another host has used it, and may have files that are not seen here yet"
-    # No older commit was read.
+    # Older commits were not read.
     if len(tail.lost) >= log_tail.MOST_LOST:
         return f"{len(tail.lost)} versions would be lost"
     first, last = (_written(synced, version) for version in (tail.lost[0], tail.lost[-1]))
@@ -133,7 +133,7 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
 
 
 def _point_to_checkpoint(directory: Path) -> None:
-    """Make the log name its newest checkpoint."""
+    """Make `_last_checkpoint` name the newest checkpoint."""
     point_to(directory, max(directory.glob(_CHECKPOINT), default=None))
 
 
@@ -142,7 +142,7 @@ def _leave(synced: SyncedLog, error: OSError) -> None:
     try:
         tail = log_tail.look(synced.table, -1)
     except OSError:
-        # Whoever reads the table says why it cannot.
+        # A later read of the table raises the reason.
         return
     if tail.lost and not tail.hopeless:
         synced.last_readable = tail.readable

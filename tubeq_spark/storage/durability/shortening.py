@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.durability.synced_log import SyncedLog
 
-#: The newest versions stay in any case: lost answers are looked for there.
+#: So many of the newest versions stay in any case, because verbs search there after lost answers.
 VERSIONS = 200
-#: Notes that no sweep has added up, as those of a tube that was dropped, go after so many seconds.
+#: Notes that no sweep has added up, such as those of a dropped tube, are removed after so many seconds.
 _NOTE_SECONDS = 7 * 86_400.0
 
 
 def shorten(synced: SyncedLog, newest: int, before: float) -> int:
     """Remove the log before a checkpoint, except commits since a time.
 
-    Before anything goes, all that stays is written to the disk.
+    Before it removes a file, it syncs the rest of the log to the disk.
 
     Args:
-        synced: The log; its table's lock is held.
+        synced: The log. The caller holds the table's lock.
         newest: The table's newest version.
-        before: The moment, in seconds since the epoch.
+        before: The time, in seconds since the epoch.
 
     Returns:
-        How many files went.
+        The number of removed files.
 
     Raises:
-        OSError: It cannot be read, or what stays may not be on the disk. Nothing that is needed went.
+        OSError: The log cannot be read, or the rest may not be on the disk. No needed file was removed.
     """
     directory = synced.log
     names = os.listdir(directory)  # noqa: PTH208  (names are enough)
@@ -78,19 +78,19 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
 
 
 def _file(name: str) -> LogFile | None:
-    """A file of a version that may go with it, or the checksum by Hadoop of one."""
+    """Parse the name of a file, or of Hadoop's checksum of it, that is removed with its version; else `None`."""
     if name.startswith(".") and name.endswith(".crc"):
         version = version_of(name)
         return None if version is None else LogFile(version, "checksum")
     file = log_file(name)
-    # A checkpoint that names files beside it goes with these, by whoever wrote it.
+    # A checkpoint with further files is removed together with these, by the engine that wrote it.
     return None if file is None or (file.kind == "checkpoint" and not file.is_parquet) else file
 
 
 def _first_note(log: Path, version: int, before: float) -> int | None:
-    """The first version whose note of ended tasks a sweep must still add up.
+    """The first version whose note of ended tasks a sweep must still add up; else `None`.
 
-    `None`: there is none, or none has come for so long that none will.
+    It is also `None` if the note is so old that no sweep will add it up any more.
     """
     first = first_note(log, version)
     if first is None or os.stat(commit_file(log, first)).st_mtime < before - _NOTE_SECONDS:  # noqa: PTH116
@@ -107,7 +107,7 @@ def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
 
 
 def _last_checkpoint(directory: Path) -> int:
-    """The version of the checkpoint where readers begin; -1 if none is known."""
+    """The version of the checkpoint at which readers begin; -1 if none is known."""
     with suppress(ValueError):
         last = pointer(directory)
         return -1 if last is None else int(last["version"])

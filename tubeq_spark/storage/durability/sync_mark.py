@@ -1,7 +1,7 @@
 """The mark beside a table's lock file: the last synced version of its log, and the boot id.
 
 A process that has synced a version writes it to this file, for the other processes of the host. The
-mark itself need not be synced: after a power cut it may be older and then claims less.
+mark itself need not be synced: after a power cut it may be an older one, with an earlier version.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tubeq_spark.storage.locks.committer import processes
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: How the mark's file ends.
+#: The suffix of the mark's file.
 MARK_SUFFIX = ".synced"
-#: A mark is written over the one before it, so all are of one length.
+#: A mark overwrites the one before it, so all have the same length.
 _LENGTH = 400
 
 
@@ -44,8 +44,8 @@ class Mark:
     """The synced version of a log, with its boot and mount.
 
     Attributes:
-        version: The version; -1: none.
-        place: Since which boot and mount.
+        version: The version; -1 if none is synced.
+        place: The boot and mount at that time.
     """
 
     version: int
@@ -71,12 +71,12 @@ class MarkFile:
         """Replace the mark.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         text = json.dumps(asdict(mark)).encode().ljust(_LENGTH)
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
-            # In one step: another process reads this mark or the one before it.
+            # One write, so that another process reads this mark or the one before it.
             os.write(file, text)
         finally:
             os.close(file)

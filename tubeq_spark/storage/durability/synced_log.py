@@ -1,8 +1,8 @@
-"""How far the log of a table on local files is synced, and the syncs for which a commit waits.
+"""Records the last synced version of a log on local files, and makes the syncs for which a commit waits.
 
 A version is synced when the contents and names of its data files and of its commit file are on the
-disk, and those of all versions before it. A process that commits also syncs what others have not
-synced, because a version is lost if an earlier one is lost.
+disk, and those of all versions before it. A process that commits also syncs unsynced versions of others,
+because a version is lost if an earlier one is lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Directory of lock files and marks, beside the tables of a location.
 LOCKS = "_tubeq_locks"
-#: From so many files on, the whole file system is written instead of each of them.
+#: From so many files on, the whole file system is synced instead of each file.
 _MANY = 50
 
 
@@ -43,34 +43,34 @@ class SyncedLog:
 
         Args:
             table: The directory.
-            places: Tells the boot and the mount of a path.
+            places: Returns the boot and the mount of a path.
         """
         self.table = table
         self.log = table / "_delta_log"
-        #: The last version that is read, where this process may not move aside what follows.
+        #: The last version to read, if this process may not move later damaged ones aside.
         self.last_readable: int | None = None
-        #: What was found damaged and left as it is.
+        #: A sentence about damage that was not repaired.
         self.damage = ""
         self._durability = Durability.NONE
-        # Other tables are committed on the word of these: they are synced with each commit.
+        # Commits to other tables rely on these tables, so each of their commits is synced.
         self._is_in_step = table.name in SYSTEM
         self._places = places
         self._mark = MarkFile(table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}")
         self._synced = -1
-        #: Versions after that whose contents this process has synced.
+        #: Later versions whose contents this process has synced.
         self._contents: set[int] = set()
-        #: Whether a sync has failed, after which nothing is known.
+        #: Whether a sync has failed. Then it is not known what is on the disk.
         self._has_failed = False
         self._changing = threading.RLock()
 
     def require(self, durability: Durability) -> None:
-        """Raise the durability to at least this."""
+        """Raise the durability to at least this one."""
         with self._changing:
             if durability.rank > self._durability.rank:
                 self._durability = durability
 
     def keep_in_step(self) -> None:
-        """Sync each commit, also at "table", because commits to other tables rely on these."""
+        """Sync each commit, also at "table", because commits to other tables rely on this table."""
         self._is_in_step = True
 
     @property
@@ -89,7 +89,7 @@ class SyncedLog:
         return self._mark.read()
 
     def newest(self, known: int) -> int:
-        """The newest version of the log, at or after a known one (-1: unknown)."""
+        """The newest version of the log, at or after a known one (-1 if none is known)."""
         while self._has(known + 1):
             known += 1
         return known
@@ -99,10 +99,10 @@ class SyncedLog:
         return self.newest_since(-1 if mark is None else mark.version)
 
     def newest_since(self, known: int) -> int:
-        """The newest version of the log, beginning at a version that may have left it; -1 if the log is empty."""
+        """The newest version of the log, from a version that may be removed by now; -1 if the log is empty."""
         return self.newest(known) if self._has(known) else max(self._versions(), default=-1)
 
-    # -- before a commit is there ------------------------------------------------------------------
+    # -- before a commit ---------------------------------------------------------------------------
 
     def prepare(self, files: Iterable[Path]) -> bool:
         """Sync the data files of a version that this process will commit, if necessary.
@@ -111,10 +111,10 @@ class SyncedLog:
             files: The files, below the table's directory.
 
         Returns:
-            Whether the content of the commit file is to be synced, too, before that gets its name.
+            Whether the content of the commit file must be synced, too, before the file gets its name.
 
         Raises:
-            OSError: They may not be on the disk.
+            OSError: The files may not be on the disk.
         """
         if self.durability is not Durability.COMMIT:
             return False
@@ -134,7 +134,7 @@ class SyncedLog:
         """Sync everything after a sync that failed.
 
         Raises:
-            SyncError: It fails again: nothing is committed.
+            SyncError: The sync fails again; nothing was committed.
         """
         with self._changing:
             if not self._has_failed:
@@ -147,13 +147,13 @@ class SyncedLog:
                 raise SyncError(msg + reason_of(error)) from error
             self._has_failed = False
 
-    # -- after it ----------------------------------------------------------------------------------
+    # -- after a commit ----------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Sync commits as far as durability asks for it; the table's lock is held.
+        """Sync commits, if the durability requires it. The caller holds the table's lock.
 
         Raises:
-            SyncError: What was committed may not be on the disk.
+            SyncError: A commit may not be on the disk.
         """
         durability = self.durability
         if durability is Durability.NONE:
@@ -177,10 +177,10 @@ class SyncedLog:
     def flush(self) -> None:
         """Sync all commits, by syncing the whole file system.
 
-        For what removes files on the word of the log, and for the flush of each second.
+        It is called before files are removed because of the log, and by the flush of each second.
 
         Raises:
-            OSError: It may not be on the disk.
+            OSError: The commits may not be on the disk.
         """
         if self.durability is Durability.NONE:
             return
@@ -197,23 +197,23 @@ class SyncedLog:
         self.remember(newest)
 
     def remember(self, version: int) -> None:
-        """Record, also for other processes, up to which version the log is synced."""
+        """Record, also for other processes, the version up to which the log is synced."""
         with self._changing:
             self._synced = max(self._synced, version)
             self._contents = {later for later in self._contents if later > version}
-            # Without the mark the next process syncs once more.
+            # Without the mark the next process only syncs once more.
             with suppress(OSError):
                 self._mark.write(Mark(self._synced, self.place()))
 
     def forget(self) -> None:
-        """Forget everything, because the table is another one."""
+        """Forget everything, because the path has another table by now."""
         with self._changing:
             self._synced, self._contents = -1, set()
 
     def _covered(self) -> int:
         """The last synced version, by any process."""
         if self._synced >= 0 and not self._has(self._synced):
-            # The log was shortened since, or the table is another one.
+            # The log was shortened since, or the path has another table by now.
             self.forget()
         if self._synced >= 0 and self._synced + 1 in self._contents:
             return self._synced
@@ -239,7 +239,7 @@ class SyncedLog:
         except FileNotFoundError:
             return []
 
-    # -- what is synced ----------------------------------------------------------------------------
+    # -- syncs -------------------------------------------------------------------------------------
 
     def _sync_versions(self, first: int, last: int) -> None:
         for version in range(first, last + 1):
@@ -247,7 +247,7 @@ class SyncedLog:
                 self._sync_version(version)
         disk.sync_directory(self.log)
         if not first:
-            # The table is new, and its location may be.
+            # The table is new, and its location may be new, too.
             for directory in (self.table, self.table.parent, self.table.parent.parent):
                 disk.sync_directory(directory)
 
@@ -265,7 +265,7 @@ class SyncedLog:
         """Sync files, and all directories between them and the table."""
         directories: dict[Path, None] = {}
         for file in files:
-            # A later commit may have removed it.
+            # A later commit may have removed the file.
             with suppress(FileNotFoundError):
                 _sync_with_checksum(file)
             for parent in file.parents:
@@ -286,7 +286,7 @@ def _sync_with_checksum(file: Path) -> None:
 
 
 def _files_of(commit: bytes) -> tuple[list[str], bool]:
-    """The added files of a commit, relative to its table; and whether it needs no others."""
+    """The added files of a commit, relative to its table, and whether it needs no other files."""
     files, is_whole = list[str](), True
     for line in commit.splitlines():
         if not line.startswith(b'{"commitInfo":'):

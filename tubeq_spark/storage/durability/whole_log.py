@@ -1,4 +1,4 @@
-"""Looks through the names in a log before a commit: none may be missing; and moves files where no reader looks.
+"""Checks the names in a log for missing commits before a commit, and moves files of a log aside.
 
 A commit after a hole would fill it, and the commits behind the hole would count again. Spark reads
 an empty commit as one without changes. The native engine also checks the contents of the commits
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-#: Commits of a process between two looks.
+#: The number of a process's commits between two checks.
 EVERY = 50
-#: How the directories begin, in a log, that files are moved to.
+#: The prefix of the directories, in a log, to which files are moved.
 ASIDE = "_lost-"
 
 
 def fault_in(log: Path) -> tuple[str, str] | None:
-    """The first commit file after the newest checkpoint that is missing or empty; the table's lock is held.
+    """Find the first commit file after the newest checkpoint that is missing or empty. The caller holds the lock.
 
     Returns:
-        The file, and what is wrong with it; `None`: nothing is, or there is no log.
+        The file and its fault; `None` if there is no fault, or no log.
 
     Raises:
-        OSError: It cannot be listed.
+        OSError: The log cannot be listed.
     """
     commits: set[int] = set()
     begins = -1
@@ -56,7 +56,7 @@ def fault_in(log: Path) -> tuple[str, str] | None:
         return None
     for version in range(begins + 1, max(commits, default=-1) + 1):
         file = commit_file(log, version)
-        # A listing need not have what came meanwhile, by a tool that knows of no lock.
+        # A listing may lack a file that a tool without the lock has written meanwhile.
         if version not in commits and not os.path.exists(file):  # noqa: PTH110  (as its siblings)
             return file, "is missing, though later ones are there"
         if not os.stat(file).st_size:  # noqa: PTH116  (many files)
@@ -68,16 +68,16 @@ def move_aside(log: Path, names: Iterable[str], *, newest_first: bool = True) ->
     """Move files of a log to a directory in it.
 
     Args:
-        log: The directory of the log; the table's lock is held.
-        names: Their names.
-        newest_first: Who stops on the way leaves a log without holes: of its end the newest files go
-            first, of its beginning the oldest.
+        log: The directory of the log. The caller holds the table's lock.
+        names: The names of the files.
+        newest_first: Whether the newest files are moved first. So an interruption leaves no hole: files at the end of
+            the log are moved newest first, files at its beginning oldest first.
 
     Returns:
-        The directory.
+        The directory with the moved files.
 
     Raises:
-        OSError: They cannot be moved.
+        OSError: The files cannot be moved.
     """
     aside = log / f"{ASIDE}{SystemClock().now():%Y%m%dT%H%M%S.%f}"
     aside.mkdir()
@@ -88,17 +88,17 @@ def move_aside(log: Path, names: Iterable[str], *, newest_first: bool = True) ->
 
 
 def point_to(log: Path, checkpoint: Path | None) -> None:
-    """Make a log name a checkpoint of one file as the one to begin with, or none.
+    """Make `_last_checkpoint` name a checkpoint of one file, or remove it (`None`).
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     file = log / LAST_CHECKPOINT
     if checkpoint is None:
         checksum_of(file).unlink(missing_ok=True)
         file.unlink(missing_ok=True)
         return
-    from pyarrow.parquet import read_metadata  # noqa: PLC0415  where something was damaged only
+    from pyarrow.parquet import read_metadata  # noqa: PLC0415  only needed after damage
 
     size = read_metadata(checkpoint).num_rows
     told = json.dumps({"version": int(checkpoint.name[:20]), "size": size})

@@ -1,1 +1,1 @@
-"""What keeps writers of a table apart: threads, processes and JVMs."""
+"""Locks that keep the writers of a table apart: threads, processes and JVMs."""

@@ -1,8 +1,8 @@
-"""The JVM that commits for a process: the note of it beside a lock file, and the wait for its end.
+"""The JVM that commits for a process: its note beside a lock file, and the wait for its end.
 
-Python holds the lock file, and releases it at the moment when Python is killed. Its JVM lives for a
-while longer, a Spark Connect server for as long as it likes, and a statement that runs there still
-commits. So the next holder of the lock must know whether another JVM may still be committing.
+Python holds the lock file, and the lock ends when Python is killed. Its JVM lives a while longer, and a Spark
+Connect server goes on running. A statement that runs there may still commit. So the next holder of the lock must
+know whether another JVM may still be committing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How the name of the note ends.
+#: The suffix of the note's file.
 NOTE_SUFFIX = ".committing"
-#: Seconds between two looks whether another process's JVM is gone, and how long it is waited for.
+#: Seconds between two checks whether another process's JVM has ended, and seconds of the whole wait.
 _LOOK, _PATIENCE = 0.05, 30.0
 _PROC = Path("/proc")
-#: Places in /proc/<pid>/stat behind the name, which may hold anything.
+#: Indexes of fields in /proc/<pid>/stat after the name, which may have any characters.
 _STATE, _THREADS, _STARTED = 0, 17, 19
 _DEAD = frozenset("ZXx")
 _PS_SECONDS = 10.0
@@ -42,10 +42,10 @@ _PS_SECONDS = 10.0
 def wait_for_other_jvm(
     committer: Callable[[], Committer | None], note: CommitterFile, wall: Clock, here: Processes
 ) -> bool:
-    """Wait until no other JVM can be committing; returns whether a statement may be running in our own.
+    """Wait until no other JVM can be committing; return whether a statement may be running in our own.
 
     Raises:
-        StoreError: It may still be running there when nobody waits any longer.
+        StoreError: After the whole wait another JVM may still be committing.
     """
     left = note.read()
     if left is None:
@@ -70,10 +70,10 @@ def wait_for_other_jvm(
 
 
 def write_note(note: CommitterFile, committer: Committer) -> None:
-    """Note who may be committing from now on.
+    """Note the JVM that may be committing from now on.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: The note cannot be written.
     """
     try:
         note.write(committer)
@@ -94,10 +94,10 @@ class Host:
     """The scope in which a process id is unique.
 
     Attributes:
-        name: What the host is called.
-        machine: The id of its installation; empty where there is none.
-        boot: The system's id since it was started; empty where there is none.
-        namespace: Of process ids: a container has one of its own; empty where there is none.
+        name: The name of the host.
+        machine: The id of its installation; empty if it has none.
+        boot: The id of the system's boot; empty if it has none.
+        namespace: The namespace of process ids, of which each container has its own; empty if there is none.
     """
 
     name: str
@@ -139,7 +139,7 @@ class _LinuxProcesses:
         fields = _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
         if len(fields) <= _STARTED:
             return None
-        # Where only the first thread has ended the others go on, under the state of the dead.
+        # If only the first thread has ended, the process has the state of a zombie, but its other threads go on.
         if fields[_STATE] in _DEAD and int(fields[_THREADS]) <= 1:
             return None
         return fields[_STARTED]
@@ -163,7 +163,7 @@ class _PosixProcesses:
 
     @staticmethod
     def _ps(pid: int, columns: str) -> str:
-        # Its dates are in the language of the user.
+        # Without this the dates of `ps` are in the language of the user.
         environment = os.environ | {"LC_ALL": "C"}
         result = subprocess.run(  # noqa: S603  (no text of others)
             ["/bin/ps", "-ww", "-o", columns, "-p", str(pid)],
@@ -194,12 +194,12 @@ class Committer:
     """A JVM that may be committing.
 
     Attributes:
-        application: The id of its Spark application, where the process id alone does not tell which
-            JVM is meant: it may be in a container of its own.
-        pid: Its process id; `None` when it could not be asked.
-        host: Where the process id means something; `None` when it is not visible from where it was
-            noted, as that of a Connect server in a container of its own.
-        started: When the process was started.
+        application: The id of its Spark application. It identifies a JVM whose process id is not enough, because the
+            JVM may be in a container of its own.
+        pid: Its process id; `None` if it could not be read.
+        host: The scope in which the process id is unique; `None` if the process cannot be seen from here, such as a
+            Connect server in a container of its own.
+        started: The start time of the process.
     """
 
     application: str
@@ -217,12 +217,12 @@ class Committer:
         return self.application == other.application
 
     def is_gone(self, here: Processes) -> bool:
-        """Whether it has certainly ended; a JVM that cannot be seen may be alive."""
+        """Whether it has certainly ended. A JVM that cannot be seen may be alive."""
         if self.pid is None or self.host is None:
             return False
         noted, host = self.host, here.host()
         if noted.boot and host.boot and noted.boot != host.boot:
-            # The host was started anew, or it is another one; without its id nobody can tell.
+            # The host was restarted, or it is another host. Without the id of the machine both look the same.
             return bool(host.machine) and (noted.machine, noted.name) == (host.machine, host.name)
         if (noted.boot, noted.namespace) != (host.boot, host.namespace):
             return False
@@ -241,7 +241,7 @@ _UNKNOWN = Committer("")
 
 
 class CommitterFile:
-    """The note of one table; read and written by whoever has the table's lock file."""
+    """The note of one table. The holder of the table's lock file reads and writes it."""
 
     def __init__(self, file: Path) -> None:
         """Use a file, which may not exist yet."""
@@ -265,7 +265,7 @@ class CommitterFile:
     def write(self, committer: Committer) -> None:
         """Note the JVM that may be committing from now on."""
         text = json.dumps(asdict(committer)).encode()
-        # One write: a process that is killed has written all of it or nothing.
+        # One write, so that a process that is killed has written all of it or nothing.
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             os.write(file, text)
@@ -283,6 +283,6 @@ class CommitterFile:
 
     def clear(self) -> None:
         """Note that no JVM is committing."""
-        # Somebody may have removed it, as the error that names it says.
+        # A user may have removed the file, as an error message suggests.
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.path, 0)

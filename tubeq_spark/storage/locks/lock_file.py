@@ -1,13 +1,13 @@
 """The lock file between processes, and the line of processes that wait for it.
 
-A process that asks again at once would always be faster than the waiting ones. So processes wait in
-line, at a second file beside the lock file. Only the first in line waits for the lock file, and
-when it has the lock, it lets the next one move up. Both waits are those of the operating system,
-which wakes the next process; if the system has no such waits, the process polls the lock file. The
-first in line has time to prepare its work.
+A process that asks again at once would always be faster than waiting processes. So processes wait in
+line, at a second file beside the lock file. Only the first in line waits for the lock file. When it has
+the lock, it lets the next one move up. Both waits are blocking locks of the operating system,
+which wakes the next process. If the system has no blocking locks, the process polls the lock file. The
+first in line can prepare its work while it waits.
 
-After each change of the holder, the new one must read the commits of the others. So a process that
-mostly asks again at once keeps the lock file for a moment after each release, until it has had it
+A new holder must read the commits of the others. So a process that
+mostly asks again at once keeps the lock file for a moment after each release, until it has had the lock
 for long enough. If several programs run one verb after the other, each runs a few verbs before the
 next program has its turn.
 """
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
 
-#: How the file ends at which processes wait in line.
+#: The suffix of the file at which processes wait in line.
 TURN_SUFFIX = ".turn"
-#: Seconds between two tries to get the lock file, where the system does not wake us.
+#: Seconds between two attempts to get the lock file, if the system does not wake the process.
 _POLL = 0.003
-#: Seconds that a process may have it, from turn to turn, before the line goes on.
+#: Seconds for which a process may keep the lock over several turns, before the next one in line gets it.
 STAY = 0.05
-#: A process that asks again within this many seconds asks "at once".
+#: A process that asks again within so many seconds asks "at once".
 _AT_ONCE = 0.001
-#: How often more it asked at once than not, of late, until it is expected to do so again.
+#: A score counts requests at once against later ones. From the first value on the process is expected to ask at once
+#: again; the second value is the highest score.
 _OFTEN, _MOST = 2, 3
 
 
@@ -58,13 +59,13 @@ class LockFile:
         self._process = os.getpid()
         self._wall = wall
         self._polls = False
-        #: When it was released last, and until when it may be kept.
+        #: The time of the last release, and the time until which the lock may be kept.
         self._released = self._until = float("-inf")
-        #: How often more it was asked for at once than not, of late.
+        #: The score of requests at once.
         self._returns = 0
-        #: What lets it go in a moment, while it is kept for whoever of this process asks at once.
+        #: The timer that releases a lock which is kept for a thread of this process that asks at once.
         self._kept: threading.Timer | None = None
-        #: Held to change that.
+        #: Held to change `_kept`.
         self._keeping = threading.Lock()
         #: Whether the system has failed to release it.
         self._is_left = False
@@ -72,22 +73,22 @@ class LockFile:
 
     @functools.cached_property
     def _file(self) -> FileLock:
-        """The lock, made when it is used: who looks at many tables commits to few of them."""
-        # thread_local=False: whoever uses it lets in one thread at a time.
+        """The lock, created when it is first used, because a process commits to few of the tables that it reads."""
+        # thread_local=False: the callers let in one thread at a time.
         return FileLock(self.path, thread_local=False)
 
     def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
         """Wait until this process holds it.
 
         Args:
-            prepare: Called while the first in line waits, which may raise nothing.
+            prepare: Called while this process is the first in line. It must not raise.
 
         Raises:
-            OSError: It cannot be had at all.
-            StoreError: It is of a process that this one was forked from.
+            OSError: The lock cannot be used.
+            StoreError: This process was forked from the one that uses the lock.
         """
         if os.getpid() != self._process:
-            # It has the numbers and the session of that one as well.
+            # A forked process has the ids and the session of its parent, too.
             raise was_forked(os.getpid(), self._process, f"uses {self.path.parent}")
         with self._keeping:
             if self._is_left:
@@ -105,7 +106,7 @@ class LockFile:
             self._wait(prepare)
             self._until = self._wall.monotonic() + STAY
         except BaseException:
-            # Interrupted on the last steps.
+            # The acquisition was interrupted in its last steps.
             if self._file.is_locked:
                 self._file.release()
             raise
@@ -116,18 +117,18 @@ class LockFile:
         try:
             stays = self._stays()
         finally:
-            # Interrupted as well.
+            # After an interrupt the lock must be released, too.
             if not stays:
                 with self._keeping:
                     self._kept = None
                     self._release()
         if self._polls and not self._file.is_locked:
-            # Let them be faster than us for once.
+            # The waiting processes get the lock first for once.
             self._wall.sleep(2 * _POLL)
 
     @contextmanager
     def holding(self, prepare: Callable[[], None] = _nothing) -> Iterator[None]:
-        """Hold it for a block; argument as of `acquire`."""
+        """Hold it during a block; argument as for `acquire`."""
         self.acquire(prepare)
         try:
             yield
@@ -138,7 +139,8 @@ class LockFile:
         """Stop keeping it for this process.
 
         Args:
-            by: What lets it go; it does nothing where it has been taken up. Anything by default.
+            by: The timer that calls this. It does nothing if the lock was taken up again meanwhile. `None` releases
+                the lock in any case.
         """
         with self._keeping:
             kept = self._kept
@@ -148,10 +150,10 @@ class LockFile:
                 kept.cancel()
 
     def _release(self) -> None:
-        """Release it once; where the system fails, whoever acquires it next does so before.
+        """Release it once. If the system fails, the next acquisition releases it first.
 
         Raises:
-            OSError: The system fails.
+            OSError: The system has failed.
         """
         try:
             self._file.release()
@@ -177,7 +179,7 @@ class LockFile:
             try:
                 timer.start()
             except RuntimeError:
-                # There are no new threads in a process that ends.
+                # A process that ends cannot start threads.
                 return False
             self._kept = timer
         return True
@@ -225,11 +227,11 @@ def _locked(path: Path, *, waits: bool = True) -> Iterator[None]:
 
     Args:
         path: The file.
-        waits: Whether it is waited for.
+        waits: Whether to wait for the lock.
 
     Raises:
-        NoWaitsError: There is no such lock.
-        BlockingIOError: Another has it, and is not waited for.
+        NoWaitsError: The system, or the file system, has no such locks.
+        BlockingIOError: Another process has the lock, and `waits` is false.
     """
     try:
         fcntl: Any = importlib.import_module("fcntl")
@@ -252,7 +254,7 @@ def _locked(path: Path, *, waits: bool = True) -> Iterator[None]:
         os.close(file)
 
 
-#: All of this process.
+#: All lock files of this process.
 _lock_files: WeakSet[LockFile] = WeakSet()
 
 
@@ -262,5 +264,5 @@ def _let_all_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Otherwise a child process would hold the kept lock, too.
+    # A child process would otherwise hold the kept locks, too.
     os.register_at_fork(before=_let_all_go)

@@ -1,4 +1,4 @@
-"""Tells which processes read a location's logs by Spark, and which statements run for long.
+"""Shows whether processes read a location's logs with Spark, and which statements run for long.
 
 Spark lists a table's log and reads the listed files when it plans a statement, which may take long.
 So a queue object that returns DataFrames, or whose verbs Spark runs, holds a shared lock on a file
@@ -26,13 +26,13 @@ _FILE = "spark.readers"
 
 
 class LogReaders:
-    """The shared lock of one queue object that reads a location by Spark."""
+    """The shared lock of one queue object that reads a location with Spark."""
 
     def __init__(self, locks: Path | None) -> None:
         """Begin without the lock.
 
         Args:
-            locks: The location's directory of lock files; `None`: logs are not shortened there.
+            locks: The location's directory of lock files; `None` if logs are not shortened there.
         """
         self._locks = locks
         self._left: weakref.finalize[..., LogReaders] | None = None
@@ -41,7 +41,7 @@ class LogReaders:
         """Hold the shared lock until `leave`; a second call does nothing."""
         if self._locks is None or self._left is not None:
             return
-        # Where there are no such locks, logs are never taken for unread.
+        # Without such locks `without_readers` always yields False.
         with suppress(ImportError, OSError):
             fcntl: Any = importlib.import_module("fcntl")
             file = _opened(self._locks)
@@ -57,13 +57,13 @@ class LogReaders:
 
 @contextmanager
 def without_readers(locks: Path) -> Iterator[bool]:
-    """Exclude readers by Spark for the time of a block, if none reads now.
+    """Exclude readers with Spark during a block, if none reads now.
 
     Args:
         locks: The location's directory of lock files.
 
     Yields:
-        Whether none does. False where that cannot be known, or nothing keeps writers apart.
+        Whether no process reads. It is False if that is unknown, or if no lock keeps writers apart.
     """
     try:
         fcntl: Any = importlib.import_module("fcntl")
@@ -97,7 +97,7 @@ class RunningStatements:
         """Begin without statements.
 
         Args:
-            clock: The queue's.
+            clock: The clock of the queue.
         """
         self._clock = clock
         self._began: dict[object, tuple[str, float]] = {}

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.committer import Committer, Processes
 
 log = logging.getLogger(__name__)
-#: How the name of a table's lock file ends.
+#: The suffix of a table's lock file.
 LOCK_SUFFIX = ".lock"
-#: A thread that has waited for so many seconds, for one that found the storage silent, does not try itself.
+#: A thread that has waited so many seconds for one that got no answer from the storage does not try itself.
 _LONG = 5.0
 
 
@@ -65,14 +65,14 @@ class TableLock:
         """Guard a table.
 
         Args:
-            lock_file: Keeps out other processes where storage does not.
-            wall: Real time by default.
-            here: What runs on this host, as the system tells by default.
-            synced: Its log, which is synced after commits; `None`: the storage is durable by itself.
+            lock_file: The lock file that excludes other processes; `None` if the storage does.
+            wall: The clock; real time by default.
+            here: The processes of this host; by default those of the system.
+            synced: Its log, which is synced after commits; `None` if the storage is durable by itself.
         """
-        #: Its log on the disk; `None`: the storage is durable by itself.
+        #: Its log on the disk; `None` if the storage is durable by itself.
         self.synced = synced
-        #: The boot and mount at the last look at what a power cut has left of the table.
+        #: The boot and mount at the last check of the table after a power cut.
         self._seen_on: Place | None = None
         self._threads = threading.RLock()
         self._wall = SystemClock() if wall is None else wall
@@ -81,18 +81,18 @@ class TableLock:
             None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
         )
         self._here = processes() if here is None else here
-        #: How often the thread that is in has entered.
+        #: How often the thread that holds the lock has entered it.
         self._entered = 0
-        #: How often something was committed.
+        #: The number of commits.
         self._commits = 0
-        #: Whether a statement that was left in this JVM may still be running.
+        #: Whether an unfinished statement may still be running in this process's JVM.
         self._is_left = False
         self._changes = 0
         #: The time and the error of the last holder that got no answer from the storage.
         self._silent: tuple[float, TubeqError] | None = None
-        #: Last task id that this process gave out, whichever queue object asked.
+        #: The last task id that any queue object of this process has made in this tube.
         self.last_id = -1
-        #: Ids of tubes of this name that this process knows to be dropped.
+        #: The ids of dropped tubes of this name, as far as this process knows them.
         self.dropped: set[int] = set()
 
     @contextmanager
@@ -104,12 +104,12 @@ class TableLock:
         """Hold the table lock, between threads and, if needed, between processes of this host.
 
         Args:
-            committer: Tells the JVM that is going to commit; `None`: this process does it itself.
-            prepare: Called while another process holds it and this one is next; it may raise nothing.
+            committer: Returns the JVM that will commit; `None` if this process commits itself.
+            prepare: Called while another process holds the lock and this one is next. It must not raise.
 
         Raises:
-            StoreError: Another JVM may be committing, and did not end while it was waited for; the
-                lock file cannot be used; or the storage was silent to a thread that this one has waited for.
+            StoreError: Another JVM may be committing, and did not end within the wait; the lock file cannot be
+                used; or this thread has waited for one that got no answer from the storage.
         """
         began = self._wall.monotonic()
         with self._threads:
@@ -131,12 +131,12 @@ class TableLock:
 
     @contextmanager
     def _hearing(self, began: float) -> Iterator[None]:
-        """Record for waiting threads whether a block gets no answer from the storage.
+        """Record, for waiting threads, whether a block gets no answer from the storage.
 
-        Each would wait for its own time-out after all those before it.
+        Otherwise each thread would wait for its own time-out, after those of all threads before it.
 
         Raises:
-            StoreError: This thread has waited for one that found it silent.
+            StoreError: This thread has waited for one that got no answer.
         """
         silent = self._silent
         if silent is not None and silent[0] > began and silent[0] - began > _LONG:
@@ -161,7 +161,7 @@ class TableLock:
             try:
                 file.release()
             except OSError:
-                # What the block has committed must be told; the next verb here releases it first.
+                # The block has committed, so it must not fail. The next verb of this process releases the file first.
                 log.warning("%s could not be released: others wait", file.path, exc_info=True)
 
     @contextmanager
@@ -176,12 +176,13 @@ class TableLock:
         JVM has ended, or until somebody removes it by hand.
 
         Args:
-            committer: Tells the JVM that is going to commit; `None`: this process does it itself.
-            is_known: Whether an error of the block tells that the statement has ended; what Spark
-                itself answers by default.
+            committer: Returns the JVM that will commit; `None` if this process commits itself.
+            is_known: Returns whether an error of the block shows that the statement has ended; by default an answer
+                of Spark does.
 
         Yields:
-            What the block calls as soon as the statement has ended: however the block ends then.
+            A function that the block calls as soon as the statement has ended. After that an error of the block does
+            not matter.
 
         Raises:
             StoreError: The note cannot be written, the table cannot be written to the disk, or its log is
@@ -204,7 +205,7 @@ class TableLock:
                 ended.set()
             raise
         finally:
-            # A remaining note makes others wait for our JVM, but does not concern us.
+            # A remaining note makes other processes wait for our JVM, but not this one.
             if not ended.is_set() or not self._note.is_cleared():
                 self._is_left = True
 
@@ -226,7 +227,7 @@ class TableLock:
         """Hold the table lock for statements that need no read before them.
 
         Raises:
-            StoreError: They could not be run, or what they have committed may not be on the disk.
+            StoreError: The statements could not be run, or their commits may not be on the disk.
         """
         with self.writing(committer), self.committing(committer):
             yield
@@ -247,10 +248,10 @@ class TableLock:
             self.settle()
 
     def settle(self) -> None:
-        """Sync commits to the disk as far as durability asks for it; the lock is held.
+        """Sync commits to the disk, if the durability requires it. The caller holds the lock.
 
         Raises:
-            SyncError: It may not be there.
+            SyncError: A commit may not be on the disk.
         """
         if self.synced is not None:
             self.synced.settle()
@@ -259,7 +260,7 @@ class TableLock:
         """Sync all commits to the disk, before files are removed because of the log.
 
         Raises:
-            OSError: It may not be there.
+            OSError: A commit may not be on the disk.
         """
         if self.synced is not None:
             self.synced.flush()
@@ -268,7 +269,7 @@ class TableLock:
         """Begin to use the table; repair it first after a power cut.
 
         Args:
-            durability: What is promised for it from now on, at the least.
+            durability: The least durability of the table from now on.
         """
         if self.synced is None or self._file is None:
             return
@@ -312,15 +313,15 @@ def table_lock_of(
 ) -> TableLock:
     """Return the lock of a table: one object for each process.
 
-    The first that asks looks whether a power cut has left the table as it must not be read.
+    The first call for a table checks it after a power cut.
 
     Args:
-        uri: Resolved location of the queue.
-        name: The table.
-        directory: Where lock files go; `None` when the storage is safe by itself.
-        durability: What is to be promised for the table, at the least.
-        table: The name of the table's directory, beside that of lock files; by default the table's.
-        as_it_is: Whether the caller looks at the table by itself.
+        uri: The resolved location of the queue.
+        name: The name of the table.
+        directory: The directory of lock files; `None` if the storage is safe by itself.
+        durability: The least durability of the table.
+        table: The name of the table's directory, beside that of lock files; by default the table's name.
+        as_it_is: Whether the caller checks the table itself.
 
     Raises:
         StoreError: The directory or the table cannot be used.
@@ -347,7 +348,7 @@ def remove_lock_files(name: str, directory: Path) -> None:
     """Remove the files of a table's lock from a wrong directory.
 
     Raises:
-        OSError: They cannot be removed.
+        OSError: The files cannot be removed.
     """
     for suffix in (LOCK_SUFFIX, NOTE_SUFFIX, TURN_SUFFIX, MARK_SUFFIX):
         (directory / f"{name}{suffix}").unlink(missing_ok=True)

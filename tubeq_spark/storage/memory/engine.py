@@ -1,4 +1,4 @@
-"""The queue's tables in memory, as an engine runs queries and statements on them."""
+"""The engine for the queue's tables in memory."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 
 class MemoryEngine(EngineOfThisProcess):
-    """Tables in memory as the verbs need them. For threads."""
+    """Runs queries and statements on tables in memory. Thread-safe."""
 
-    #: Tables in memory cannot be out of reach.
+    #: Tables in memory can always be reached.
     unreachable = False
-    #: No feed tells which rows a statement has replaced, so any statement may.
+    #: Tables in memory have no change feed, so this engine may write to any tube.
     keeps_feeds = True
 
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
@@ -49,7 +49,7 @@ class MemoryEngine(EngineOfThisProcess):
 
         Args:
             store: The tables.
-            clock: Dates the commits.
+            clock: The clock for the times of commits.
         """
         self.store = store
         self._clock = clock
@@ -60,25 +60,25 @@ class MemoryEngine(EngineOfThisProcess):
 
     @property
     def tables(self) -> MemoryTables:
-        """Its tables, to be made, changed and measured."""
+        """The object that creates, changes and measures its tables."""
         return self._tables
 
     def close(self) -> None:
-        """Leave the store to whoever shares it."""
+        """Do nothing: other queue objects may share the store."""
 
     @staticmethod
     def patience() -> AbstractContextManager[None]:
-        """Do nothing: nothing is lost here."""
+        """Do nothing: no request can get lost."""
         return nullcontext()
 
     @staticmethod
     def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Do nothing: nothing is lost or seen here."""
+        """Do nothing: no request can get lost, and no UI shows the operation."""
         return nullcontext()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Run a block that reads, and turn what Arrow fails with into our error.
+        """Run a block that reads, and turn errors of Arrow into `StoreError`.
 
         Raises:
             StoreError: A value cannot be computed.
@@ -94,9 +94,9 @@ class MemoryEngine(EngineOfThisProcess):
         return records(self.arrow(query))
 
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
-        """The rows of a query; how many are `expected` does not matter."""
+        """The rows of a query; `expected` does not matter."""
         if isinstance(query, Union):
-            # Each is about another table.
+            # Each select reads another table.
             return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
         with self.store.lock:
             rows = self.store.table(str(innermost(query).table)).rows
@@ -104,14 +104,14 @@ class MemoryEngine(EngineOfThisProcess):
             return answer(query, rows)
 
     def look_ahead(self, table: str) -> None:
-        """Read nothing: all is in memory."""
+        """Do nothing: all rows are in memory."""
 
     def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Do nothing: no earlier version has written here."""
+        """Do nothing: no earlier version has written these tables."""
 
     @staticmethod
     def memory_for(_statement: Statement | Append) -> int:
-        """Nothing besides what is held anyway."""
+        """Return 0: the stored rows are in memory anyway."""
         return 0
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected:
@@ -119,7 +119,7 @@ class MemoryEngine(EngineOfThisProcess):
 
         Raises:
             EngineError: A row would get `FAIL`, or a value cannot be computed.
-            StoreError: Its rows are a DataFrame of Spark.
+            StoreError: The rows are a DataFrame of Spark.
         """
         with self.store.lock:
             try:
@@ -128,12 +128,12 @@ class MemoryEngine(EngineOfThisProcess):
                 raise EngineError(str(error), Outcome.FAILED) from error
 
     def find(self, statement: Statement | Append) -> Affected | None:
-        """What a statement changed that may have landed; `None` if it has not."""
+        """The rows changed by a statement that may be committed; `None` if it is not."""
         found = self._commit(statement.table, statement.operation_id)
         return None if found is None else found[1]
 
     def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds an operation id."""
+        """The version of the commit with an operation id."""
         found = self._commit(table, operation_id)
         return None if found is None else found[0]
 
@@ -149,13 +149,13 @@ class _MemoryLocation(OpenedLocation):
     store: MemoryStore
 
     def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
-        """The way of this process's writers to a table."""
+        """The lock of a table's writers."""
         with self.store.lock:
             return self.store.table_locks[name]
 
 
 def open_location(engine: MemoryEngine, config: QueueConfig) -> OpenedLocation:
-    """Make sure of the system tables of a store."""
+    """Create the system tables of a store if they do not exist."""
     store = engine.store
     location = Location(store.location)
     opened = _MemoryLocation(location, store.location, None, store=store)

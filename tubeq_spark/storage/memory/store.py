@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Statement
 
 _numbers = itertools.count(1)
-#: So many commits of a table are known by their operation ids.
+#: The number of commits of a table that are found by their operation ids.
 _KEPT = 200
-#: A table in more pieces is put together.
+#: A table with more chunks than these is combined into one.
 _CHUNKS = 16
 
 
 class StoredTable:
-    """A table: its rows, and what a log would tell of it. Its methods are called with the store's lock held."""
+    """A table: its rows, and the data that otherwise a log has. The store's lock is held during its methods."""
 
     def __init__(
         self, schema: pa.Schema, by: Sequence[str], properties: Mapping[str, str], now_us: int
     ) -> None:
-        """Have no rows.
+        """Begin without rows.
 
         Args:
             schema: Its columns.
@@ -53,7 +53,7 @@ class StoredTable:
         self.committed_us = now_us
         #: The versions that were written under application ids.
         self.transactions: dict[str, int] = {}
-        #: Version and changes of the newest commits, by their operation ids.
+        #: The version and the changes of the newest commits, by their operation ids.
         self.commits: OrderedDict[int, tuple[int, Affected]] = OrderedDict()
 
     def execute(self, statement: Statement | Append, now_us: int) -> Affected:
@@ -61,8 +61,8 @@ class StoredTable:
 
         Raises:
             RefusedError: A row would get `FAIL`.
-            DuplicateError: Two rows of its source change one row of the table.
-            StoreError: Its rows are a DataFrame of Spark.
+            DuplicateError: Two source rows change one row of the table.
+            StoreError: The rows are a DataFrame of Spark.
             pa.ArrowException: A value cannot be computed.
         """
         if isinstance(statement, Append):
@@ -124,16 +124,16 @@ class StoredTable:
         self.committed_us = now_us
 
     def ended(self, tube: int) -> int:
-        """How many tasks of a tube have come to their end."""
+        """The number of ended tasks of a tube."""
         return self.transactions.get(total(tube), 0)
 
 
 class _MemoryLock(TableLock):
-    """Keeps the threads of this process apart; nobody else knows the table."""
+    """Keeps the threads of this process apart. Other processes cannot see the table."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether nobody else writes to the table while this lock is held."""
+        """Return True: this lock excludes all other writers."""
         return True
 
 
@@ -141,7 +141,7 @@ class MemoryStore:
     """All tables of some queue objects, by their names. One lock guards all of them."""
 
     def __init__(self) -> None:
-        """Have none."""
+        """Begin without tables."""
         self.location = f"memory:{next(_numbers)}"
         self.lock = threading.RLock()
         self.tables: dict[str, StoredTable] = {}
@@ -151,7 +151,7 @@ class MemoryStore:
         """A table.
 
         Raises:
-            EngineError: There is none.
+            EngineError: There is no such table.
         """
         found = self.tables.get(name)
         if found is None:

@@ -28,14 +28,14 @@ class MemoryTables(TablesWithoutOwnLog):
     """The tables of a `MemoryEngine`; they have no files and no log."""
 
     def __init__(self, store: MemoryStore, now_us: Callable[[], int]) -> None:
-        """Work on the tables of a store, by a clock."""
+        """Use the tables of a store, with a clock."""
         self._store = store
         self._now_us = now_us
 
     # -- making and changing ------------------------------------------------------------------
 
     def create(self, table: NewTable) -> None:
-        """Create a table where there is none."""
+        """Create a table if it does not exist."""
         ddl = ", ".join(f"{name} {kind}" for name, (kind, _) in table.columns.items())
         new = StoredTable(_schema(ddl), table.partitions, table.properties, self._now_us())
         with self._store.lock:
@@ -69,7 +69,7 @@ class MemoryTables(TablesWithoutOwnLog):
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
-        """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        """The commit that replaces the payload type of a table, and keeps only tombstones."""
         rows = self._store.table(table).rows
         if self.has_payload(table, payload):
             return Append(table, empty(rows.schema), operation_id, once)
@@ -80,22 +80,22 @@ class MemoryTables(TablesWithoutOwnLog):
         return Append(table, new, operation_id, once, replaces=PARTITION)
 
     def has_payload(self, table: str, payload: str | None) -> bool:
-        """Whether the table of a tube holds payloads of this type."""
+        """Whether the table of a tube has this payload type."""
         return bool(self.column_type(table, "data") == _payload_type(payload))
 
     @staticmethod
     def refused_columns(error: BaseException) -> str | None:
-        """Why a table cannot have its columns: they were checked before."""
+        """Return `None`: the columns were checked before."""
         return None
 
     # -- looking ------------------------------------------------------------------------------
 
     def is_table(self, name: str) -> bool:
-        """Whether there is a table."""
+        """Whether a table exists."""
         return name in self._store.tables
 
     def property(self, table: str, name: str) -> str | None:
-        """A table property as it was set."""
+        """The value of a table property."""
         return self._store.table(table).properties.get(name)
 
     def column_type(self, table: str, column: str) -> pa.DataType:
@@ -103,7 +103,7 @@ class MemoryTables(TablesWithoutOwnLog):
         return self._store.table(table).rows.schema.field(column).type
 
     def is_catalog_managed(self, table: str) -> bool:
-        """Whether a catalog does a table's commits: there is none."""
+        """Return False: there is no catalog."""
         return False
 
     def extent(self, table: str) -> Extent:
@@ -116,25 +116,25 @@ class MemoryTables(TablesWithoutOwnLog):
         return self._store.table(table).version
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
-        """How many bytes the data files of some segments have: there are none."""
+        """Return no sizes: there are no data files."""
         return {}
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """What is known of tasks of a tube that have come to their end."""
+        """The totals of ended tasks of a tube."""
         found = self._store.table(table)
         return EndedLog(found.ended(tube), 0, None, (), found.version)
 
     def commits(self, table: str, limit: int) -> list[Commit]:
-        """What the newest commits say of themselves: that is not kept."""
+        """Return no commits: their notes are not kept."""
         return []
 
     def last_commit(self, table: str) -> tuple[int, int]:
-        """A table's newest version, and when it was committed."""
+        """A table's newest version, and its time."""
         found = self._store.table(table)
         return found.version, found.committed_us
 
     def last_write(self, table: str) -> int:
-        """When a table was last written to."""
+        """The time of a table's last write."""
         return self._store.table(table).committed_us
 
 

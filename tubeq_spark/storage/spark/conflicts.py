@@ -11,15 +11,15 @@ from pyspark.errors import PySparkException
 from tubeq_spark.storage.expression import STALE
 from tubeq_spark.storage.outcome import Outcome
 
-# Conflicts are recognised by their names, since versions of delta-spark differ in what they make of
-# them. These imports let those versions translate that can. A classic installation may lack the
+# Conflicts are recognised by their names, because versions of delta-spark translate them to different classes.
+# These imports register the translation, in versions that have one. A classic installation may lack the
 # Connect client's packages.
 with contextlib.suppress(ImportError):
     import delta.exceptions
 with contextlib.suppress(ImportError):
     import delta.connect.exceptions  # noqa: F401
 
-#: What Delta calls its conflicts, in Java and in Python.
+#: The names of Delta's conflicts, in Java and in Python.
 _CONFLICTS = frozenset(
     {
         "ConcurrentAppendException",
@@ -28,15 +28,15 @@ _CONFLICTS = frozenset(
         "ConcurrentTransactionException",
         "ConcurrentWriteException",
         "DeltaConcurrentModificationException",
-        # Two creators of one table, or a property changed while we wrote.
+        # Two programs create one table, or a property changes during a write.
         "MetadataChangedException",
         "ProtocolChangedException",
     }
 )
-#: The class of the SQL standard that Delta and Databricks give to them; sub-conditions differ by version.
+#: The SQLSTATE that Delta and Databricks give to conflicts; sub-conditions differ by version.
 _CONFLICT_STATE = "2D521"
 _CONFLICT_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-#: Where these classes are in Java: open Delta's from 4.0 on, its internal ones, and Databricks'.
+#: The Java packages of these classes: of open-source Delta from 4.0 on, its internal ones, and those of Databricks.
 _PACKAGES = frozenset(
     {"io.delta.exceptions", "org.apache.spark.sql.delta", "com.databricks.sql.transaction.tahoe"}
 )
@@ -48,19 +48,18 @@ _MISSING = frozenset(
         "PATH_NOT_FOUND",
     }
 )
-#: What a platform answers that does not have a feature: serverless compute, a client. Most such answers
-#: are told by their class in the SQL standard.
+#: The conditions of errors of a platform that lacks a feature, such as serverless compute or a Connect client. Most
+#: such errors are recognised by their SQLSTATE.
 _REFUSED = frozenset({"NOT_SUPPORTED_WITH_SERVERLESS", "NOT_IMPLEMENTED"})
 _FEATURE_NOT_SUPPORTED = "0A"
-#: Somebody else is creating the table: a directory of a log is there, but no commit in it.
+#: Another program is creating the table: the directory of the log exists, but has no commit.
 _HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
-#: What the Connect client raises, this class itself and without a sign of the engine, when no error
-#: of the engine reached it.
+#: The class that the Connect client raises, with no condition of the engine, if it received no error of the engine.
 _UNANSWERED = "SparkConnectGrpcException"
-#: A Connect server that forgot the statement, or started anew; half of an answer had come.
+#: Conditions of a Connect server that has lost the statement or was restarted, or has sent half of an answer.
 _UNHEARD = frozenset({"INVALID_HANDLE", "INVALID_CURSOR", "RESPONSE_ALREADY_RECEIVED"})
-#: How a trace of Java begins, and a message of the Connect client.
+#: The begin of a Java stack trace, and of a message of the Connect client.
 _TRACE, _REASON = re.compile(r"([\w.$]+)"), re.compile(r"\((\w+(?:\.[\w$]+)+)\) ")
 _RAISED = "USER_RAISED_EXCEPTION"
 _RAISED_BELOW = re.compile(rf"\[{_RAISED}\] (tubeq:\w+)")
@@ -76,10 +75,10 @@ def classify(error: BaseException) -> Outcome:
 
 
 def _is_conflict(error: BaseException) -> bool:
-    """Whether the error itself is one of Delta's conflicts, by the first clear sign.
+    """Whether the error itself is one of Delta's conflicts.
 
-    Never a cause of it: what fails after the commit, such as a hook, may have met a conflict of
-    its own.
+    Causes of the error do not count: a failure after the commit, such as one of a hook, may have a conflict as its
+    cause.
     """
     if any(
         kind.__name__ in _CONFLICTS and kind.__module__.split(".")[0] == "delta"
@@ -95,13 +94,13 @@ def _is_conflict(error: BaseException) -> bool:
 
 def _thrown(error: BaseException) -> str:
     """The Java class of the engine's error; "" if unknown."""
-    # The way to a Java exception may be closed.
+    # The connection to the Java exception may be closed.
     with contextlib.suppress(Exception):
         if hasattr(error, "java_exception"):
             return str(error.java_exception.getClass().getName())
         if hasattr(error, "getStackTrace"):
-            # Where the Connect client has no class of its own for it, and no trace was sent, it
-            # writes the Java class before the message.
+            # If the Connect client has no class for the error, and got no stack trace, it writes the Java class
+            # before the message.
             told = _TRACE.match(error.getStackTrace() or "") or _REASON.match(str(error))
             return "" if told is None else told[1]
     return ""
@@ -114,8 +113,7 @@ def _is_answer(error: BaseException) -> bool:
         if condition in _UNHEARD:
             return False
         return bool(type(error).__name__ != _UNANSWERED or condition or _thrown(error))
-    # An error that carries a Java exception is an answer, too, only of a class that PySpark does
-    # not translate.
+    # An error with a Java exception is an answer, too, of a class that PySpark does not translate.
     return hasattr(error, "java_exception")
 
 
@@ -127,13 +125,13 @@ def is_from_engine(error: BaseException) -> bool:
 def is_unreachable(error: BaseException) -> bool:
     """Whether Spark is lost: its JVM, its server, or the connection to it."""
     if type(error).__module__ == "pyspark.errors.exceptions.base" and error.__context__ is not None:
-        # Raised by PySpark itself, of what it could not ask for: a schema, say.
+        # PySpark itself raises this if it could not read something, such as a schema.
         return is_unreachable(error.__context__)
     if classify(error) is not Outcome.LOST:
         return False
     if isinstance(error, PySparkException) or _is_of_client(type(error).__module__):
         return True
-    # A socket's error bears no sign of whose socket it was, but for where it was raised.
+    # Only the place at which the error of a socket was raised shows whose socket it was.
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -146,7 +144,7 @@ def _is_of_client(module: str) -> bool:
 
 def raised_message(error: BaseException) -> str | None:
     """The text given to `raise_error` by the statement that failed."""
-    # The way to an exception of Java may be closed.
+    # The connection to the Java exception may be closed.
     with contextlib.suppress(Exception):
         return _raised_message(error)
     return None
@@ -155,8 +153,8 @@ def raised_message(error: BaseException) -> str | None:
 def _raised_message(error: BaseException) -> str | None:
     if isinstance(error, PySparkException) and error.getCondition() == _RAISED:
         return (error.getMessageParameters() or {}).get("errorMessage")
-    # Raised while a file is written, it is a cause: of an error of the Connect client in its text
-    # alone, of a classic one as an exception of Java, which PySpark does not translate.
+    # If `raise_error` fails while a file is written, its error is the cause of another one. The Connect client has
+    # the cause only in its text; a classic session has it as a Java exception, which PySpark does not translate.
     if hasattr(error, "getStackTrace"):
         told = _RAISED_BELOW.search(error.getStackTrace() or "")
         return None if told is None else told[1]
@@ -182,7 +180,7 @@ def is_refused(error: BaseException) -> bool:
 
 
 def _state(error: BaseException) -> str:
-    """The engine's class of the error in the SQL standard; "" if it has none."""
+    """The SQLSTATE of an error of the engine; "" if it has none."""
     thrown: Any = getattr(error, "java_exception", error)
     with contextlib.suppress(Exception):
         return thrown.getSqlState() or ""
@@ -192,7 +190,7 @@ def _state(error: BaseException) -> str:
 def _condition(error: BaseException) -> str:
     """The engine's error condition without its sub-condition; "" if it has none."""
     thrown: Any = getattr(error, "java_exception", error)
-    # Asks the engine on classic, which may be gone; an error of Spark 3 has no condition.
+    # A classic session asks the JVM, which may be gone; an error of Spark 3 has no condition.
     with contextlib.suppress(Exception):
         return (thrown.getCondition() or "").split(".")[0]
     return ""

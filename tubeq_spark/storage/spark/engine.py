@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The pool of jobs on the sessions: other jobs may have all slots for longer than a lease lasts.
+#: The pool for jobs on the table of sessions: other jobs may occupy all slots for longer than a lease lasts.
 HEARTBEATS = "tubeq-heartbeats"
-#: Seconds that Spark has to answer when it is asked whether it is there again, or what it has written.
+#: Seconds for which this module waits for Spark to answer again, or to report the rows that it has written.
 _PATIENCE = 5.0
 
 
@@ -70,7 +70,7 @@ _clock = SystemClock()
 
 
 class _OfThread(threading.local):
-    """Whether the jobs of this thread are named, and when it has sent its last statement."""
+    """Whether the jobs of this thread have a name, and the time of its last statement."""
 
     is_named = False
     sent_us = 0
@@ -82,22 +82,22 @@ class SparkEngine:
     keeps_feeds = True
 
     def __init__(self, spark: SparkSession) -> None:
-        """Work with sessions derived from `spark`, the caller's, which does not change."""
+        """Work with sessions derived from `spark`, the caller's session, which is not changed."""
         self.spark = spark
         self._own = OwnSessions(spark)
         self.tables = SparkTables(self)
         #: Whether the last read did not reach Spark at all.
         self.unreachable = False
         self._thread = _OfThread()
-        #: Statements that run now.
+        #: The number of running statements.
         self._running = 0
         self._lock = threading.Lock()
 
     def close(self) -> None:
         """Release the queue's own sessions.
 
-        Not where a statement of another thread still runs, which that would end, nor where a server is
-        gone, which a client would wait for: the server forgets them by itself.
+        They are not released while a statement of another thread runs, because that would end it. If the server
+        is gone, they are not released either, because a client would wait for it; a server removes them itself.
         """
         self._own.close(release=not (self.unreachable or self._running))
 
@@ -108,14 +108,14 @@ class SparkEngine:
 
     @property
     def has_own(self) -> bool:
-        """Whether that is not the caller's session."""
+        """Whether `own` is another session than the caller's."""
         return self._own.are_had
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Run a block that reads tables, and turn errors of Spark into ours.
 
-        An `AnalysisException` goes through: it says what is not there.
+        An `AnalysisException` is not changed, because it names the missing table or column.
 
         Raises:
             StoreError: Spark cannot be reached, or failed to read.
@@ -123,7 +123,7 @@ class SparkEngine:
         try:
             yield
         except TubeqError:
-            # Told already, by a read inside of this one.
+            # A read within this one has already converted the error.
             raise
         except AnalysisException:
             self.unreachable = False
@@ -141,7 +141,7 @@ class SparkEngine:
 
     @staticmethod
     def patience() -> AbstractContextManager[None]:
-        """Do nothing: Spark and Hadoop have settings of their own for that."""
+        """Do nothing: Spark and Hadoop have their own settings for time limits."""
         return nullcontext()
 
     @contextmanager
@@ -167,9 +167,9 @@ class SparkEngine:
         return in_pool(self.spark, HEARTBEATS) if is_urgent else nullcontext()
 
     def answers(self) -> bool:
-        """Whether Spark is unreachable; checked again if the last read failed.
+        """Whether Spark can be reached. If the last read failed, this checks it again.
 
-        For five seconds at most: a client may go on asking for minutes.
+        It waits at most five seconds, because a client may retry for minutes.
         """
         if self.unreachable:
             asking = threading.Thread(target=self._ask, name="tubeq-asks-again", daemon=True)
@@ -196,16 +196,16 @@ class SparkEngine:
             return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
-        """A query of the queue's own as a DataFrame that has not run yet."""
+        """A query in the queue's own session, as a DataFrame that has not run yet."""
         with self.reading():
             return self.own.sql(sql)
 
     def in_user_session(self, sql: str, table: str | None = None) -> DataFrame:
-        """A query for a program, which may join it with frames of its own session.
+        """A query for a program, which may join it with DataFrames of its own session.
 
         Args:
             sql: The query.
-            table: The table whose rows it reads, if it reads any.
+            table: The table that it reads, if it reads one.
         """
         if table is not None:
             self.prepare(table)
@@ -215,9 +215,9 @@ class SparkEngine:
     def prepare(self, table: str) -> None:
         """Make Delta rebuild a table's newest state before the caller's session reads it.
 
-        Whichever session reads a version first decides how many tasks each reading of its state is
-        from then on, in all sessions: here one, by Spark's own settings fifty. A session that may read
-        old states would not see what the native engine, or another process, has just committed.
+        The session that reads a version first decides how many tasks each later read of its state has, in all
+        sessions: here one, with Spark's defaults fifty. A session that may read old states would not see the newest
+        commits of the native engine or of other processes.
         """
         if self._own.differ_in(SNAPSHOT_PARTITIONS) or self._may_read_old_states():
             self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
@@ -229,14 +229,14 @@ class SparkEngine:
         return False
 
     def shown_rows(self, table: pa.Table) -> DataFrame:
-        """Rows for a program, as `shown`."""
+        """Rows of the driver as a DataFrame for a program, in its own session."""
         return frame_of(self.spark, table)
 
     def look_ahead(self, table: str) -> None:
-        """Nothing: a statement of Spark is planned on the newest version in any case."""
+        """Do nothing: Spark plans each statement on the newest version."""
 
     def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Nothing: Spark reads every log as it is."""
+        """Do nothing: Spark reads every log correctly."""
 
     def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
@@ -250,11 +250,11 @@ class SparkEngine:
             return self.sql_rows(named)
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of a small query of Spark's own."""
+        """The rows of a small query, given as SQL."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
 
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
-        """The rows of a query with a limit, as Arrow; about `expected` rows are read."""
+        """The rows of a query with a limit, as Arrow. It reads about `expected` rows."""
         renderer = Renderer()
         text = renderer.query(query)
         table = _table_of(query)
@@ -269,23 +269,23 @@ class SparkEngine:
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
 
     def run(self, sql: str) -> None:
-        """Run a statement without a useful result, which runs without `collect`."""
+        """Run a statement without a useful result, so without `collect`."""
         self.own.sql(sql)
 
     def memory_for(self, _statement: Statement | Append) -> int:
-        """Nothing: stored rows stay on the executors."""
+        """Return 0: stored rows stay on the executors."""
         return 0
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.
 
         Args:
-            statement: What to run.
-            note: What its commit says of itself.
+            statement: The statement.
+            note: The note for its commit.
 
         Returns:
-            The rows it changed; `None` where Spark does not say: for an append that is done once and
-            may have been skipped, and for a DELETE of files without statistics.
+            The numbers of changed rows. `None` if Spark does not report them: for an append with `once`, which Delta
+            may have skipped, and for a DELETE of files without statistics.
         """
         self._thread.sent_us = to_us(_clock.now())
         with self._counted(), self.hurried(statement.table):
@@ -301,7 +301,7 @@ class SparkEngine:
             return self._merge(spark, replace(statement, using=replace(using, rows=rows)), note)
 
     def _session_of(self, source: Source | None, size: int) -> SparkSession:
-        """The session for a write: that of a DataFrame of the caller's or of a micro-batch, else one of ours."""
+        """The session for a write: the one of the caller's DataFrame or micro-batch, else one of the queue's own."""
         if source is not None and not isinstance(source, pa.Table):
             return source.sparkSession
         spark = self._session_for(size)
@@ -311,18 +311,18 @@ class SparkEngine:
         return spark
 
     def _rows_to_write(self, source: Source, *, is_named: bool = False) -> Source:
-        """Rows without what their session has set for other writes.
+        """The rows, without settings of their session that are meant for other writes.
 
         Args:
             source: The rows.
-            is_named: Whether their write has a name of its own.
+            is_named: Whether their write has a transaction id of its own.
 
         Raises:
-            StoreError: Delta would skip them because of that. Or Spark cannot be reached.
+            StoreError: With such a setting Delta would skip the write. Or Spark cannot be reached.
         """
         if isinstance(source, pa.Table):
             return source
-        # Until the statement is sent, nothing can have been written.
+        # Before the statement is sent, nothing can have been written.
         with self.reading():
             spark = source.sparkSession
             if _names_writes(spark) or _writes_other_files(spark):
@@ -357,24 +357,24 @@ class SparkEngine:
 
     @contextmanager
     def _named(self, spark: SparkSession, sql: str, sources: Mapping[str, Source]) -> Iterator[str]:
-        """The text with temporary names for its sources."""
+        """Yield the text with the names of temporary views for its sources."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
         try:
-            # Until the statement is sent, nothing can have been written.
+            # Before the statement is sent, nothing can have been written.
             with self.reading():
                 for name, view in names.items():
                     _as_frame(spark, sources[name]).createOrReplaceTempView(view)
             # str.format would trip over braces in values.
             yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
         finally:
-            # What became of the statement is known, or asked; a view that stays does no harm.
+            # A view that is not dropped does no harm.
             if not self.unreachable:
                 for view in names.values():
                     with suppress(Exception):
                         spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        # A name of its own takes the place of that of a session.
+        # A transaction id of the write replaces the one of the session's settings.
         rows = self._rows_to_write(statement.rows, is_named=statement.once is not None)
         frame = _as_frame(self._session_of(rows, statement.size), rows)
         if statement.stored is not None:
@@ -388,7 +388,7 @@ class SparkEngine:
         writer = frame.write.format("delta").mode("append")
         if statement.replaces is not None:
             writer = writer.mode("overwrite").partitionBy(statement.replaces)
-            # Delta changes no schema where a session overwrites the partitions that are written only.
+            # Delta changes no schema if a session's setting lets an overwrite replace only the written partitions.
             writer = writer.option("overwriteSchema", "true")
             writer = writer.option("partitionOverwriteMode", "static")
         said = f"{note}{statement.user_metadata} marker={statement.operation_id}"
@@ -402,9 +402,9 @@ class SparkEngine:
         return Affected() if statement.once is None else None
 
     def _observed(self, written: Observation, statement: Append) -> Affected:
-        """The rows of an append that has landed.
+        """The number of rows of a committed append.
 
-        Spark tells them by an event, and a busy one drops events: then nobody would ever be told.
+        Spark reports it by an event. A busy Spark drops events, so this does not wait for ever.
         """
         told: list[int] = []
 
@@ -434,9 +434,9 @@ class SparkEngine:
         return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
 
     def find(self, statement: Statement | Append) -> Affected | None:
-        """The rows changed by a statement that may be committed; `None` if the history lacks it.
+        """The rows changed by a statement that may be committed; `None` if the history does not have it.
 
-        A history without metrics tells no more than that it landed: then the table is asked.
+        A history without metrics shows only that it was committed. Then the changed rows are counted in the table.
         """
         commit = self._commit_of(statement.table, statement.operation_id)
         if commit is None:
@@ -445,10 +445,10 @@ class SparkEngine:
         return told or self._changed(statement, commit["version"])
 
     def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
-        """The commit of the last statement of this thread.
+        """The commit of the last statement of this thread; `None` if the history does not have it.
 
         Raises:
-            StoreError: The log no longer reaches back to the moment at which it was sent.
+            StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
         number = re.compile(rf"(?<![\d-]){operation_id}(?!\d)")
         columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
@@ -466,7 +466,7 @@ class SparkEngine:
 
     def _changed(self, statement: Statement | Append, version: int) -> Affected:
         if isinstance(statement, Append):
-            # It is written as a whole or not at all.
+            # An append is committed as a whole.
             return Affected(inserted=statement.size)
         with self.reading():
             return Affected(*changed_rows(self.own.sql, statement.table, version))
@@ -478,23 +478,23 @@ def _table_of(query: Query) -> str | None:
 
 
 def _names_writes(spark: SparkSession) -> bool:
-    """Whether a session gives all that it writes one name, by which Delta would skip a write."""
+    """Whether a session's settings have a transaction id for all its writes, by which Delta would skip a write."""
     return any(asked(spark, name) is not None for name in OF_ONE_WRITE)
 
 
 def _writes_other_files(spark: SparkSession) -> bool:
-    """Whether a session would write files whose values other engines read as others."""
-    # On Spark Connect nothing could be done about it.
+    """Whether a session would write files whose values other engines read differently."""
+    # On Spark Connect this cannot be changed.
     return is_classic(spark) and any(
         spark.conf.get(name) != value for name, value in FILE_SETTINGS.items()
     )
 
 
 def _require_every_write(spark: SparkSession) -> None:
-    """Refuse a session whose writes Delta would skip without a word.
+    """Refuse a session whose writes Delta would skip silently.
 
     Raises:
-        StoreError: It is one; nothing was written.
+        StoreError: Delta would skip them; nothing was written.
     """
     if _names_writes(spark):
         msg = (

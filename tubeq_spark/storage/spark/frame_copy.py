@@ -4,8 +4,8 @@ A put reads its DataFrame twice: to count the rows of each partition, and to wri
 ids. If the plan has a shuffle, the two reads can differ: a sort draws new samples for the bounds of
 its partitions, adaptive execution and the choice of a join depend on sizes, and counting needs
 fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the executors' disks,
-and both passes read these. A DataFrame that is only filtered, projected and spread evenly is read
-twice.
+and both passes read these. A DataFrame that is only filtered, projected and repartitioned to a number of
+partitions is read twice.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tubeq_spark.storage.spark.conflicts import is_refused
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: In the name of every operator by which rows come to other partitions, joins by broadcast included.
+#: A part of the names of all operators that move rows to other partitions, including broadcasts.
 _EXCHANGE = "Exchange"
-#: Those that put as many rows into each partition whenever they are run: `repartition` with a number
-#: of partitions, which nothing merges, and what gathers all rows in one.
+#: The operators that give each partition the same number of rows in every run: `repartition` with a number of
+#: partitions, which adaptive execution does not merge, and those that gather all rows in one partition.
 _STEADY = ("REPARTITION_BY_NUM", "Exchange SinglePartition")
-#: But for this one, whose bounds come from a sample.
+#: An exception among these, because its bounds come from a sample.
 _BY_RANGE = "rangepartitioning"
 
 
 def read_alike(df: DataFrame) -> DataFrame:
-    """The DataFrame itself if two reads give the same rows, else a copy, by one pass.
+    """Return the DataFrame itself if two reads give the same rows; otherwise copy it, by one pass.
 
-    The copy is lost with the executors that have it: reading it then fails, and never finds other
-    rows. Its disk space is given back when the copy is collected as garbage.
+    The copy is lost with the executors that have it. A read then fails, and never returns other
+    rows. The disk space is freed when the copy is collected as garbage.
 
     Raises:
         StoreError: The platform keeps no copies; nothing was written.

@@ -1,8 +1,8 @@
-"""Writes to Delta tables of a program's own, kept apart as the queue keeps its own.
+"""Writes to a program's own Delta tables, with a lock between processes as for the queue's tables.
 
-It is for tables of programs, not of the queue. A write to such a table may take as long as the work
-whose results it stores, so threads must not wait for each other; within one JVM Delta itself
-detects their conflicts. The lock file and the note beside it are those of a `TableLock`.
+A write to such a table may take as long as the work whose results it stores. So threads of one process do not wait
+for each other; within one JVM Delta itself detects their conflicts. The lock file and the note beside it are
+those of a `TableLock`.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ class ProcessLock:
         """Guard a table.
 
         Args:
-            lock_file: Keeps out other processes.
-            wall: Real time by default.
-            here: What runs on this host, as the system tells by default.
+            lock_file: The lock file, which excludes other processes.
+            wall: The clock; real time by default.
+            here: The processes of this host; by default those of the system.
         """
         self._wall = SystemClock() if wall is None else wall
-        # The last writer need not be the thread that was the first one.
+        # Another thread may release the lock than the one that has acquired it.
         self._file = LockFile(lock_file, self._wall)
         self._note = CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
         self._here = processes() if here is None else here
         self._state = threading.Condition()
         self._writers = 0
-        #: In which JVM they write.
+        #: The JVM in which the present writers commit.
         self._jvm: Committer | None = None
-        #: Whether a statement that was left in that JVM may still be running.
+        #: Whether an unfinished statement may still be running in that JVM.
         self._is_left = False
 
     @contextmanager
@@ -86,10 +86,10 @@ class ProcessLock:
         """Run a statement while other processes and writers of other JVMs are excluded.
 
         Args:
-            committer: Tells the JVM that is going to commit.
+            committer: Returns the JVM that will commit.
 
         Raises:
-            StoreError: Another JVM may be committing, and did not end while it was waited for; or
+            StoreError: Another JVM may be committing, and did not end within the wait; or
                 the note cannot be written. The statement was not run.
         """
         self._enter(committer())
@@ -108,7 +108,7 @@ class ProcessLock:
             while self._jvm is not None and not self._jvm.is_same(jvm):
                 self._state.wait()
             if not self._writers:
-                # Nobody is in, so nobody waits for this one to let him out.
+                # There is no writer that needs this thread's lock `_state` to leave, so waiting here is safe.
                 self._acquire()
                 try:
                     self._is_left = wait_for_other_jvm(
@@ -158,8 +158,8 @@ def process_lock(directory: Path, name: str) -> ProcessLock:
     """Return the lock of a table: one object for each process.
 
     Args:
-        directory: Where lock files go.
-        name: The table.
+        directory: The directory of lock files.
+        name: The name of the table.
 
     Raises:
         OSError: The directory cannot be made.
@@ -206,7 +206,7 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
     """
     lock = _lock_of(spark, Location.parse(table))
     clock = SystemClock()
-    # Counted from the first conflict, because a write may take long.
+    # The time for retries begins at the first conflict, because a write may take long.
     began: list[float] = []
     # Jitter needs no secrets.
     waits = _RETRY_WAITS.waits(lambda: clock.monotonic() - began[0], random.random)
@@ -232,7 +232,7 @@ _known: WeakKeyDictionary[SparkSession, dict[str, ProcessLock | None]] = WeakKey
 
 
 def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
-    """The lock of a table; `None` if its storage itself refuses the second of two commits."""
+    """The lock of a table; `None` if its storage refuses the second of two commits by itself."""
     known = _known.setdefault(spark, {})
     if place.text in known:
         return known[place.text]
@@ -254,7 +254,7 @@ def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
 def _lock_of_new(spark: SparkSession, directory: Path | None) -> ProcessLock | None:
     if directory is None or not (is_classic(spark) or directory.parent.is_dir()):
         return None
-    # If this directory cannot be created, it is on another host, or the write will fail, too.
+    # If the directory cannot be created, it is on another host, or the write will fail, too.
     with suppress(StoreError):
         return _at(directory)
     return None

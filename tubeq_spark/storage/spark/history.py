@@ -1,13 +1,13 @@
-"""Reads the history of a table: its commits by what they say of themselves, and the tasks that they have ended.
+"""Reads the history of a table: the notes of its commits, and the numbers of tasks that they have ended.
 
 A history without metrics (`spark.databricks.delta.history.metricsEnabled=false`, or a DELETE of
-files without statistics) tells that a statement succeeded, but not how many rows it changed. This
-module reads the version of the statement and the one before it. It reads only narrow columns, but
+files without statistics) shows that a statement succeeded, but not how many rows it changed. Then this
+module compares the version of the statement with the one before it. It reads only narrow columns, but
 that is still much, so it is used only after lost answers.
 
 No query of Delta shows transaction ids of applications, so this module reads the files of the log:
 the last checkpoints first, then the commits. If a catalog does not show the directory of a table,
-only the history is left: notes, as far back as it is kept.
+only the notes in the history are left, as far back as it is kept.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _TXN = "txn STRUCT<appId: STRING, version: BIGINT, lastUpdated: BIGINT>"
 _TEXTS = "MAP<STRING, STRING>"
 _SAID = f"userMetadata: STRING, operationParameters: {_TEXTS}, operationMetrics: {_TEXTS}"
 _COLUMNS = ("version", "userMetadata", "operationParameters", "operationMetrics")
-#: How many commits are looked through first; then ten times as many, as often as needed.
+#: The number of commits that the first read of a history has. Each further read has ten times as many.
 _FIRST_LOOK = 200
-#: By how much the clocks of hosts and of the storage may differ, in microseconds.
+#: The largest difference between the clocks of hosts and of the storage, in microseconds.
 _SKEW = 15 * 60 * US
 
 
@@ -44,10 +44,10 @@ def read_history(history: DataFrame) -> DataFrame:
     """The commits of a table's history with their notes.
 
     Args:
-        history: What DESCRIBE HISTORY returns.
+        history: The result of DESCRIBE HISTORY.
     """
     predicate = F.try_element_at("operationParameters", F.lit("predicate"))
-    # A commit of the native engine has a predicate, too, and its note as one of Spark's appends.
+    # Commits of the native engine have a predicate, too, but their note is in the user metadata, as in Spark's appends.
     noted = F.when(F.col("userMetadata").startswith("tubeq "), F.col("userMetadata"))
     said = F.coalesce(noted, predicate, F.lit(""))
 
@@ -66,7 +66,7 @@ def read_history(history: DataFrame) -> DataFrame:
 
 
 def _changed() -> Column:
-    """The rows that a statement changed, by its metrics."""
+    """The number of rows that a statement changed, from its metrics."""
 
     def metric(name: str) -> Column:
         return F.try_element_at("operationMetrics", F.lit(name)).cast("bigint")
@@ -78,7 +78,7 @@ def _changed() -> Column:
         metric("numDeletedRows"),
         metric("numUpdatedRows"),
         metric("numOutputRows"),
-        # As the native engine's removals of whole segments tell it.
+        # The name that the native engine uses for removals of whole segments.
         metric("num_deleted_rows"),
     )
 
@@ -86,14 +86,14 @@ def _changed() -> Column:
 def commits_since(
     read: Callable[[int], Sequence[Mapping[str, Any]]], sent_us: int
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the newest commits back to some that were there before a moment, some of them again.
+    """Yield the newest commits, back to one before a moment. Some commits are yielded twice.
 
     Args:
-        read: Reads so many of the newest commits, the newest first, with `version` and `at_us`.
+        read: Reads a number of the newest commits, the newest first, with `version` and `at_us`.
         sent_us: The moment.
 
     Raises:
-        StoreError: The log does not reach back to it any more.
+        StoreError: The log does not reach back to the moment any more.
     """
     before, limit = sent_us - _SKEW, _FIRST_LOOK
     while commits := read(limit):
@@ -110,13 +110,13 @@ def commits_since(
 def changed_rows(
     frame: Callable[[str], DataFrame], table: str, version: int
 ) -> tuple[int, int, int]:
-    """The number of rows that the commit of a version inserted, updated and deleted.
+    """The numbers of rows that the commit of a version inserted, updated and deleted.
 
-    Where a table's rows have no key, one that is replaced counts as updated.
+    If the rows of a table have no key, a replaced row counts as updated.
 
     Args:
-        frame: Makes a query.
-        table: SQL name of the table.
+        frame: Makes a DataFrame from SQL.
+        table: The SQL name of the table.
         version: The version, > 0.
     """
     newer, older = (
@@ -138,7 +138,7 @@ def changed_rows(
 
 
 def _images(rows: DataFrame, side: int) -> DataFrame:
-    """A hash of each row without its payload, which never changes, and its key."""
+    """The key of each row, and a hash of the row without its payload, which never changes."""
     image = F.xxhash64(F.struct(*[name for name in rows.columns if name != "data"]).cast("string"))
     return rows.select(
         _key(rows, image).alias("key"), image.alias("image"), F.lit(side).alias("side")
@@ -146,7 +146,7 @@ def _images(rows: DataFrame, side: int) -> DataFrame:
 
 
 def _key(rows: DataFrame, image: Column) -> Column:
-    """The key of a row: the task's id; in segments without tasks tube and owner; in system tables the whole row."""
+    """The key of a row: its task id; in segments without tasks, tube and owner; in system tables, the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
     tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")
@@ -176,7 +176,7 @@ def read_log(engine: _Engine, table: str, tube: int, *, for_sum: bool) -> EndedL
     except (AnalysisException, StoreError):
         if engine.unreachable:
             raise
-    # What is added up could not be read.
+    # Without the log no sum of notes can be read, so no notes can be added up.
     notes = [] if for_sum else notes_of(tube, _history(engine, table))
     return EndedLog(0, 0, None, notes, -1)
 
@@ -199,14 +199,14 @@ def _by_files(engine: _Engine, log: str, tube: int) -> EndedLog:
     for found in [row["txn"] for row in totals] + [line["txn"] for line in said if line["txn"]]:
         if found.version >= by_app[found.appId][0]:
             by_app[found.appId] = (found.version, found.lastUpdated)
-    # A checkpoint of some kinds is JSON, too.
+    # Some kinds of checkpoints are JSON, too.
     newest_first = sorted((row for row in said if row["version"]), key=_version, reverse=True)
     version = _version(newest_first[0]) if newest_first else -1
     return EndedLog(by_app[apps[0]][0], *by_app[apps[1]], notes_of(tube, newest_first), version)
 
 
 def _tells() -> Column:
-    """Whether a commit has a note, or has added up notes."""
+    """The condition for commits that have a note of ended tasks, or have added up notes."""
     predicate = F.try_element_at("operationParameters", F.lit("predicate"))
     return predicate.contains(" ended=") | F.col("userMetadata").contains(" read=")
 

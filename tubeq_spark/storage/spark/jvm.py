@@ -1,4 +1,4 @@
-"""What only a classic Spark session allows, by its JVM; and what belongs to a thread."""
+"""Functions that need the JVM of a classic Spark session; elsewhere they do little or nothing."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _HINT: Final = "install one (on Debian and Ubuntu openjdk-17-jre-headless) or se
 _WAIT_S: Final = 30.0
 _CHUNK: Final = 65536
 _STDERR: Final = 2
-#: Spark sets it in the thread that runs a streaming query.
+#: The property that Spark sets in the thread of a streaming query.
 _QUERY_ID: Final = "sql.streaming.queryId"
-#: What its UI shows of a job.
+#: The property with the description of a job in Spark's UI.
 _DESCRIPTION: Final = "spark.job.description"
-#: Among which jobs it shares out its slots, where it does so fairly.
+#: The property with the pool of a job, for Spark's fair scheduler.
 _POOL: Final = "spark.scheduler.pool"
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Whether the session is one of this process, and not a client of Spark Connect."""
+    """Whether the session has its JVM in this process's driver, and is no client of Spark Connect."""
     return not type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def hadoop_setting(spark: SparkSession, name: str) -> str | None:
-    """A setting of Hadoop's files or a program's; `None` if there is none, or only a server knows it."""
+    """A setting of Hadoop, from its files or from a program; `None` if it is not set, or only a server knows it."""
     if not is_classic(spark):
         return None
     hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  (Python has no other way)
@@ -52,15 +52,15 @@ def hadoop_setting(spark: SparkSession, name: str) -> str | None:
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Rows that the driver holds, as a DataFrame; like `createDataFrame`, but without a trace.
+    """Rows of the driver as a DataFrame; like `createDataFrame`, but without changing the active session.
 
-    That makes its session the active one of the whole process, which is the program's to choose.
+    `createDataFrame` makes its session the active one of the process, which only the program should choose.
 
     Args:
         spark: The session.
         table: The rows.
     """
-    # Spark reads no further than a chunk without rows.
+    # Spark stops reading at a chunk without rows.
     table = table.combine_chunks()
     if not is_classic(spark):
         return spark.createDataFrame(table)
@@ -70,10 +70,10 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def streaming_query_id(spark: SparkSession) -> str | None:
-    """The id of the streaming query whose thread calls: that of its checkpoint.
+    """The id of the streaming query in whose thread this is called; its checkpoint has the same id.
 
     Returns:
-        `None` outside of streaming queries, and on Spark Connect, where nothing tells.
+        The id; `None` outside of streaming queries, and on Spark Connect, which does not show it.
     """
     if not is_classic(spark):
         return None
@@ -82,8 +82,8 @@ def streaming_query_id(spark: SparkSession) -> str | None:
 
 
 def is_stopped(spark: SparkSession, query_id: str) -> bool:
-    """Whether somebody has stopped a streaming query of a classic session, whose thread still runs."""
-    # It may be another session's, or the JVM may be gone.
+    """Whether a streaming query of a classic session was stopped, though its thread still runs."""
+    # The query may belong to another session, or the JVM may be gone.
     with contextlib.suppress(Exception):
         query = spark.streams.get(query_id)
         return query is not None and not query.isActive
@@ -94,12 +94,12 @@ def plan_text(df: DataFrame) -> str | None:
     """The physical plan of a DataFrame, as `explain` prints it; nothing is run.
 
     Returns:
-        `None` where this pyspark does not tell.
+        The plan; `None` if this version of pyspark does not show it.
     """
     if is_classic(df.sparkSession):
         plan: str = df._jdf.queryExecution().simpleString()  # noqa: SLF001  the one way to it
         return plan
-    # The public method prints; the text is asked for by the same name since Connect began.
+    # The public method prints the text. This one, which returns it, has had the same name since Connect began.
     ask = getattr(df, "_explain_string", None)
     return None if ask is None else str(ask())
 
@@ -112,16 +112,16 @@ def with_settings(df: DataFrame, settings: Mapping[str, str | None]) -> DataFram
 
     Args:
         df: The rows.
-        settings: The settings; `None` is not set.
+        settings: The settings; `None` unsets one.
 
     Returns:
-        `df` itself where this platform does not allow that.
+        The rows; `df` itself if this platform does not allow other settings.
     """
     spark: Any = df.sparkSession
     if not is_classic(spark):
         return df
     try:
-        # As Spark itself makes the session of a streaming query.
+        # Spark itself makes the session of a streaming query in this way.
         theirs = spark._jsparkSession.cloneSession()  # noqa: SLF001  (Python has no other way)
         for name, value in settings.items():
             if value is None:
@@ -138,10 +138,10 @@ def with_settings(df: DataFrame, settings: Mapping[str, str | None]) -> DataFram
 
 
 def require_java() -> None:
-    """Raise one clear sentence if no suitable Java is installed.
+    """Refuse to go on without a suitable Java.
 
     Raises:
-        StoreError: No Java is found where Spark looks for it, or it is too old.
+        StoreError: Java is not where Spark searches for it, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -157,13 +157,13 @@ def require_java() -> None:
 
 
 def _version_banner(java: str) -> str | None:
-    """Return what `java -version` prints, None if it does not run."""
+    """Return the output of `java -version`; None if it does not run."""
     try:
         result = subprocess.run(  # noqa: S603  the program that Spark itself would run
             [java, "-version"], capture_output=True, text=True, timeout=_WAIT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None  # macOS has a java that only says where to get one, and fails
+        return None  # the java of macOS only says where to get one, and fails
     return result.stderr + result.stdout
 
 
@@ -177,14 +177,14 @@ def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
     """Start Spark's JVM with a configuration.
 
     Args:
-        conf: Settings, those of the process itself (memory, jars) included.
-        output: Where the process writes its messages.
+        conf: The settings, including those of the process itself (memory, jars).
+        output: Receives the messages of the process.
 
     Returns:
-        The gateway that a SparkContext takes.
+        The gateway for a SparkContext.
 
     Raises:
-        StoreError: The process ended at once, e.g. because the jars could not be resolved.
+        StoreError: The process ended at once, for example because the jars could not be resolved.
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415  pyspark is optional
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
@@ -213,7 +213,7 @@ class HeldBackOutput:
         self._thread.start()
 
     def close_writer(self) -> None:
-        """Close our end, so that the JVM is the only writer."""
+        """Close this process's end of the pipe, so that the JVM is the only writer."""
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
@@ -226,7 +226,7 @@ class HeldBackOutput:
             self._held.clear()
 
     def verdict(self) -> str:
-        """Return the line with the reason why a JVM ended."""
+        """Return the line of the output that says why a JVM ended."""
         self.close_writer()
         self._thread.join(_WAIT_S)
         with self._lock:
@@ -250,13 +250,12 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Name the jobs of a block in Spark's UI, and restore the name that the thread's jobs had.
+    """Name the jobs of a block in Spark's UI, and restore the earlier name of the thread's jobs.
 
-    A client of Spark Connect cannot name jobs: it tags its statements, which the server's UI shows with
-    their tags.
+    A client of Spark Connect cannot name jobs. It tags its statements, and the server's UI shows the tags.
     """
     tagged = False
-    # Where Spark cannot be reached, the block says so.
+    # If Spark cannot be reached, the block itself raises the error.
     with contextlib.suppress(Exception):
         if not is_classic(spark) and text not in spark.getTags():
             spark.addTag(text)
@@ -272,7 +271,7 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
-    """Have Spark give the next free slots to the jobs of a block, if it shares them out fairly.
+    """Put the jobs of a block into a pool, so that Spark's fair scheduler gives them the next free slots.
 
     A client of Spark Connect cannot choose that.
     """
@@ -284,7 +283,7 @@ def in_pool(spark: SparkSession, name: str) -> Iterator[None]:
 def _with_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
     """Set a property of the thread's jobs for a block, and restore its value; not on Spark Connect."""
     context, before = None, None
-    # Where Spark cannot be reached, the block says so.
+    # If Spark cannot be reached, the block itself raises the error.
     with contextlib.suppress(Exception):
         if is_classic(spark):
             context = _scala_context(spark)
@@ -301,7 +300,7 @@ def _with_property(spark: SparkSession, key: str, value: str) -> Iterator[None]:
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:
     """Wrap `run` so that it does the same in another thread, with this thread's properties.
 
-    Where Spark cannot be reached they are left out: `run` will say what is wrong.
+    If Spark cannot be reached, the properties are left out, and `run` raises the error.
     """
     session: Any = spark
     tags: set[str] = set()
@@ -324,4 +323,4 @@ def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:
 
 
 def _scala_context(session: Any) -> Any:
-    return session.sparkContext._jsc.sc()  # noqa: SLF001  (Python has no other way to these)
+    return session.sparkContext._jsc.sc()  # noqa: SLF001  (Python has no other way)

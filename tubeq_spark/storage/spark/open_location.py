@@ -60,8 +60,8 @@ def open_location(
 
     Raises:
         InvalidOptionError: Not a location.
-        QueueNotFoundError: There is no queue, and `create` is False.
-        StoreError: It cannot be used, or the session is of a Spark that is too old.
+        QueueNotFoundError: The location has no queue, and `create` is False.
+        StoreError: The location cannot be used, or the session's Spark is too old.
     """
     location = Location.parse(text)
     refuse_mounts(location)
@@ -92,7 +92,7 @@ def open_location(
 
 
 def _is_seen(table: Path) -> bool:
-    """Whether a table on local files is on this host; a Connect server may be on another."""
+    """Whether a table on local files is on this host; a Connect server may be on another host."""
     return (table / "_delta_log").is_dir()
 
 
@@ -102,7 +102,7 @@ def _ensure(
     """Create missing system tables.
 
     Returns:
-        Where the registry is, and whether it was made.
+        The place of the registry, and whether it was created.
     """
     table, tables = location.table(TUBES), engine.tables
     detail = f"DESCRIBE DETAIL {table}"
@@ -133,17 +133,17 @@ def _ensure(
     return str(registry["location"]), is_new
 
 
-#: Property of a registry with a name in a catalog: where the queue's tables are made.
+#: The property of a registry in a catalog with the path or URI at which the queue's tables are made.
 _STORAGE = "tubeq.storage"
 
 
 def _external(engine: SparkEngine, location: Location, registry: Mapping[str, Any]) -> str | None:
-    """Where the tables of a queue in a catalog are made, and note it; `None`: where the catalog says.
+    """Return, and note, the path or URI for the tables of a queue in a catalog; `None` if the catalog chooses it.
 
-    Commits: 1 to the registry when it does not say so yet.
+    Commits: 1 to the registry if it is not noted there yet.
 
     Raises:
-        StoreError: The queue is elsewhere.
+        StoreError: The queue's tables are at another place.
     """
     noted: str | None = registry["properties"].get(_STORAGE)
     if location.storage is None or location.storage == noted:
@@ -159,7 +159,7 @@ def _external(engine: SparkEngine, location: Location, registry: Mapping[str, An
 
 
 def _without_scheme(place: str) -> str:
-    """A place as all name it: local files have a scheme or none, S3 has several."""
+    """A path or URI in one form for comparisons: local files have a scheme or none, S3 has several schemes."""
     scheme, _, rest = place.partition(":")
     return f"/{(rest or scheme).lstrip('/')}"
 
@@ -167,7 +167,7 @@ def _without_scheme(place: str) -> str:
 def local_place(spark: SparkSession, place: Location) -> Path | None:
     """The local directory of a location that does not exist yet; `None` on other storage.
 
-    Not of a schema without a storage of its own: its tables are where the catalog says.
+    It is also `None` for a schema of a catalog that chooses the place of its tables.
     """
     default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
     root = place.root
@@ -178,7 +178,7 @@ def local_place(spark: SparkSession, place: Location) -> Path | None:
 
 @contextlib.contextmanager
 def _creating(engine: SparkEngine, location: Location, durability: Durability) -> Iterator[None]:
-    """Keep other processes from creating the same tables, if the storage does not."""
+    """Exclude other processes that create the same tables, if the storage does not exclude them."""
     directory = local_place(engine.spark, location)
     if directory is None:
         yield
@@ -186,7 +186,7 @@ def _creating(engine: SparkEngine, location: Location, durability: Durability) -
     locks = directory / LOCKS
     new = [path for path in (locks, directory, *directory.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
-        # A directory that cannot be here is perhaps a Connect server's, on another host.
+        # A directory that cannot be made here may be that of a Connect server on another host.
         with contextlib.suppress(FileError):
             table_lock = table_lock_of(location.root or location.text, TUBES, locks, durability)
             stack.enter_context(table_lock.changing(engine.committer))
@@ -204,7 +204,7 @@ _warned = threading.Event()
 def warn_of_slow_session(spark: SparkSession) -> None:
     """Warn, once in a process, of missing settings that make the queue slow.
 
-    For where a queue has no session of its own, and only the caller can change them.
+    It is called if a queue has no session of its own, so that only the caller can change them.
     """
     missing = missing_settings(spark)
     if missing and not _warned.is_set():
@@ -216,15 +216,15 @@ def warn_of_slow_session(spark: SparkSession) -> None:
 
 
 def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
-    """Why a location is unsafe for several drivers, and a hint; `None` if it is safe."""
+    """Why a location is unsafe for several drivers, with a hint; `None` if it is safe."""
     root = opened.uri
     if opened.locks is None and local_directory(root) is not None:
         return (
             f"{root} is on the disk of a Spark Connect server and not on this host's, so no lock "
             "file keeps other servers from overwriting its commits: let only this one work on it"
         )
-    # A catalog names the S3 paths of its tables, too, and its commits are the catalog's business;
-    # Databricks has a commit service of its own.
+    # Tables of a catalog have S3 paths, too, but the catalog makes their commits safe. Databricks has a commit service
+    # of its own.
     if opened.location.in_catalog or on_databricks():
         return None
     if not allows_one_engine_only(root) or commits_by_dynamodb(engine.spark, root):
@@ -236,10 +236,10 @@ def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
 
 
 def commits_by_dynamodb(spark: SparkSession, uri: str) -> bool:
-    """Whether a session has the log store by which Spark's commits to S3 are safe from one another."""
+    """Whether a session has the log store with which Spark's commits to S3 do not overwrite each other."""
     return "DynamoDB" in (asked(spark, _log_store(uri)) or "")
 
 
 def _log_store(uri: str) -> str:
-    # Of the scheme in use: programs of EMR write s3, those with Hadoop's own client s3a.
+    # The setting is for the scheme in use: programs on EMR write s3, those with Hadoop's own client s3a.
     return f"spark.delta.logStore.{urlsplit(uri).scheme}.impl"

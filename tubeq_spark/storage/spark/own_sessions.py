@@ -1,7 +1,7 @@
 """The queue's own Spark sessions, so that it need not change the caller's session.
 
-They share the credentials, the catalog and the settings of the caller's session, except
-`OWN_SETTINGS`. One session interprets its plans, which is faster for a few rows, and one compiles
+They have the credentials, the catalog and the settings of the caller's session, except
+`OWN_SETTINGS`. One session interprets its plans, which is faster for a few rows. The other one compiles
 them, which is faster for many: without compilation file statistics alone double the time of a write
 of 100,000 rows. A classic session makes them by `newSession`, which needs no cleanup. Spark
 Connect, from 4.1 on, makes them by `cloneSession`, and they are released when the queue closes. If
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: From so many rows on compiling costs less than it saves: of a write, and of a read.
+#: From so many rows on, in a write or a read, compiling costs less time than it saves.
 COMPILE_FROM = 30_000
 COMPILE_READ_FROM = 150_000
-#: Seconds after which the caller's settings are looked at again: a token may have been renewed.
+#: Seconds after which the caller's settings are read again, because a token may have been renewed.
 _LOOK_AGAIN = 30.0
-#: A server forgets a session that nobody has used for an hour. Asked after so many seconds.
+#: A server removes a session that was not used for an hour. After so many idle seconds its existence is checked.
 _IDLE = 600.0
 
 
@@ -40,18 +40,18 @@ class OwnSessions:
     """The queue's own sessions, created when first needed; thread-safe."""
 
     def __init__(self, spark: SparkSession, clock: Clock | None = None) -> None:
-        """Derive them from the caller's, which does not change; `clock` is for real waits."""
+        """Derive sessions from the caller's, which is not changed; `clock` is for real time."""
         self.callers = spark
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._made: dict[bool, SparkSession] = {}
-        #: Those that a server has forgotten.
+        #: The sessions that a server has removed.
         self._left: list[SparkSession] = []
-        # A client that is still open when Python ends waits for threads that are gone by then.
+        # A client that is still open when Python ends would wait for threads that have already ended.
         weakref.finalize(self, _close_clients, self._made, self._left)
         self._theirs: dict[str, str] = {}
         self._looked = self._clock.monotonic()
-        #: When each was last asked for.
+        #: The time of the last use of each session.
         self._used: dict[bool, float] = {}
         self._are_had = True
         with self._lock:
@@ -64,18 +64,18 @@ class OwnSessions:
 
     @property
     def are_had(self) -> bool:
-        """Whether own sessions exist; otherwise the caller's is used."""
+        """Whether own sessions are used; otherwise the caller's session is."""
         return self._are_had
 
     def differ_in(self, name: str) -> bool:
-        """Whether the caller's session has another value of a setting than these."""
+        """Whether the caller's session has another value of a setting than the own sessions."""
         return self._are_had and self._theirs.get(name) != OWN_SETTINGS[name]
 
     def get(self, *, compiling: bool = False) -> SparkSession:
         """The session that interprets plans, or the one that compiles them."""
         if not self.are_had:
             return self.callers
-        # What asks the engine each time does so without the lock, which others wait for.
+        # Requests to Spark are made without the lock, because other threads wait for it.
         self._ask_whether_it_is_there(compiling=compiling)
         self._look_at_the_callers()
         with self._lock:
@@ -84,7 +84,7 @@ class OwnSessions:
             return self._made.get(compiling) or self._make(compiling=compiling)
 
     def close(self, *, release: bool = True) -> None:
-        """End them; with `release` the server also frees their state."""
+        """End the own sessions; with `release` the server also frees their state."""
         with self._lock:
             for session in self._made.values():
                 _release(session, told=release)
@@ -112,18 +112,18 @@ class OwnSessions:
         is_there = _answers(made)
         with self._lock:
             if not is_there and self._made.get(compiling) is made:
-                # Not closed yet: another thread, which had an answer, may be working with it.
+                # The session is not closed yet, because another thread may still work with it.
                 self._left.append(self._made.pop(compiling))
             self._used[compiling] = now
 
     def _look_at_the_callers(self) -> None:
-        """Copy later changes of the caller's session; one thread does it, others go on."""
+        """Copy later changes of the caller's session. One thread does it, and the others go on."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._looked < _LOOK_AGAIN:
                 return
             self._looked = now
-        with contextlib.suppress(Exception):  # then the statement that comes says what is wrong
+        with contextlib.suppress(Exception):  # then the next statement raises the error
             theirs = dict(self.callers.conf.getAll)
             with self._lock:
                 for session in self._made.values():
@@ -135,7 +135,7 @@ def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
     """A session with the settings of another one."""
     if not is_classic(spark):
         cloned: Any = spark.cloneSession()  # type: ignore[attr-defined]
-        # The server clones its part; how long the client waits for it is the client's.
+        # The server clones its part of the session. The retries are settings of the client, so they are copied here.
         cloned.client.set_retry_policies(spark.client.get_retry_policies())
         session: SparkSession = cloned
         return session
@@ -192,7 +192,7 @@ def _close_clients(sessions: Mapping[bool, SparkSession], left: Sequence[SparkSe
 
 
 def _release(session: Any, *, told: bool = True) -> None:
-    """Free a session's state on a server. `stop` might end a server of this process."""
+    """Free a session's state on a server. `stop` is not used, because it might end a server of this process."""
     if is_classic(session):
         return
     if told:

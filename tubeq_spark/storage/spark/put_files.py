@@ -1,7 +1,7 @@
-"""Has Spark write the rows of a put to files, where Spark must not commit to the table of the tube by itself.
+"""Has Spark write the rows of a put to files, if Spark itself must not commit to the tube's table.
 
-The files are those of a new Delta table in a directory of their own, below that of the tube's table: so Delta
-writes them with the statistics by which they are skipped. The native engine commits them.
+Spark writes the files as a new Delta table in a directory of its own, below that of the tube's table. So Delta
+writes their statistics, too. The native engine commits them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Whether Delta writes a checksum of the table's state beside each commit. For a table of one commit, which
-#: nobody reads but we, it is 22 requests to S3.
+#: The setting for whether Delta writes a checksum of the table's state beside each commit. For a table with one
+#: commit, which only this package reads, the checksum would cost 22 requests to S3.
 _CHECKSUMS = "spark.databricks.delta.writeChecksumFile.enabled"
 
 
@@ -45,7 +45,7 @@ class PutFiles:
     """Writes the rows of puts to files, for commits of the native engine."""
 
     def __init__(self, spark: SparkEngine, directories: PutDirectories) -> None:
-        """Write by Spark what the tables of a native engine are to have."""
+        """Write files with `spark` for tables of the native engine."""
         self._spark = spark
         self._directories = directories
 
@@ -57,10 +57,10 @@ class PutFiles:
         Args:
             table: The SQL name of the table.
             rows: The rows.
-            stored: What is stored of them, by column; other columns are NULL.
+            stored: The stored expressions by column, over the rows. Other columns are NULL.
 
         Raises:
-            StoreError: They cannot be written, or not so that the native engine may commit them.
+            StoreError: The rows cannot be written, or the native engine cannot commit the files.
         """
         shape, directory = self._directories.shape(table), self._directories.new_name()
         columns = T.StructType.fromJson(shape.schema_json)
@@ -83,11 +83,11 @@ class PutFiles:
             raise
 
     def fit(self, table: str, rows: WrittenRows) -> bool:
-        """Whether a commit can still add rows to a table."""
+        """Whether a commit can still add the rows to the table."""
         return self._directories.fit(table, rows)
 
     def adopted(self, table: str, rows: WrittenRows) -> None:
-        """Tidy up after the commit of rows."""
+        """Tidy up after a commit has added the rows."""
         self._directories.adopted(table, rows)
 
     def discard(self, table: str, rows: WrittenRows) -> None:
@@ -97,10 +97,10 @@ class PutFiles:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Run a block in which Spark writes what nobody knows of yet.
+    """Run a block in which Spark writes files that belong to no version yet.
 
     Raises:
-        StoreError: It fails.
+        StoreError: The write fails.
     """
     try:
         yield

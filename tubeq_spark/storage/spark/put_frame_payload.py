@@ -1,6 +1,6 @@
-"""Checks the payload's columns of a DataFrame, and gives them the types that they are stored in.
+"""Checks the payload columns of a DataFrame, and casts them to their stored types.
 
-It has the rules of `payloads.values` for types, and as SQL conditions for values.
+The rules are those of `payloads.values`: for types in Python, and for values as SQL conditions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class Check(NamedTuple):
-    """A condition that the values of a column must not fulfil, with its message.
+    """A condition for bad values of a column, with a message.
 
     Attributes:
-        column: Its name.
-        is_bad: An SQL condition, never NULL.
-        allowed: What it must be, for the message.
+        column: The name of the column.
+        is_bad: The SQL condition, which is never NULL.
+        allowed: The allowed values, for the message.
     """
 
     column: str
@@ -48,10 +48,10 @@ class Check(NamedTuple):
 
 
 def require_assignable(given: T.StructType, payload: T.StructType) -> None:
-    """Refuse columns of a type whose values the payload cannot store.
+    """Refuse columns of types whose values the payload cannot store.
 
     Raises:
-        InvalidOptionError: There is one; its name, its type and the payload's are told.
+        InvalidOptionError: There is such a column. The message has its name, its type and the payload's type.
     """
     kinds, wanted = _kinds(given), _kinds(payload)
     for field in payload:
@@ -67,7 +67,7 @@ def _kinds(columns: T.StructType) -> Mapping[str, pa.DataType]:
 
 
 def without_void(df: DataFrame, payload: T.StructType) -> DataFrame:
-    """Give NULL columns without a type the payload's types."""
+    """Give columns of NULLs, which have no type, the payload's types."""
     kinds = {
         field.name: _filled(df.schema[field.name].dataType, field.dataType) for field in payload
     }
@@ -95,7 +95,7 @@ def _cast(df: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
 
 
 def _filled(given: T.DataType, wanted: T.DataType) -> T.DataType:
-    """A type whose parts without a type are taken from another type."""
+    """A type in which parts without a type are replaced by those of another type."""
     if isinstance(given, T.NullType):
         return wanted
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
@@ -112,7 +112,7 @@ def _filled(given: T.DataType, wanted: T.DataType) -> T.DataType:
 
 
 def payload_checks(given: T.StructType, payload: T.StructType) -> list[Check]:
-    """The checks of each row's payload; the column types are already accepted."""
+    """The checks of each row's payload. The types of the columns must have been accepted before."""
     kinds, checks = _kinds(payload), []
     for field in payload:
         value, kind = identifier(field.name), given[field.name].dataType
@@ -125,7 +125,7 @@ def payload_checks(given: T.StructType, payload: T.StructType) -> list[Check]:
     return checks
 
 
-# -- values that another type does not hold ---------------------------------------------------
+# -- values that do not fit another type ------------------------------------------------------
 
 
 def _is_lost(given: T.DataType, wanted: T.DataType, value: str, depth: int = 0) -> str | None:
@@ -156,7 +156,7 @@ def _any_is_lost(given: T.DataType, wanted: T.DataType, values: str, depth: int)
 
 
 def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
-    """The condition that a cast keeps a number unchanged; `None` if it always does."""
+    """The condition for numbers that a cast keeps unchanged; `None` if it keeps all."""
     if isinstance(wanted, T.IntegralType):
         return _is_whole(given, *range_of(_kinds(T.StructType().add("n", wanted))["n"]), value)
     if isinstance(wanted, (T.FloatType, T.DoubleType)):
@@ -173,7 +173,7 @@ def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
 
 
 def _is_whole(given: T.DataType, least: int, most: int, value: str) -> str:
-    """The condition that a number is an integer within bounds."""
+    """The condition for numbers that are integers within bounds."""
     if isinstance(given, T.IntegralType):
         return f"CAST({value} AS BIGINT) BETWEEN {least} AND {most}"
     if isinstance(given, T.DecimalType):
@@ -187,7 +187,7 @@ def _is_whole(given: T.DataType, least: int, most: int, value: str) -> str:
 
 def is_no_text(value: str) -> str:
     """The condition for a text that is not UTF-8."""
-    # Spark's strings are any bytes: CAST(X'FF' AS STRING) is one.
+    # Spark's strings may have any bytes, such as CAST(X'FF' AS STRING).
     return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
 
 
@@ -196,7 +196,7 @@ def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
     if isinstance(kind, T.ArrayType):
         return _any_is_unreadable(kind.elementType, value, depth)
     if isinstance(kind, T.MapType):
-        # Two numbers may be one FLOAT.
+        # Two different numbers may become the same FLOAT.
         single = isinstance(kind.keyType, T.FloatType)
         keys = f"map_keys({value})"
         keys = f"CAST({keys} AS ARRAY<FLOAT>)" if single else keys
@@ -212,7 +212,7 @@ def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
 
 
 def _lacks_one(field: T.StructField, value: str, depth: int = 0) -> str | None:
-    """The condition for a missing value in a NOT NULL column; `None` if it has none."""
+    """The condition for a missing value in a NOT NULL column or field; `None` if there is no such column."""
     within = _lacks_within(field.dataType, value, depth)
     return within if field.nullable else _either(f"{value} IS NULL", within)
 
@@ -284,7 +284,7 @@ def payload_ddl(ddl: str) -> str:
     """The DDL of a payload's columns with Spark's types.
 
     Raises:
-        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+        InvalidOptionError: It is no DDL, or has columns that no Delta table can have.
     """
     return payload_struct(ddl).toDDL()
 
@@ -298,7 +298,7 @@ def payload_struct(ddl: str) -> T.StructType:
     """The type of a payload's columns.
 
     Raises:
-        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+        InvalidOptionError: It is no DDL, or has columns that no Delta table can have.
     """
     try:
         struct = T.StructType.fromDDL(ddl)
@@ -315,7 +315,7 @@ def payload_struct(ddl: str) -> T.StructType:
 
 def _not_storable(kind: T.DataType) -> str | None:
     """The part of a type that a Delta table cannot have; `None` if none is known."""
-    # Named here and not above: Spark 3, which is refused, must get as far as that and lacks one.
+    # Spark 3 lacks one of these types. It is refused elsewhere, so this module must be importable with it.
     if isinstance(
         kind,
         (T.NullType, T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType),

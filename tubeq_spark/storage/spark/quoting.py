@@ -1,7 +1,7 @@
 """Quotes identifiers and values for SQL text; no other module does that.
 
-Session settings do not change the meaning of the rendered values: text with other than plain
-characters is rendered as UTF-8 bytes in hex (so `escapedStringLiterals` has no effect), timestamps
+Session settings do not change the meaning of the quoted values: text with other than plain
+characters is written as UTF-8 bytes in hex (so `escapedStringLiterals` has no effect), and timestamps
 with their time zone.
 """
 
@@ -15,7 +15,7 @@ from tubeq_spark.model.times import from_us
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Printable ASCII but quotes and backslashes, and braces, which name a statement's sources.
+#: Printable ASCII without quotes, backslashes, and braces, which enclose the names of a statement's sources.
 _PLAIN = re.compile(r"[ !#-&(-\[\]-_a-z|~]*")
 
 
@@ -58,7 +58,7 @@ def moment(value_us: int | None) -> str:
     try:
         at = from_us(value_us)
     except OverflowError:
-        # It is out of Python's years.
+        # The moment is outside of Python's years.
         return f"timestamp_micros({bigint(value_us)})"
     if at is None:
         return "CAST(NULL AS TIMESTAMP)"

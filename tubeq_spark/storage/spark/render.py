@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Clause, Source, Statement, Using
     from tubeq_spark.storage.tables.schema import NewTable
 
-#: How tightly a node binds; any other one stands for itself.
+#: How tightly a node binds. All other nodes need no parentheses.
 _BINDING: dict[type, int] = {
     Or: 1,
     And: 2,
@@ -61,21 +61,21 @@ _BINDING: dict[type, int] = {
     Seconds: 6,
 }
 _ALONE = 7
-#: What a source is called in the text, in braces.
+#: The name of a source, in braces in the text.
 _SOURCE = "rows"
 
 
 class Renderer:
     """Renders one query or statement; `sources` are the names in braces in its text.
 
-    The note of a statement stays in braces, too.
+    The note of a statement is a name in braces, too.
     """
 
     #: The function that counts the characters of a text.
     length = "length"
 
     def __init__(self) -> None:
-        """Begin."""
+        """Begin without sources."""
         self.sources: dict[str, Source] = {}
 
     # -- queries ------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Renderer:
         return f"({self._firsts(table) if isinstance(table, Firsts) else self.query(table)})"
 
     def selected(self, columns: Mapping[str, Expression]) -> str:
-        """What is selected, by its names."""
+        """The selected expressions with their names."""
         return ", ".join(
             name
             if isinstance(value, Column) and value.name == name
@@ -147,10 +147,10 @@ class Renderer:
     def statement(self, statement: Statement) -> str:
         """The text of a statement: MERGE, UPDATE or DELETE.
 
-        The note goes into the predicate, which the history of the table shows. A writer sets it as an option;
-        a MERGE, an UPDATE or a DELETE takes it from a setting of the session, which all its threads share,
-        the program's own included. A condition on a partition column costs nothing, and a DELETE of whole
-        partitions stays one of metadata; no optimiser can see through it.
+        The note is part of the predicate, which the history of the table shows. Only a writer could set user metadata
+        by an option. A MERGE, an UPDATE or a DELETE takes them from a setting of the session, which all its threads
+        share, also those of the program. The note is in a condition on a partition column, so it costs nothing, and a
+        DELETE of whole partitions still changes only metadata. No optimiser simplifies the condition.
         """
         noted = f"CAST({self.expression(statement.note_placeholder)} AS STRING) <> {{note}}"
         where = f"{noted} AND {self._within(statement.where, _BINDING[And])}"
@@ -187,7 +187,7 @@ class Renderer:
             return "(SELECT 1 AS one)"
         if len(using.values) > MOST_NAMED:
             return self._source(rows_table(using))
-        # One inline table: a UNION ALL of SELECTs is analysed branch by branch, seconds for 200.
+        # One inline table, because Spark analyses a UNION ALL of SELECTs branch by branch: seconds for 200.
         return f"(SELECT * FROM {self.inline(using)} AS rows({', '.join(using.columns)}))"
 
     def inline(self, rows: Rows) -> str:
@@ -252,7 +252,7 @@ class Renderer:
             case Among() as among:
                 return self.among(among)
             case Combined(sign, left, right):
-                # A difference binds from the left.
+                # A difference is left-associative.
                 inner = self._within(right, _BINDING[Quotient])
                 return f"{self._within(left, _BINDING[Combined])} {sign} {inner}"
             case Product(left, right):
@@ -325,7 +325,7 @@ class Renderer:
                 return self.counts(value)
 
     def counts(self, value: Mapping[str, int] | None) -> str:
-        """The text of a mapping from integers."""
+        """The text of a map from names to numbers."""
         if not value:
             return f"CAST({'NULL' if value is None else 'map()'} AS {Type.COUNTS})"
         pairs = ", ".join(f"{string(name)}, {bigint(number)}" for name, number in value.items())
@@ -364,7 +364,7 @@ class Renderer:
         return f"timestamp_micros({part})"
 
     def struct(self, fields: Mapping[str, Expression]) -> str:
-        """Some values as a struct."""
+        """The text of some values as a struct."""
         values = (
             self.expression(value)
             if isinstance(value, Column) and value.name == name
@@ -374,7 +374,7 @@ class Renderer:
         return f"struct({', '.join(values)})"
 
     def aggregate(self, aggregate: Aggregate) -> str:
-        """A value for each group of rows."""
+        """The text of an aggregate."""
         if aggregate.part is None:
             return "count(*)"
         part = self.expression(aggregate.part)
@@ -391,7 +391,7 @@ def columns_of(columns: Mapping[str, tuple[str, str]]) -> str:
 
 
 def creation_of(table: NewTable, directory: str | None = None) -> str:
-    """The statement that creates a table if it does not exist, at a path or where its catalog puts it."""
+    """The statement that creates a table if it does not exist, at a path or at a place that its catalog chooses."""
     by = f"PARTITIONED BY ({', '.join(table.partitions)}) " if table.partitions else ""
     properties = (f"{string(key)} = {string(value)}" for key, value in table.properties.items())
     return (
@@ -401,7 +401,7 @@ def creation_of(table: NewTable, directory: str | None = None) -> str:
 
 
 def registration_of(name: str, directory: str) -> str:
-    """The statement that gives the table at a path a name in a catalog, unless it has it."""
+    """The statement that gives the table at a path a name in a catalog, unless it has that name."""
     return f"CREATE TABLE IF NOT EXISTS {name} USING delta{_at(directory)}"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Evaluated where the plan is made: in the JVM that commits, not in an executor's.
+#: A query that Spark evaluates during planning, so in the JVM that commits, and not in an executor.
 _ASK = (
     "SELECT java_method('java.lang.ProcessHandle', 'current') AS pid, "
     "java_method('java.lang.System', 'getProperty', 'sun.java.command') AS command FROM VALUES (1)"
@@ -37,7 +37,7 @@ def _ask(spark: SparkSession, here: Processes) -> Committer:
         told = spark.sql(_ASK).collect()[0]
         pid, command = int(told["pid"]), told["command"]
         started = here.started(pid)
-        # Another process may have its number here, if the JVM is in a container or on another host.
+        # If the JVM is in a container or on another host, another process here may have its pid.
         if started is not None and command and here.command(pid).endswith(command.strip()):
             return Committer("", pid, here.host(), started)
         return Committer(str(spark.conf.get("spark.app.id")), pid)
@@ -45,5 +45,5 @@ def _ask(spark: SparkSession, here: Processes) -> Committer:
         if is_unreachable(error):
             raise
         log.debug("the session does not tell of its JVM", exc_info=True)
-        # Nobody can wait for it, nor know it again.
+        # Without a process here, no program can wait for the JVM, or recognise it.
         return Committer(str(uuid.uuid4()))

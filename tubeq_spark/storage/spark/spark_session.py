@@ -46,7 +46,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Loggers of failed tasks. The caller gets the failure as an exception. Statements of the queue fail
+# Loggers of failed jobs of Spark, whose failure the caller gets as an exception. Statements of the queue fail
 # on purpose, by raise_error(), if the rows have changed since they were read.
 _REPORTED_ANYWAY: Final = (
     "org.apache.spark.executor.Executor",
@@ -83,7 +83,7 @@ def delta_package() -> str:
         delta = version("delta-spark")
     except PackageNotFoundError:
         delta = _DELTA_TESTED
-    # From 4.1 on a release of Delta has one jar for each minor version of Spark.
+    # From 4.1 on, a release of Delta has one jar for each minor version of Spark.
     of_spark = "" if _numbers(delta) < _JAR_A_SPARK else "{}.{}_".format(*_numbers(spark))
     return f"io.delta:delta-spark_{of_spark}{_SCALA}:{delta}"
 
@@ -130,7 +130,7 @@ def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
 
 
 def _local_conf(app_name: str, package: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """Put together all settings of a local session, the caller's last."""
+    """Combine all settings of a local session; those of the caller take precedence."""
     ours = spark_conf() | {name: setting.value for name, setting in LOCAL_SETTINGS.items()}
     ours |= {"spark.app.name": app_name, "spark.jars.packages": package}
     added = {
@@ -176,7 +176,7 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit, which has started the JVM
         return _session_of_submit(settings)
     # A stopped session leaves its JVM running, and a process has only one JVM.
-    if SparkContext._gateway is not None:  # noqa: SLF001  no public name tells
+    if SparkContext._gateway is not None:  # noqa: SLF001  there is no public name
         return _session_on(SparkConf().setAll(list(settings.items())))
     require_java()
     # Spark reads only the environment; the first python3 on the PATH may be another one.
@@ -215,7 +215,7 @@ def _session_of_submit(settings: Mapping[str, str]) -> SparkSession:
     SparkContext._ensure_initialized()  # noqa: SLF001  the conf is empty before
     conf = SparkConf()
     for name, value in settings.items():
-        # Addresses and memory of a local session would be wrong on a cluster.
+        # The addresses and memory of a local session would be wrong on a cluster.
         if name not in LOCAL_SETTINGS:
             conf.setIfMissing(name, value)
     return _session_on(conf)

@@ -95,11 +95,11 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
 )
 
 _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
-#: What all sessions of a program share, as it was when the first one began.
+#: Settings that all sessions of a program share, with their values at the start of the first session.
 _OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
 
-#: How files are written, whatever a session has set for files of its own: the queue's are read by other engines, too,
-#: which know no calendar but today's, and moments are kept in microseconds.
+#: Settings for the files of the queue, whatever a session has set for its own files: other engines read them, too, and
+#: know only today's calendar, and moments are stored in microseconds.
 FILE_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -108,34 +108,34 @@ FILE_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-#: What the queue's own sessions have, whatever the caller's has.
+#: Settings of the queue's own sessions, whatever those of the caller's session are.
 OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM}
     | {
         **FILE_SETTINGS,
-        # Of files of the other engine, which say nothing of it.
+        # For files of the native engine, which have no note about the calendar.
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        # What the DDL of the queue's tables means by TIMESTAMP.
+        # The meaning of TIMESTAMP in the DDL of the queue's tables.
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
-        # What is decided is decided on the newest version.
+        # All decisions need the newest version.
         STALENESS: "0",
-        # A lost answer is looked for in the history, with what the commit did.
+        # After a lost answer, the history must have the number of rows that the commit changed.
         "spark.databricks.delta.history.metricsEnabled": "true",
     }
 )
-#: Names that a session gives its writes: Delta writes once under each, and skips all that come later.
+#: Settings with a transaction id for all writes of a session. Delta skips all writes with an id but the first.
 OF_ONE_WRITE: Final = (
     "spark.databricks.delta.write.txnAppId",
     "spark.databricks.delta.write.txnVersion",
 )
-#: What a caller may have set for writes of its own, and would change or skip the queue's.
+#: Settings that a caller may have for its own writes, and that would change or skip the writes of the queue.
 OWN_CLEARED: Final = (
     "spark.databricks.delta.commitInfo.userMetadata",
     *OF_ONE_WRITE,
     "spark.databricks.delta.write.txnVersion.autoReset.enabled",
 )
-#: Of a session that interprets plans, and of one that compiles them. Compiling lasts longer than
-#: running a plan over a few rows: a put, take and ack of a small batch take 1.3 to 1.4 times as long.
+#: Values for the session that interprets plans, and for the one that compiles them. Compiling a plan takes longer than
+#: running it over a few rows: with it a put, take and ack of a small batch take 1.3 to 1.4 times as long.
 CODEGEN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
@@ -212,8 +212,8 @@ def spark_conf() -> dict[str, str]:
 def missing_settings(spark: SparkSession) -> list[str]:
     """List the recommended settings that matter and that are off in a session.
 
-    Works on classic sessions and on Spark Connect. What the session refuses to tell counts as on:
-    nobody could do anything about it.
+    Works on classic sessions and on Spark Connect. A setting that the session refuses to show counts as on, because
+    the caller could not change it.
 
     Args:
         spark: Any session.
@@ -231,7 +231,7 @@ def require_spark(spark: SparkSession) -> None:
         spark: Any session; a Connect server is asked for its version.
 
     Raises:
-        StoreError: It is older than Spark 4.0.
+        StoreError: The session has a Spark older than 4.0.
     """
     found = spark.version
     major = found.partition(".")[0]
@@ -261,7 +261,7 @@ def _contains(text: str) -> Callable[[str], bool]:
 
 
 def _at_most(limit: int) -> Callable[[str], bool]:
-    # A few partitions more than recommended are a decision; the defaults are an oversight.
+    # A few more partitions than recommended may be a decision of the program, but the default is an oversight.
     return lambda value: value.isdecimal() and int(value) <= limit
 
 
@@ -269,7 +269,7 @@ def _is_off(value: str) -> bool:
     return value.lower() != "true"
 
 
-# Those whose absence breaks something, or costs more than noise. An unset value comes as "".
+# The settings whose absence breaks something, or costs measurable time. An unset value is "".
 _MATTERING: Final[Mapping[str, Callable[[str], bool]]] = MappingProxyType(
     {
         "spark.sql.extensions": _contains("deltasparksessionextension"),
@@ -297,8 +297,8 @@ def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bo
 
 
 def _get(spark: SparkSession, name: str) -> str | None:
-    # Asked for a name that it does not know, and without a default, a Connect server logs an error.
-    # The time zone is always known, and unset it is that of the JVM.
+    # A Connect server logs an error if it is asked, without a default, for a setting that is not set.
+    # The time zone always has a value; by default it is that of the JVM.
     defaults = () if name == _TIME_ZONE else (None,)
     return spark.conf.get(name, *defaults)
 
@@ -308,10 +308,10 @@ def asked(spark: SparkSession, name: str) -> str | None:
 
     Args:
         spark: Any session.
-        name: Of the setting.
+        name: The name of the setting.
 
     Returns:
-        Its value; `None` where it is not set, and where nobody may know.
+        Its value; `None` if it is not set, or if the platform refuses to show it.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415  pyspark is optional
 

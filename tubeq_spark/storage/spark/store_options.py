@@ -1,4 +1,4 @@
-"""Finds out by its settings how a Spark session reaches an object store, for the native engine beside it."""
+"""Derives, from the settings of a Spark session, the options by which the native engine reaches an object store."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-#: Settings of Hadoop's client of S3, and what the native engine calls them.
+#: Settings of Hadoop's S3 client, with the names of the native engine's options.
 _S3 = {
     "access.key": "AWS_ACCESS_KEY_ID",
     "secret.key": "AWS_SECRET_ACCESS_KEY",
     "session.token": "AWS_SESSION_TOKEN",
     "endpoint.region": "AWS_REGION",
 }
-#: The endpoint of all buckets of Amazon's, which the native engine finds by their region.
+#: Amazon's endpoint, which is left out: the native engine finds it by the region of a bucket.
 _AMAZON = "s3.amazonaws.com"
 
 
 def store_options(spark: SparkSession, uri: str) -> dict[str, str] | None:
-    """The `storage_options` for a place by the settings of a session.
+    """The `storage_options` for a URI, from the settings of a session.
 
     Args:
         spark: The session.
-        uri: The place.
+        uri: The URI.
 
     Returns:
-        What the settings tell of S3 and Azure, the rest is in the environment; `None`: they tell nothing.
+        The options for S3 or Azure that the settings have. Others come from the environment. `None` if the settings
+        have none.
     """
     place = urlsplit(uri)
 
     def setting(name: str) -> str | None:
-        # A session may have its own, beside those of the program.
+        # A session may have its own settings, besides those of the program.
         own = asked(spark, name) or asked(spark, f"spark.hadoop.{name}")
         return own or hadoop_setting(spark, name)
 
@@ -57,7 +58,7 @@ def _of_s3(bucket: str, setting: Callable[[str], str | None]) -> dict[str, str]:
 
     told = {option: of_bucket(name) for name, option in _S3.items()}
     if not (told["AWS_ACCESS_KEY_ID"] and told["AWS_SECRET_ACCESS_KEY"]):
-        # Half of them would hide those of the environment.
+        # Incomplete credentials would hide those of the environment.
         told = {"AWS_REGION": told["AWS_REGION"]}
     found = {option: value for option, value in told.items() if value}
     endpoint = of_bucket("endpoint")

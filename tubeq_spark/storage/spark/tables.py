@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 #: Seconds between the attempts to create a table that others may be creating.
 _CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
-#: A commit's file in a log, and a checkpoint of any kind.
+#: The patterns of a commit's file in a log, and of a checkpoint of any kind.
 _COMMIT = r"/(\d{20})\.json$"
 _CHECKPOINT = r"/(\d{20})\.checkpoint"
 
-#: The table feature of catalog-managed commits, by today's name and by that of Delta 4.0.0.
+#: The names of the table feature for catalog-managed commits: the present one, and that of Delta 4.0.0.
 _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 _FEATURE = "delta.feature."
-#: Spark's and Delta's conditions of the error for a column that is there already.
+#: Spark's and Delta's error conditions for a column that already exists.
 _COLUMN_IS_THERE = frozenset(
     {
         "FIELD_ALREADY_EXISTS",
@@ -78,9 +78,9 @@ class SparkTables(TablesWithoutOwnLog):
     """The tables of a `SparkEngine`."""
 
     def __init__(self, engine: _Engine) -> None:
-        """Work through an engine."""
+        """Use an engine for queries and statements."""
         self._engine = engine
-        #: The path or URI at which tables with names in a catalog are made, if not where the catalog says.
+        #: The path or URI for tables with names in a catalog; `None` if the catalog chooses it.
         self.external: str | None = None
 
     # -- making and changing -----------------------------------------------------------------
@@ -88,17 +88,17 @@ class SparkTables(TablesWithoutOwnLog):
     def create(self, table: NewTable) -> None:
         """Create a table if it does not exist; another creator at the same time is no error.
 
-        Delta makes the directory of the log before the first commit. In between a second CREATE fails,
-        or does nothing without a word. A creator that was stopped there never comes to the commit, so
-        after a while it is made by an append; should the creator live, one of both conflicts.
+        Delta makes the directory of the log before the first commit. In between, a second CREATE fails,
+        or silently does nothing. A program that was stopped there never makes the commit. So
+        after a while this makes it by an append. If the other program goes on, one of both conflicts.
 
         Raises:
-            StoreError: There is something else in its place.
+            StoreError: The place of the table has something else.
         """
         wall, directory = SystemClock(), self._directory(table.name)
         for wait in _CREATION_WAITS:
             try:
-                # Programs without the catalog make tables there, too, perhaps with other properties.
+                # A program without the catalog may have made the table there, perhaps with other properties.
                 if directory is not None and self.is_table(path_table(directory)):
                     self._engine.run(registration_of(table.name, directory))
                 else:
@@ -119,13 +119,13 @@ class SparkTables(TablesWithoutOwnLog):
                 raise
 
     def _directory(self, table: str) -> str | None:
-        """The path or URI at which a table with a name in a catalog is made; `None`: the catalog chooses."""
+        """The path or URI for a table with a name in a catalog; `None` if the catalog chooses it."""
         if self.external is None or path_of(table) is not None:
             return None
         return f"{self.external}/{name_of(table)}"
 
     def _has_log(self, table: str) -> bool:
-        """Whether the directory of a log exists, for a table with a path."""
+        """Whether the directory of the log exists, for a table with a path."""
         path = path_of(table)
         return path is not None and _finds(
             lambda: self._engine.files(f"{path}/_delta_log").limit(1).collect()
@@ -138,7 +138,7 @@ class SparkTables(TablesWithoutOwnLog):
         save(writer.partitionBy(*table.partitions), table.name)
 
     def set_property(self, table: str, name: str, value: str) -> bool:
-        """Set a table property; False when another commit came first."""
+        """Set a table property; False if another commit came first."""
         try:
             self._engine.run(
                 f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
@@ -159,7 +159,7 @@ class SparkTables(TablesWithoutOwnLog):
             try:
                 self._engine.run(f"ALTER TABLE {table} ADD COLUMNS ({columns_of(missing)})")
             except AnalysisException as error:
-                # Another program was faster, which the next look shows.
+                # If another program has added the columns first, the next read shows them.
                 if error.getCondition() not in _COLUMN_IS_THERE:
                     raise
             except Exception as error:
@@ -169,7 +169,7 @@ class SparkTables(TablesWithoutOwnLog):
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log.
 
-        The old part of a log on other storage goes when Delta writes a checkpoint.
+        On other storage than local files Delta removes the old part when it writes a checkpoint.
         """
         # All writers of the table wait for it.
         with self._engine.hurried(table):
@@ -216,7 +216,7 @@ class SparkTables(TablesWithoutOwnLog):
 
     @staticmethod
     def refused_columns(error: BaseException) -> str | None:
-        """Why a table cannot have its columns; `None` if creating it failed for another reason."""
+        """The reason why a table cannot have its columns; `None` if its creation failed for another reason."""
         refused = error if isinstance(error, AnalysisException) else error.__cause__
         return reason_of(refused) if isinstance(refused, AnalysisException) else None
 
@@ -245,7 +245,7 @@ class SparkTables(TablesWithoutOwnLog):
         return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
 
     def extent(self, table: str) -> Extent:
-        """Measure a table by its newest version's detail and one listing of its log."""
+        """Measure a table, by DESCRIBE DETAIL and one listing of its log."""
         modified = F.unix_micros("lastModified")
         detail = self._engine.frame(f"DESCRIBE DETAIL {table}")
         location, files, size_bytes, committed_us = self._engine.collect(
@@ -259,7 +259,7 @@ class SparkTables(TablesWithoutOwnLog):
         return Extent(files, size_bytes, version, committed_us, version - checkpoint)
 
     def version(self, table: str) -> int | None:
-        """`None`, because reading a table's version needs a query."""
+        """Return `None`, because reading a table's version needs a query."""
         return None
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
@@ -288,20 +288,20 @@ class SparkTables(TablesWithoutOwnLog):
         return [read_commit(row, told_by(row)) for row in found]
 
     def last_commit(self, table: str) -> tuple[int, int]:
-        """A table's newest version, and the storage's time of it."""
+        """A table's newest version, and its time by the storage's clock."""
         history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT 1")
         newest = history.select("version", F.unix_micros("timestamp"))
         version, committed_us = self._engine.collect(newest)[0]
         return version, committed_us
 
     def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit, except those of VACUUM."""
+        """The time, by the storage's clock, of a table's newest commit that is not one of VACUUM."""
         history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT {NEWEST}")
         made = history.select("operation", F.unix_micros("timestamp").alias("at"))
         return newest_write([(row["operation"], row["at"]) for row in self._engine.collect(made)])
 
     def _log(self, log: str) -> tuple[int, int] | None:
-        """The newest version of a log and its last checkpoint, -1 if there is none yet."""
+        """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
         numbers = [F.regexp_extract("path", pattern, 1) for pattern in (_COMMIT, _CHECKPOINT)]
         newest = [F.max(F.when(number != "", number.cast("bigint"))) for number in numbers]
         try:
@@ -310,7 +310,7 @@ class SparkTables(TablesWithoutOwnLog):
         except (AnalysisException, StoreError):
             if self._engine.unreachable:
                 raise
-            # Catalogs may keep a managed table's directory to themselves.
+            # A catalog may hide the directory of a managed table.
             return None
         return None if version is None else (version, -1 if checkpoint is None else checkpoint)
 

@@ -5,13 +5,13 @@ delete, or a touch and a mere move, look the same. So in a tube with a change fe
 writes its events to the column `change`, and NULL for a mere move. The feed is read row by row,
 without state:
 
-- an inserted row is a put, an updated row has the noted events;
+- an inserted row is a put, and an updated row has its events in `change`;
 - a deleted row that was taken is an ack; other deleted rows are no events. So acks are still mostly
   deletions of a whole partition, which read and write no rows;
-- other verbs that remove a task write it to a segment of *gone* rows, with the negated id of its
-  tube, as for fences, so that no verb sees them; a sweep removes these segments.
+- other verbs that remove a task write its row to a segment of *gone* rows, with the negated id of the
+  tube, like fences, so that no verb sees them; a sweep removes these segments.
 
-Events by time that were not written before are noted together with the next event: "delay take".
+Events by time that were not written before are written together with the next event: "delay take".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _TAKEN = string(TaskState.TAKEN.value)
-#: The state after an event, where the event alone tells it.
+#: The state after an event, if the event alone determines it.
 _AFTER = {
     event: move.after[0] for event, move in TRANSITIONS.items() if event not in ("put", "release")
 }
@@ -55,7 +55,7 @@ class TaskFrames:
         self._table = table
 
     def batch(self, take_id: int, owner: str) -> DataFrame:
-        """The remaining tasks of a take, for programs; statistics skip all other files."""
+        """The remaining tasks of a take, for programs. File statistics skip all other files."""
         payload = "data"
         if self._table.payload_columns is not None:
             payload = ", ".join(f"data.{identifier(name)}" for name in self._table.payload_columns)
@@ -71,7 +71,7 @@ class TaskFrames:
     ) -> DataFrame:
         """The tube as a DataFrame with the states at a time, or as stored (`None`).
 
-        What owners hold who are over is ready.
+        Tasks of owners in `over`, whose sessions are over, show as ready.
         """
         shown = {name: name for name in ("state", "next_event", "ttl")}
         shown["error"] = "error" if self._table.optional else string(None)
@@ -87,7 +87,7 @@ class TaskFrames:
                 failed = predicates.after_failure(backoff, now_us, over)
                 shown |= {name: text_of(value) for name, value in failed.items()}
             where += " AND now_state IS NOT NULL"
-        # As `Task.owner` has it: the session without its epoch, of taken tasks only.
+        # Like `Task.owner`: the session without its epoch, for taken tasks only.
         owner = f"CASE WHEN {shown['state']} = {_TAKEN} THEN substring_index(owner, '/', 1) END"
         return self.engine.in_user_session(
             f"SELECT task_id, {shown['state']} AS state, pri, utube, data, created, "
@@ -98,7 +98,7 @@ class TaskFrames:
         )
 
     def keys(self, session: SparkSession, now_us: int) -> DataFrame:
-        """The keys that are in use at a moment, in a session that may join them with a frame of its own."""
+        """The keys in use at a moment, as a DataFrame of a session, which may join it with its own ones."""
         used = self._table.mine()
         if self._table.unique_for_us is not None:
             used |= self._table.is_kept_key() & predicates.is_alive(now_us)
@@ -117,7 +117,7 @@ class TaskFrames:
 
 
 def _alone(text: str) -> str:
-    """An expression as a part of another one."""
+    """An expression in parentheses, as a part of another one."""
     return text if text.isidentifier() else f"({text})"
 
 
@@ -138,7 +138,7 @@ def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
     each = told.select("*", F.posexplode(F.split(F.trim("events"), " ")).alias("step", "event"))
     after = {event: string(state.value) for event, state in _AFTER.items()}
     if table.backoff is not None:
-        # Alone it has left the state; another event comes after what it had made ready.
+        # A single "ttr" has left the state of the row. If another event follows, "ttr" has made the task ready.
         after["ttr"] = f"CASE WHEN trim(events) = 'ttr' THEN state ELSE {after['ttr']} END"
     branches = "".join(f"WHEN {string(event)} THEN {state} " for event, state in after.items())
     return each.selectExpr(

@@ -1,3 +1,3 @@
-"""The queue's tables in SQL: their queries and statements, for whichever engine runs them."""
+"""The queries and statements of the queue's tables, as data for every engine."""
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The capacity of a tube: puts contend for the room in it, takes and acks do not.
+"""The capacity of a tube: puts conflict with each other over it, takes and acks do not.
 
-Segment 0 holds one row with a sequence, which every put to a limited tube makes one greater. A put
-counts what is stored, and its statement fails unless the sequence is still the one that was read
-with the count: no other put came between, and takes and acks only make room. A task whose life has
-ended counts until that is written down: a take or a touch that began before its end may still commit,
-and then it lives on. So the capacity is never exceeded, and takes and acks, which never read segment 0,
-never wait for a put.
+Segment 0 has one row with a sequence number, which every put to a tube with a capacity increments. A put reads
+the sequence together with the number of stored tasks, and its statement fails if the sequence has changed. So no
+other put has committed in between, and takes and acks only reduce the number of tasks. A task whose ttl has
+ended counts until a commit removes it: a take or a touch that began before the end may still commit, and then the
+task lives on. So the capacity is never exceeded. Takes and acks never read segment 0, so they never conflict
+with a put.
 
-Names of puts are rows beside the sequence: a MERGE has no transaction id of Delta's.
+The identities of puts are rows in segment 0, too, because a MERGE has no transaction id of Delta.
 
 The same statement puts tasks with keys (`unique_keys`), with or without a capacity.
 """
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import KeyState
     from tubeq_spark.storage.statement import PutIdentity, Source
 
-#: The source row that removes the rows of old names. Names are in the owner column, which the
-#: sequence's row leaves empty, and none of them is this.
+#: The name in the source row that removes the rows of old identities. The column `owner` has the name of an
+#: identity, and is NULL in the row of the sequence. No identity has this name.
 _PRUNE = "prune"
 _ROW, _T, _S = row(), row("t"), row("s")
 
@@ -91,19 +91,19 @@ class CapacityGate:
         )
 
     def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
-        """What a query finds where some data files cannot be read, and how many tasks are in their segments at most.
+        """Run a query without data files that cannot be read; also return the most tasks that their segments can have.
 
         Raises:
-            DamagedFileError: The log does not tell, or the sequence is in one of them.
+            DamagedFileError: The log does not have that number, or the sequence is in such a file.
         """
         before = self._engine.tables.bad_files(self._table.name)
         found = self._engine.rows(replace(select, skips=()))[0]
         unread: dict[int | None, int] = {}
-        # The segment of one that is back by now was left out all the same.
+        # A file that can be read again by now was still left out of the query, so both lists count.
         for bad in (*before, *self._engine.tables.bad_files(self._table.name)):
             if bad.segment == SEGMENT_0 or bad.segment_rows is None:
                 raise damaged(bad.path, bad.fault)
-            # It may have lost rows meanwhile, which were left out with it.
+            # A segment may have lost rows between the two reads, so the higher number counts.
             unread[bad.segment] = max(bad.segment_rows, unread.get(bad.segment, 0))
         return found, sum(unread.values())
 
@@ -119,20 +119,20 @@ class CapacityGate:
         forget_us: int = 0,
         keys: KeyState | None = None,
     ) -> tuple[Statement, int]:
-        """Insert rows (columns of `TubeTable.inserted`), unless another put has changed a sequence since.
+        """Insert rows (columns of `TubeTable.inserted`), unless another put has changed a sequence since its read.
 
         Args:
             rows: The rows.
-            size: How many.
-            segments: Segments that nobody has used.
-            room: What the put was decided on; `None`: the tube has no capacity.
+            size: The number of rows.
+            segments: Unused segments.
+            room: The count and the sequence that the put has read; `None` if the tube has no capacity.
             now_us: The moment of the put.
-            identity: What it is known by.
-            forget_us: Names that were last used before this moment are forgotten.
-            keys: The sequence, if rows have keys.
+            identity: The identity of the put, which makes a repetition add nothing.
+            forget_us: Identities that were last used before this moment are removed.
+            keys: The sequence of keys, if rows have keys.
 
         Returns:
-            The statement, and how many rows it inserts besides.
+            The statement, and the number of rows that it inserts besides the tasks.
         """
         operation_id, tube = self._fresh(), self._table.id
         # A tombstone matches the row without a name, and so fails the statement.
@@ -153,7 +153,7 @@ class CapacityGate:
         clauses: list[Clause] = []
         differs: Expression | None = None
         if sequence is None:
-            # The sequence of a capacity that the tube once had may be there.
+            # Segment 0 may have the sequence of a capacity, which this put does not use.
             differs = (_T.tube == tube) | _S.owner.is_not_null()
             inserted &= (_S.tube > 0) | _S.owner.is_not_null()
         else:

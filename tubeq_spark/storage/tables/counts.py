@@ -1,4 +1,4 @@
-"""Counts the tasks of tubes by state and age, and those that have come to their end."""
+"""Counts the tasks of tubes by state and age, and the ended tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Tubes that one query counts: each is a scan of its own in the plan.
+#: One query counts at most so many tubes, because each tube is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
 _ROW = row()
 
@@ -39,13 +39,13 @@ class Depth:
     """Measurements of the tasks of a tube.
 
     Attributes:
-        states: How many, by the letter of the effective state.
-        oldest_ready_us: When the oldest ready task was put.
-        leases_ending: Leases that end soon.
-        unswept: Tasks whose state has changed by time and is not written yet.
-        unswept_since_us: When the first of these changed.
-        owners: Who holds tasks, in ended leases too.
-        until_us: The first moment at which time alone changes any of it; `None` is never.
+        states: The number of tasks by the letter of their effective state.
+        oldest_ready_us: The moment at which the oldest ready task was put.
+        leases_ending: The number of leases that end soon.
+        unswept: The number of tasks whose state has changed by time and is not written yet.
+        unswept_since_us: The moment at which the first of these changed.
+        owners: The owners of taken tasks, also of those with ended leases.
+        until_us: The first moment at which time alone changes these numbers; `None` is never.
     """
 
     states: Mapping[str, int]
@@ -68,12 +68,12 @@ def depth(
     """Measure a tube's tasks by one aggregate over narrow columns.
 
     Args:
-        engine: The seam to Spark.
+        engine: The engine.
         table: The tube.
         now_us: The moment.
-        soon_us: Leases that end by then count as ending.
-        max_attempts: Of the tube.
-        over: Owners whose sessions are over: what they hold is ready.
+        soon_us: Leases that end by this moment count as ending.
+        max_attempts: The `max_attempts` of the tube.
+        over: Owners whose sessions are over. Their tasks count as ready.
     """
     files = None if table.backoff is not None else engine.tables.told_files(table.name)
     if files is not None:
@@ -97,7 +97,7 @@ def depth(
         "since": Micros(least(case((due, predicates.due_at())))),
         "next": Micros(least(case((~due, predicates.due_at())))),
         "enters": Micros(least(case((_ROW.next_event > at(soon_us), _ROW.next_event)))),
-        # What a session holds that is over may end at the end of its life, too.
+        # A task of a session that is over may also change at the end of its ttl.
         "ends": Micros(least(case((is_taken & (_ROW.expires_at > at(now_us)), _ROW.expires_at)))),
         "owners": collected(case((is_taken, _ROW.owner))),
     }
@@ -117,7 +117,7 @@ def depth(
     )
 
 
-#: In a tube with a backoff: the next end of a delay, or of a life, after a lease whose end nobody has written.
+#: In a tube with a backoff: the next end of a delay or ttl that follows an ended lease whose end is not written.
 _ENDS = ("readied", "expires")
 
 
@@ -145,13 +145,13 @@ def counts(
     """Count tasks by the letter of their effective state, in one query for many tubes.
 
     Args:
-        engine: The seam to Spark.
-        tubes: Their tables, each with the tube's `max_attempts`.
+        engine: The engine.
+        tubes: The tables of the tubes, each with the tube's `max_attempts`.
         now_us: The moment.
-        over: Owners whose sessions are over: what they hold is ready.
+        over: Owners whose sessions are over. Their tasks count as ready.
 
     Returns:
-        The counts by the tube's id.
+        The counts by tube id.
     """
     found: dict[int, dict[str, int]] = {table.id: {} for table, _ in tubes}
     for first in range(0, len(tubes), _COUNTED_TOGETHER):
@@ -185,7 +185,7 @@ class EndedTasks:
             engine: The engine.
             table: The tube.
             fresh: Makes numbers that were never used.
-            kept_days: For how long Delta remembers what was written under an application id.
+            kept_days: The days for which Delta keeps the version of an application id.
         """
         self._kept_days = kept_days
         self._engine = engine
@@ -198,7 +198,7 @@ class EndedTasks:
         return found.native + self._told(found)
 
     def uncounted(self) -> set[int]:
-        """The segments whose ended tasks are counted by notes that nobody has added up."""
+        """The segments whose ended tasks only notes count that are not added up yet."""
         found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
         segments = (each for note in found.notes for each in (note.kept_in, note.removed_in_feed))
         return {segment for segment in segments if segment is not None}
@@ -206,8 +206,8 @@ class EndedTasks:
     def sum(self) -> Append | None:
         """The commit that adds up the notes; `None` if there are no new ones.
 
-        As the total of the notes up to a version is one number, it does not matter who writes it, nor how
-        often: what is not greater than what is there is not written.
+        The total of the notes up to a version is always the same number. So it does not matter which program writes
+        it, or how often: a total that is not greater than the stored one is not written.
         """
         found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
         version = RENEWALS * self._told(found)
@@ -218,7 +218,7 @@ class EndedTasks:
             version = found.told_version + 1
         return Append(
             self._table.name,
-            # Spark wants a column that is no partition, too.
+            # Spark needs a column that is no partition column, too.
             empty(pa.schema([(name, pa.int64()) for name in ("segment", "tube")])),
             self._fresh(),
             (told_total(self._table.id), version),
@@ -227,7 +227,7 @@ class EndedTasks:
         )
 
     def _renewed_before(self) -> float:
-        """Whether Delta will soon forget a total of that time, in milliseconds."""
+        """The moment in milliseconds: totals that were written before it are renewed, before Delta forgets them."""
         return (SystemClock().now().timestamp() - self._kept_days * 86_400 / 2) * 1_000
 
     def _told(self, found: EndedLog) -> int:
@@ -246,6 +246,6 @@ class EndedTasks:
         return (note.count or 0) + kept
 
     def _gone_in(self, segment: int) -> int:
-        """The rows of tasks that have ended in a segment."""
+        """The number of rows of ended tasks in a segment."""
         gone = (row().segment == segment) & (row().tube == -self._table.id)
         return int(self._engine.rows(Select(self._table.name, {"n": count()}, gone))[0]["n"])

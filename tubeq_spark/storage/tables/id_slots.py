@@ -1,8 +1,8 @@
-"""Leases number slots in `_tubeq_sessions`, which keep the ids of two producers apart.
+"""Leases id slots in `_tubeq_sessions`. Producers with different slots never make the same id.
 
-A lease, and each raise of its bound, is a row of its own; of one slot's rows the one with the highest
-bound counts. It is inserted by a MERGE over the literal bucket that all rivals for its slot read, unless
-a row with a higher bound is there. Heartbeats never come near these buckets.
+A lease, and each raise of its bound, is a row of its own; of the rows of a slot the one with the highest bound
+counts. A MERGE inserts it, unless the slot has a row with a higher bound. The MERGE is over the literal bucket
+that all other leases of the slot read. Heartbeats use other buckets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _FIRST_BUCKET = 1_000
 _BUCKETS = 64
-#: A failed guess costs less than a read, which the next guess would need as well.
+#: The number of slots to try at random before reading any: a failed guess costs less than a read.
 _GUESSES = 2
 
 
@@ -39,7 +39,7 @@ _ROW, _T, _S = row(), row("t"), row("s")
 
 
 def _slots(of: Row = _ROW, bucket: int | None = None) -> Expression:
-    """Rows of slots, of all or of those in one bucket."""
+    """The condition for rows of slots, in all buckets or in one."""
     is_slot = of.kind == "slot"
     if bucket is not None:
         return (of.bucket == integer(bucket)) & is_slot
@@ -57,13 +57,12 @@ class Slots(SystemTable):
     def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
         """Lease a free slot.
 
-        One commit and no read where one of two slots at random turns out to be free, which it is
-        unless hundreds of producers are at work; else the slots are looked at, those of one bucket
-        first, and it is one more.
-        A slot of which nobody can tell whether it was leased is left alone: another one does.
+        One commit and no read if one of two random slots is free, as it is unless hundreds of producers are at work.
+        Otherwise it reads the slots, first those of one bucket, and makes one more commit. If the answer to a commit
+        is lost, it leaves that slot alone and leases another one.
 
         Returns:
-            The slot, with the bound as the former holder left it: numbers begin there.
+            The slot, with the bound of its former holder: the new holder's numbers begin there.
         """
         for attempt in (*[self._lease_any] * _GUESSES, self._lease_near, self._lease_free):
             with suppress(CommitUnknownError):
@@ -76,8 +75,7 @@ class Slots(SystemTable):
         """Raise the bound of a slot that the caller still holds.
 
         Returns:
-            The lease as it is now; `None` when the slot has another holder, or nobody can tell whether
-            the bound was raised. One commit.
+            The new lease; `None` if the slot has another holder, or if the answer to the commit was lost. One commit.
         """
 
         def attempt() -> Plan[SlotLease | None]:
@@ -114,11 +112,11 @@ class Slots(SystemTable):
         file of one row.
 
         Args:
-            least: So many rows must be in the way; 0: it is about the files.
-            loop: May give up: this meets every lease. At most one commit.
+            least: The fewest replaced rows for which it commits; 0 also merges files without replaced rows.
+            loop: A loop that may give up, because this conflicts with every lease. At most one commit.
 
         Returns:
-            How many rows went.
+            The number of removed rows.
         """
         columns = {**named("bucket", "slot"), "bound": greatest(_ROW.bound), "leases": count()}
         highest = Select(self._table, columns, _slots(), by=["bucket", "slot"])
@@ -128,7 +126,7 @@ class Slots(SystemTable):
             found = self._engine.rows(highest)
             if not found:
                 return 0, None
-            # A lease that was added meanwhile has a higher bound than its slot had: it stays.
+            # A row that was added meanwhile has a higher bound, so it stays.
             statement = Statement(
                 self._table,
                 all_of(
@@ -150,7 +148,7 @@ class Slots(SystemTable):
     def _lease_any(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
         """Lease a slot without reading it; `None` if it is used."""
         tick = ids.tick_at(now_us)
-        # Whatever bound its former holder left, it is not above.
+        # The statement inserts nothing if the slot's bound is above `tick`.
         found = SlotLease(self._random.randrange(ids.SLOTS), None, tick)
         after = SlotLease(found.slot, holder, tick + horizon)
 
@@ -184,7 +182,7 @@ class Slots(SystemTable):
         return self._loop.run("lease_slot", self._table_lock, attempt)
 
     def _leased(self, bucket: int | None = None) -> dict[int, SlotLease]:
-        """All slots that were ever leased, or those of a bucket."""
+        """All slots that were ever leased, or those of one bucket."""
         columns = {
             "slot": _ROW.slot,
             "member": last_by(_ROW.member, _ROW.bound),
@@ -194,8 +192,8 @@ class Slots(SystemTable):
         return {r["slot"]: SlotLease(r["slot"], r["member"], r["bound"]) for r in rows}
 
     def _choose(self, leased: Mapping[int, SlotLease], tick: int) -> SlotLease:
-        # Where all are in use, taking one over is safe, since its holder must ask before passing its
-        # bound; the lowest bound keeps ids closest to the clock.
+        # If all slots are in use, one can be taken over safely, because its holder must commit before it uses
+        # numbers above its bound. The lowest bound keeps ids closest to the clock.
         return self._unused(leased, range(ids.SLOTS), tick) or min(
             leased.values(), key=lambda lease: lease.bound
         )
@@ -203,7 +201,7 @@ class Slots(SystemTable):
     def _unused(
         self, leased: Mapping[int, SlotLease], slots: Sequence[int], tick: int
     ) -> SlotLease | None:
-        """A free slot; `None` if none of these is free."""
+        """A free slot among these; `None` if none is free."""
         free = [lease for lease in leased.values() if lease.bound <= tick]
         if free:
             return self._random.choice(free)
@@ -211,7 +209,7 @@ class Slots(SystemTable):
         return SlotLease(self._random.choice(unused), None, 0) if unused else None
 
     def _move(self, seen: SlotLease, after: SlotLease, result: T) -> Plan[T]:
-        """Lease a slot if it is unchanged since it was read: every change raises its bound."""
+        """Lease a slot if it has not changed since it was read. Every change raises its bound."""
 
         def finish(affected: Affected) -> T:
             if affected.total != 1:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression, Row
 
 _HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is not None}
-#: Stored states that a take moves itself; ended leases, in lease segments, are written down first.
+#: Stored states that a take moves itself. Ended leases are in lease segments, and their ends are written first.
 _TAKEABLE = tuple(
     state
     for state, timer in TIMERS.items()
@@ -63,7 +63,7 @@ def _due(moment: Column, now_us: int) -> Expression:
 
 
 def is_alive(now_us: int, of: Row = _ROW) -> Expression:
-    """Its life has not ended."""
+    """Its ttl has not ended."""
     return of.expires_at.is_null() | (of.expires_at > at(now_us))
 
 
@@ -112,7 +112,7 @@ def is_over(
     max_attempts: int | None = None,
     backoff: Backoff | None = None,
 ) -> Expression:
-    """Its ttl has ended (perhaps its lease or delay has not)."""
+    """Its ttl has ended (its lease or delay may go on)."""
     if backoff is None:
         return ~is_alive(now_us, of)
     after = all_of(
@@ -124,31 +124,31 @@ def is_over(
 
 
 def has_lease_ended(now_us: int, of: Row = _ROW) -> Expression:
-    """Its lease has ended, and nobody has written that down."""
+    """Its lease has ended, and the end is not written yet."""
     return (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
 
 
 def _has_failed(now_us: int, max_attempts: int | None, of: Row) -> Expression:
-    """Its lease has ended, and it is to be tried again."""
+    """Its lease has ended, and `max_attempts` allows another one."""
     ended = has_lease_ended(now_us, of)
     return ended if max_attempts is None else ended & (of.attempts < integer(max_attempts))
 
 
 def _outlives(now_us: int, backoff: Backoff, of: Row, ended: Expression) -> Expression:
-    """It lived at the end of its lease, and lives at a moment, by a life that has grown by its backoff."""
+    """Its ttl had not ended at the end of its lease, and has not ended now, with its backoff added."""
     lives = (of.expires_at > ended) & (Micros(of.expires_at) + backoff_us(backoff, of) > now_us)
     return of.expires_at.is_null() | lives
 
 
 def has_grown(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
-    """Its lease has ended within its life, which is longer by its backoff since."""
+    """Its lease ended before its ttl, so its backoff has extended the ttl."""
     return _has_failed(now_us, max_attempts, of) & (of.expires_at > of.next_event)
 
 
 def ended_us(
     now_us: int, max_attempts: int | None, backoff: Backoff | None, of: Row = _ROW
 ) -> Expression:
-    """When time has ended a task whose life is over, in microseconds: a lease or a delay lasts longer than a life."""
+    """The moment at which a task ended whose ttl is over, in microseconds. A lease or a delay outlasts the ttl."""
     held = _one_of(list(_HOLDING), of)
     branches: list[tuple[Expression, Expression]] = [
         (held, Greatest((Micros(of.expires_at), Micros(of.next_event))))
@@ -170,7 +170,7 @@ def backoff_us(backoff: Backoff, of: Row = _ROW) -> Expression:
 
 
 def _by_attempts(values: Sequence[int], of: Row) -> Expression:
-    """A value by the number of attempts; the last one is for all that are more."""
+    """The value for the number of attempts. The last value is for all higher numbers, too."""
     branches = [(of.attempts <= small(n), value) for n, value in enumerate(values[:-1], 1)]
     return case(*branches, other=values[-1])
 
@@ -180,7 +180,7 @@ def _remainder(part: Expression) -> Expression:
 
 
 def after_lease(backoff: Backoff, of: Row = _ROW) -> Expression:
-    """When the delay after the end of a lease is over, in microseconds."""
+    """The end of the delay that follows an ended lease, in microseconds."""
     return Micros(of.next_event) + backoff_us(backoff, of)
 
 
@@ -193,7 +193,7 @@ def is_due(now_us: int, of: Row = _ROW) -> Expression:
 
 
 def due_at() -> Expression:
-    """The time of the next change by time; NULL is never."""
+    """The moment of the next change by time; NULL is never."""
     return case((_one_of(list(_HOLDING), _ROW), _ROW.next_event), other=_ROW.expires_at)
 
 
@@ -241,14 +241,14 @@ def is_effectively(
     over: Collection[str] = (),
     backoff: Backoff | None = None,
 ) -> Expression:
-    """Whether a task is in an effective state; arguments as of `effective_state`."""
+    """Whether a task is in an effective state; arguments as for `effective_state`."""
     return effective_state(now_us, max_attempts, over=over, backoff=backoff) == state.value
 
 
 def _effective_with_backoff(
     now_us: int, max_attempts: int | None, of: Row, over: Collection[str], backoff: Backoff
 ) -> Expression:
-    """The same in a tube with a backoff: after its lease a task is delayed."""
+    """The effective state in a tube with a backoff, where a task is delayed after its lease."""
     taken, delayed = TaskState.TAKEN.value, TaskState.DELAYED.value
     lasts = of.next_event.is_null() | (of.next_event > at(now_us))
     held, ended = lasts, Case(((lasts, at(now_us)),), of.next_event) if over else of.next_event
@@ -275,7 +275,7 @@ def _effective_with_backoff(
 def after_failure(
     backoff: Backoff, now_us: int, over: Collection[str] = (), of: Row = _ROW
 ) -> dict[str, Expression]:
-    """The columns of a row beside its effective state (the column `now_state`), after its lease has ended."""
+    """The columns, besides `now_state` (the effective state), of a row whose lease has ended."""
     ended = (of.state == TaskState.TAKEN.value) & (of.now_state != TaskState.TAKEN.value)
     waits = ended & (of.now_state == TaskState.DELAYED.value)
     back = ended & (of.now_state != TaskState.BURIED.value)
@@ -309,14 +309,14 @@ def lease_end(lease: NewLease, ttr: Expression) -> Expression:
 
 
 def slot(of: Row = _ROW) -> Expression:
-    """The slot that a task id was made in, as `ids.slot_of`."""
+    """The slot of a task id, as `ids.slot_of` computes it."""
     return Quotient(of.task_id, 1 << POSITION_BITS) - (
         Quotient(of.task_id, 1 << (POSITION_BITS + SLOT_BITS)) * SLOTS
     )
 
 
 def is_older(newest: Mapping[int, int], of: Row = _ROW) -> Expression:
-    """Put no later than the newest ids by their slots: in one slot ids only grow, whatever clocks say."""
+    """Put no later than the newest id of its slot. The ids of one slot only grow, whatever clocks say."""
     return of.task_id <= Mapped(slot(of), tuple(newest.items()))
 
 
@@ -327,7 +327,7 @@ def plus_us(column: Column, amount_us: int | Expression, last_us: int) -> Expres
 
 
 def grown(column: Column, amount_us: int | Expression | None) -> Expression:
-    """A duration made longer; a hundred years or more is never."""
+    """A duration plus microseconds; a hundred years or more is never."""
     if amount_us is None:
         return null(Type.BIGINT)
     longer = column + amount_us
@@ -335,7 +335,7 @@ def grown(column: Column, amount_us: int | Expression | None) -> Expression:
 
 
 def end_of_life(of: Row, amount_us: int | Expression | None) -> Expression:
-    """The end of a life whose ttl grows."""
+    """The end of a ttl that grows."""
     if amount_us is None:
         return null(Type.TIMESTAMP)
     longer = of.ttl + amount_us < FOREVER_US

@@ -1,4 +1,4 @@
-"""The registry: which tubes there are, with which id, type and options."""
+"""The registry: the tubes of the location, with their ids, types and options."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression, Row
 
 _ROW, _T = row(), row("t")
-#: Stands among the options of a tube that is paused.
+#: The key, among the stored options, of a paused tube.
 _PAUSED = "paused"
-#: Stands among them where `parallel` was altered: when it was.
+#: The key of the moment at which `parallel` was altered.
 _PARALLEL_ALTERED = "parallel_altered"
-#: Stands among them where the table has the column for traces.
+#: The key of a tube whose table has the column for traces.
 _TRACES = "traces"
-#: Seconds after which every program has seen what was altered.
+#: The time after which every program has seen an altered option.
 _SEEN_US = 5 * US
 
 
@@ -66,15 +66,15 @@ class TubeRecord:
 
     Attributes:
         name: Its name, as it was created.
-        id: Unique for ever in this location.
-        type: Name of its driver.
-        options: What it was created with.
+        id: Its id, which no other tube of this location ever has.
+        type: The name of its driver.
+        options: Its options.
         status: Whether it may be used.
-        created_us: When it was registered.
-        owner: The session and epoch that a temporary tube ends with; `None`: nobody noted it.
+        created_us: The moment at which it was registered.
+        owner: The session and epoch with which a temporary tube ends; `None` if they were not noted.
         paused: Whether takes find nothing.
-        format_version: Of its table.
-        parallel_altered_us: When its `parallel` was altered last; `None`: never.
+        format_version: The format of its table.
+        parallel_altered_us: The moment at which its `parallel` was last altered; `None` is never.
         text: Its options as they are stored.
         has_traces: Whether its table has the column for traces.
     """
@@ -94,18 +94,18 @@ class TubeRecord:
 
     @property
     def limits(self) -> tuple[object, ...]:
-        """What limits the takes of the tube."""
+        """The options that limit takes, for comparing two records."""
         return self.options.parallel, self.options.rate, self.options.most_taken
 
     @property
     def counts_taken(self) -> bool:
-        """Whether a utube lock alone does not tell whether a sub-queue has taken tasks."""
+        """Whether takes must count the taken tasks of a sub-queue, because its utube lock does not show them."""
         return self.options.parallel > 1 or self.parallel_altered_us is not None
 
     def holds_locks(self, now_us: int, skew_us: int) -> bool:
         """Whether takes keep their utube locks until the ack.
 
-        With `parallel > 1` they do so only until all programs have seen that it is no longer 1.
+        With `parallel > 1` they keep them only until all programs have seen that it is no longer 1.
         """
         altered_us = self.parallel_altered_us
         is_new = altered_us is not None and now_us < altered_us + _SEEN_US + skew_us
@@ -120,7 +120,7 @@ class TubeRecord:
         """Refuse a tube that a newer version of this package has written.
 
         Raises:
-            StoreError: It is one.
+            StoreError: A newer version has written the tube.
         """
         if not self.has_known_format:
             msg = (
@@ -137,12 +137,12 @@ class Registry(SystemTable):
         """All tubes that are not dropped.
 
         Raises:
-            QueueNotFoundError: There is no registry any more.
+            QueueNotFoundError: The registry was removed.
         """
         return self._read(_ROW.status != TubeStatus.DROPPED.value)
 
     def with_dropped(self) -> list[TubeRecord]:
-        """All tubes that there ever were; errors as of `records`."""
+        """All tubes, including dropped ones; errors as for `records`."""
         return self._read()
 
     def _read(self, where: Expression | None = None) -> list[TubeRecord]:
@@ -159,7 +159,7 @@ class Registry(SystemTable):
         return [_record(each) for each in rows]
 
     def names(self) -> list[str]:
-        """The names of all tubes that there ever were: the tables of dropped ones stay."""
+        """The names of all tubes, including dropped ones, whose tables stay."""
         return sorted(
             {row["name"] for row in self._engine.rows(Select(self._table, named("name")))}
         )
@@ -173,7 +173,7 @@ class Registry(SystemTable):
         """The newest version of the registry, if it is cheap to get; else `None`.
 
         Args:
-            known: A version that it had; -1: unknown.
+            known: A version that the registry had; -1 if none is known.
         """
         synced = self._table_lock.synced
         if synced is not None:
@@ -190,10 +190,10 @@ class Registry(SystemTable):
 
     @staticmethod
     def as_live(name: str, record: TubeRecord | None) -> TubeRecord:
-        """A record of exactly this name whose tube may be used.
+        """The record, if it has exactly this name and its tube may be used.
 
         Raises:
-            TubeNotFoundError: It is not.
+            TubeNotFoundError: It has not, or its tube may not be used.
         """
         if record is None or record.name != name or record.status is not TubeStatus.LIVE:
             raise refusals.no_tube(name)
@@ -206,7 +206,7 @@ class Registry(SystemTable):
             new: The tube; its id is ignored. As *live*, its name must never have been in use.
 
         Returns:
-            False when the name is (or, as *live*, ever was) in use; nothing was written then.
+            False if the name is in use (as *live*: was ever in use); then nothing was written.
         """
         columns = {
             "last": greatest(_ROW.id),
@@ -228,7 +228,7 @@ class Registry(SystemTable):
                 "created": at(new.created_us),
                 "format_version": integer(new.format_version),
             }
-            # No program may have registered the name, or a tube with this id, since they were read.
+            # The statement inserts nothing if a program has registered the name or the id since the read.
             statement = Statement(
                 self._table,
                 any_of(_has_name(_T, new), _T.id >= number) & (_T.id != operation_id),
@@ -254,11 +254,11 @@ class Registry(SystemTable):
         Args:
             record: The tube.
             before: The statuses that it may have.
-            after: The one that it gets.
-            owner: The session that it must still end with, if that matters.
+            after: The new status.
+            owner: The session with which it must still end, if that matters.
 
         Raises:
-            TubeNotFoundError: Its status is none of `before`, or its owner another one.
+            TubeNotFoundError: Its status is none of `before`, or it has another owner.
             StoreError: A newer version of this package has changed it.
         """
         operation = "create_tube" if TubeStatus.CREATING in before else "drop"
@@ -289,7 +289,7 @@ class Registry(SystemTable):
         """Refuse a tube whose drop is done, or was undone.
 
         Raises:
-            TubeNotFoundError: It was.
+            TubeNotFoundError: The drop is done, or was undone.
         """
         found = self.find(record.name)
         if found is None or (found.id, found.status) != (record.id, TubeStatus.DROPPING):
@@ -306,7 +306,7 @@ class Registry(SystemTable):
 
         Args:
             record: The tube.
-            change: Makes its new record of the newest one.
+            change: Makes the new record from the newest one.
             operation: The name of the commit.
 
         Returns:
@@ -381,7 +381,7 @@ class Registry(SystemTable):
 
 
 def _has_name(of: Row, new: TubeRecord) -> Expression:
-    """Whether a record makes a name unavailable for a new tube; also one of a dropped tube."""
+    """Whether a record, also of a dropped tube, makes the name of a new tube unavailable."""
     same = Lower(of.name) == Lower(literal(new.name))
     return same if new.status is TubeStatus.LIVE else same & (of.status != TubeStatus.DROPPED.value)
 
@@ -389,8 +389,8 @@ def _has_name(of: Row, new: TubeRecord) -> Expression:
 def _record(found: Mapping[str, Any]) -> TubeRecord:
     if found["format_version"] > FORMAT_VERSION:
         return _newer(found)
-    # Where the owner of a temporary tube was noted, it stands in the place of a plain "true": older
-    # versions of this package read it as that.
+    # If the owner of a temporary tube was noted, it stands where older versions of this package have, and read,
+    # a plain "true".
     stored = json.loads(found["options"])
     temporary = stored.get("temporary")
     owner = temporary if isinstance(temporary, str) else None
@@ -413,8 +413,8 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
 def _newer(found: Mapping[str, Any]) -> TubeRecord:
     """The record of a tube that a newer version of this package has written.
 
-    Its options and its status may be others than this version knows. Unless it is dropped, it counts as live, so
-    that nobody finishes, drops or opens it: all of that asks `require_known_format` first.
+    This version may not know its options and its status. Unless it is dropped, it counts as live, so that no program
+    of this version finishes, drops or opens it: these verbs call `require_known_format` first.
     """
     is_dropped = found["status"] == TubeStatus.DROPPED.value
     return TubeRecord(

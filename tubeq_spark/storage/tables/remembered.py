@@ -1,10 +1,10 @@
-"""Remembers what was read of a tube: where its head is, and what holds until the next commit.
+"""Remembers results of reads of a tube: the position of its head, and results that hold until the next commit.
 
-A look at all segments (narrow columns only) remembers the first place in the order of each. The next
-reads ask for tasks up to a place that enough tasks lie before, so that file statistics skip all
-later segments. The place bounds what is read, not where: tasks that came before it meanwhile are
-seen. Where too few are found the segments up to there have been taken from, and those that follow are
-read; then the hint is made anew, and in the end everything is read.
+A read of all segments (narrow columns only) remembers the first position of each segment. The next reads ask for
+tasks up to a position before which enough tasks lie, so that file statistics skip all later segments. Any segment
+may have tasks before the position, so new tasks are found, too. If a read finds too few tasks, takes have emptied
+the segments up to the position, and the next read has a later one. Then the hint is made again, and in the end
+everything is read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Engine
 
-#: Most segments that a read remembers.
+#: The most segments that a read remembers.
 HEAD_SEGMENTS = 64
 #: A tube with no more segments and rows than these needs no hint.
 _FEW_SEGMENTS, _FEW_ROWS = 8, 20_000
-#: Tasks that are read beyond what is wanted: most of those before may be gone by the next read.
+#: A position has so many more tasks before it than are wanted, because takes remove some before the next read.
 _SPARE = 8
 #: A hint is computed again after this many reads, because the tube may have grown.
 _READS = 50
@@ -31,7 +31,7 @@ _READS = 50
 
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
-    """The first ready task of a segment, and how many there are."""
+    """The position of the first ready task of a segment, and the number of its ready tasks."""
 
     first: OrderPosition
     count: int
@@ -43,7 +43,7 @@ class HeadHint:
 
     heads: list[SegmentHead] = field(default_factory=list)
     _reads: int = 0
-    #: Whether there were no more segments than are remembered.
+    #: Whether all segments are remembered.
     is_whole: bool = True
 
     @property
@@ -70,11 +70,11 @@ class HeadHint:
         self.heads = [head for head in self.heads if head.first > bound]
 
     def expected(self, wanted: int) -> int:
-        """About how many tasks a read of `wanted` will find; 0 if the tube has few."""
+        """The approximate number of tasks that a read of `wanted` will find; 0 if the tube has few."""
         return min(wanted, sum(head.count for head in self.heads))
 
     def bound(self, wanted: int) -> OrderPosition | None:
-        """A position before which `wanted` tasks should be; `None`: read everything."""
+        """A position before which there should be `wanted` tasks; `None` reads everything."""
         self._reads -= 1
         before = 0
         for head, following in zip(self.heads, self.heads[1:], strict=False):
@@ -89,7 +89,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Read(Generic[T]):
-    """What was read of a version, and from which moment to which it holds."""
+    """The result of a read of a version, with the span of time in which it holds."""
 
     version: int
     asked: Hashable
@@ -104,10 +104,10 @@ class _Read(Generic[T]):
 
 
 class Lasting(Generic[T]):
-    """What was read last of one table; on an engine that looks at a version by a query all is read anew."""
+    """The result of the last read of a table. If an engine reads the version by a query, each call reads again."""
 
     def __init__(self, engine: Engine, table: str) -> None:
-        """Know nothing of a table yet."""
+        """Remember nothing yet."""
         self._tables = engine.tables
         self._table = table
         self._last: _Read[T] | None = None
@@ -115,14 +115,14 @@ class Lasting(Generic[T]):
     def read(
         self, now_us: int, read: Callable[[], tuple[T, int | None]], asks: Callable[[T], Hashable]
     ) -> T:
-        """What a read finds at a moment.
+        """The result of a read at a moment, which may be the last one.
 
         Args:
             now_us: The moment.
-            read: Reads it, and tells the first moment at which time alone changes it; `None` is never.
-            asks: What else it depends on, by what it finds.
+            read: Reads the result, and the first moment at which time alone changes it; `None` is never.
+            asks: Returns, for a result, the arguments of the read that it depends on.
         """
-        # Before the read: what is committed meanwhile is of a later version.
+        # The version is read first, so that a commit during the read has a later one.
         version, last = self._tables.version(self._table), self._last
         if version is None:
             return read()[0]
@@ -130,7 +130,7 @@ class Lasting(Generic[T]):
             return last.value
         bad_files = self._tables.bad_files(self._table)
         value, until_us = read()
-        # A data file may come back without a commit.
+        # A damaged data file may become readable without a commit, so a result without its rows is not kept.
         is_whole = not bad_files and not self._tables.bad_files(self._table)
         self._last = _Read(version, asks(value), now_us, until_us, value) if is_whole else None
         return value

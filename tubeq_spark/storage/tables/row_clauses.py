@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 _TAKEN, _DELAYED = TaskState.TAKEN.value, TaskState.DELAYED.value
 _BURIED, _READY = TaskState.BURIED.value, TaskState.READY.value
-#: State of a row that has gone, in a tube with a change feed, and of a task that was kept when it was done.
+#: The state of a gone row in a tube with a change feed, and of a task that was kept as done.
 GONE = TaskState.DONE.value
 _T, _S = row("t"), row("s")
 #: One take.
@@ -66,17 +66,17 @@ _COUNT = small(1)
 
 
 def _nobodys() -> dict[str, Expression]:
-    """The columns that are NULL in a row that nobody holds."""
+    """The columns that are NULL in a row that no session holds."""
     return {"owner": null(Type.STRING), "claim": null(Type.BIGINT)}
 
 
 def clause_of(table: TubeTable, which: Which, change: Change) -> Clause:
-    """What becomes of some rows of a tube, as a clause of a statement."""
+    """A change of some rows of a tube, as a clause of a statement."""
     return Clause(_sets(table, change), condition_of(table, which))
 
 
 def clauses_of(table: TubeTable, which: Which, change: Change) -> list[Clause]:
-    """The same, of which a removal has two where keys stay in use: rows with a key are kept for it."""
+    """The clauses of a change. If keys stay in use, a removal has two: rows with a key are kept for it."""
     clauses = [clause_of(table, which, change)]
     kept = kept_for_key(table, change)
     if kept is not None:
@@ -87,9 +87,9 @@ def clauses_of(table: TubeTable, which: Which, change: Change) -> list[Clause]:
 
 
 def kept_for_key(table: TubeTable, change: Change) -> dict[str, Expression] | None:
-    """What becomes of a row that ends and has a key; `None`: what becomes of all others.
+    """The columns that a removal sets in a row that is kept for its key; `None` if it is removed like the others.
 
-    It is given to no tube, as the rows for a feed of changes are.
+    Like gone rows for a change feed, a kept row has the negated id of the tube, so it is no task of the tube.
     """
     if not isinstance(change, Remove) or change.key is None or change.gone is None:
         return None
@@ -100,7 +100,7 @@ def kept_for_key(table: TubeTable, change: Change) -> dict[str, Expression] | No
         until = Moment(ended + key.for_us)
     backoff, ttl = table.backoff, {}
     if backoff is not None:
-        # As the end of the lease would have been written down.
+        # The ttl is the one that a written end of the lease would have had.
         has_grown = predicates.has_grown(key.now_us, key.max_attempts, _T)
         longer = predicates.grown(_T.ttl, predicates.backoff_us(backoff, _T))
         ttl = {"ttl": case((has_grown, longer), other=_T.ttl)}
@@ -144,7 +144,7 @@ def _is_over(table: TubeTable, due: Due) -> Expression:
 
 
 def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # noqa: PLR0911  (one of each)
-    """The columns that a change sets; `None`: the row is removed."""
+    """The columns that a change sets; `None` removes the row."""
     match change:
         case Remove():
             return _removal(table, change.gone, change.event)
@@ -183,7 +183,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # 
 
 
 def _of_share(table: TubeTable, numbers: Sequence[tuple[OrderPosition, int]]) -> Expression:
-    """The number for a row, of some with the last position of each."""
+    """The number for a row: that of the first share whose last position is not before the row."""
     following = [number for _, number in numbers[1:]]
     branches = [
         (table.up_to(last, _T), number)
@@ -196,11 +196,11 @@ def _of_share(table: TubeTable, numbers: Sequence[tuple[OrderPosition, int]]) ->
 def taking(
     table: TubeTable, lease_segment: Expression, lease: NewLease, take_id: Expression | None = None
 ) -> dict[str, Expression]:
-    """What every take sets: a row moves to a lease segment, and its lease begins.
+    """The columns that every take sets: a row moves to a lease segment, and its lease begins.
 
-    The number of the lease segment is the take id, too, unless another is given.
+    The number of the lease segment is also the take id, unless another one is given.
     """
-    # What is delayed is taken only when that is over.
+    # A delayed task is taken only after the end of its delay.
     events = case((_T.state == _DELAYED, "delay take"), other="take")
     return {
         "segment": lease_segment,
@@ -229,7 +229,7 @@ def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
 
 
 def _after_lease(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
-    """What the end of a lease has made of a row in a tube with a backoff, where it had ended by then."""
+    """The columns that change for a row whose lease had ended before, in a tube with a backoff."""
     event, backoff = change.event, table.backoff
     if backoff is None or event is None or event.time_us is None:
         return {}
@@ -251,7 +251,7 @@ def _after_lease(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
 
 
 def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
-    """The column that tells why a task has failed; without an error it stays as it is."""
+    """The column `error` of a failed task. Without an error it stays as it is."""
     if error is None:
         return {}
     return {"error": literal(error) if isinstance(error, str) else _S.error}
@@ -294,7 +294,7 @@ def _become(change: Become) -> dict[str, Expression]:
 def _removal(
     table: TubeTable, gone: int | None, event: Event | None
 ) -> dict[str, Expression] | None:
-    """A row goes: with a change feed only an ack deletes it, see `change_feed`."""
+    """The columns of a removed row; `None` deletes it. With a change feed only acks delete rows, see `change_feed`."""
     if gone is None or not table.change_feed:
         return None
     events = null(Type.STRING) if event is None else _events(event)
@@ -305,18 +305,18 @@ def _removal(
     } | _noted(table, events)
 
 
-# -- what the change feed notes -----------------------------------------------------------------------
+# -- notes for the change feed ------------------------------------------------------------------------
 
 
 def _noted(table: TubeTable, events: Expression) -> dict[str, Expression]:
-    """The column that tells which events the row was written by."""
+    """The column with the events that have written the row."""
     return {"change": events} if table.change_feed else {}
 
 
 def _event_of(
     table: TubeTable, event: Event | None, max_attempts: int | None
 ) -> dict[str, Expression]:
-    """The events of a change; `None` is a release, which buries what has used up its attempts."""
+    """The events of a change; `None` is a release, which buries tasks that have used up their attempts."""
     if event is not None:
         return _noted(table, _events(event))
     worn = _is_worn(max_attempts)
@@ -324,7 +324,7 @@ def _event_of(
 
 
 def _events(event: Event) -> Expression:
-    """An event, after those that time had brought and nobody had written down."""
+    """An event, after the events by time that were not written before."""
     if event.time_us is None:
         return literal(event.name)
     due = _T.next_event <= at(event.time_us)
@@ -343,5 +343,5 @@ def _is_worn(max_attempts: int | None) -> Expression:
 
 
 def _moved(moves: Mapping[int, int]) -> Expression:
-    """The fresh segment of a row, by the one it is in."""
+    """The fresh segment of a row, by its present one."""
     return Mapped(_T.segment, tuple(moves.items()))

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.location import Location
 
-#: The format of a tube that has none of the optional columns, for all versions of this package.
+#: The format of a tube without the optional columns, which all versions of this package know.
 FIRST_FORMAT = 1
-#: The newest format of a tube that this package knows: with the optional columns.
+#: The newest format that this version of the package knows, with the optional columns.
 FORMAT_VERSION = 2
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
-#: Delta's property for the removal of old commits by whoever writes a checkpoint.
+#: Delta's property for whether a writer of a checkpoint removes old commits.
 LOG_CLEANUP = "delta.enableExpiredLogCleanup"
-#: And how long commits stay in a log.
+#: Delta's property for how long commits stay in the log.
 LOG_RETENTION = "delta.logRetentionDuration"
 #: A property whose change makes all running writes conflict.
 FENCE = "tubeq.fence"
-#: Properties by which a new table has no feature, whatever the defaults of a Spark session are.
+#: Properties that keep table features out of a new table, whatever the defaults of a Spark session are.
 PLAIN = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
@@ -85,7 +85,7 @@ OPTIONAL_COLUMNS = {
     "unique": ("STRING", "its key, which no other task of the tube has; NULL: it has none"),
     "rank": ("BIGINT", "its place in the order of a tube with aging, microseconds"),
 }
-#: The column that a tube of the second format gets beside these, with the first task that is put in a span.
+#: One more column, which a tube of the second format gets with the first put in a span.
 TRACE_COLUMN = {
     "trace": ("STRING", "the span that it was put in, as in headers of W3C Trace Context"),
 }
@@ -131,9 +131,9 @@ _TAKEN_UTUBES_COLUMNS = {
     "taken_at": ("TIMESTAMP", "when it was claimed, UTC"),
 }
 
-#: With these statistics, searches for candidates and due tasks skip files without any.
+#: Columns whose statistics let searches for candidates and due tasks skip files without any.
 _STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
-#: Delta's property for them.
+#: Delta's property for the columns with statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
 OPTIONAL_STATISTICS = f"{_STATISTICS},unique,rank"
 
@@ -156,19 +156,19 @@ class NewTable:
 
 
 def _properties(config: QueueConfig, *, local: bool = False) -> dict[str, str]:
-    # A short log keeps every snapshot cheap: tombstones stay in it for as long as they are kept.
+    # A short log keeps every snapshot cheap, because tombstones of files stay in it for this time.
     kept = f"interval {config.retention_hours} hours"
     return {
-        # Delta's default, and its only level, but not on every platform: elsewhere a blind append
-        # may be let past a statement that has read without it.
+        # This is the default, and the only level, of open-source Delta. On other platforms the default may let a
+        # blind append commit before a statement that has not read it.
         "delta.isolationLevel": "Serializable",
         "delta.enableDeletionVectors": "false",
         "delta.checkpointInterval": "10",
         "delta.checkpoint.writeStatsAsStruct": "false",
         "delta.deletedFileRetentionDuration": kept,
         LOG_RETENTION: kept,
-        # Delta removes commits on the word of a checkpoint that a power cut may take: on local files
-        # the queue does it, once all that stays is on the disk.
+        # Delta removes commits once a checkpoint has them, but a power cut may lose that checkpoint. So on local
+        # files the queue removes old commits itself, after the rest of the log is on the disk.
         **({LOG_CLEANUP: "false"} if local else {}),
     }
 
@@ -224,8 +224,8 @@ def new_sessions(table: str, config: QueueConfig, *, local: bool = False) -> New
 def new_taken_utubes(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The table of utube locks.
 
-    By bucket, as that is what locks may conflict over; by take id (the column `claim`), as a lock
-    that is given back is then deleted without reading a row.
+    It is partitioned by bucket, so that locks of different buckets never conflict, and by take id (the column
+    `claim`), so that freeing a lock deletes a partition and reads no row.
     """
     partitions = ("tube_id", "bucket", "claim")
     return NewTable(table, _TAKEN_UTUBES_COLUMNS, partitions, _properties(config, local=local))

@@ -1,4 +1,4 @@
-"""The queries by which sweeps, compactions and drops look through the segments of a tube. No commits."""
+"""The queries of sweeps, compactions and drops about the segments of a tube. No commits."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
-#: So many segments of leftovers are removed at a time.
+#: At most so many segments of leftovers are removed at a time.
 _LEFTOVERS = 10_000
 
 
 class SegmentReader:
-    """The segments of one tube, as those look at them who put them in order."""
+    """The segments of one tube, as sweeps, compactions and drops read them."""
 
     def __init__(self, engine: Engine, table: TubeTable) -> None:
         """Read `table` through `engine`."""
@@ -46,14 +46,14 @@ class SegmentReader:
         self._waiting: Lasting[Waiting] = Lasting(engine, table.name)
 
     def newest_ids(self) -> dict[int, int]:
-        """The highest task id by each slot that ids were made in."""
+        """The highest task id of each id slot."""
         columns = {"slot": predicates.slot(), "last": greatest(_ROW.task_id)}
         found = self._engine.rows(self._table.select(columns, by=["slot"]))
         # A tombstone has no id.
         return {each["slot"]: each["last"] for each in found if each["last"] is not None}
 
     def drops(self) -> Drops:
-        """What became of the drops of this tube."""
+        """Whether this tube was dropped, and the number of its undone drops."""
         columns = {
             "done": count_if(self._table.mine()),
             "undone": greatest(case((self._table.is_undone_drop(), _ROW.task_id))),
@@ -62,7 +62,7 @@ class SegmentReader:
         return Drops(found["done"] > 0, found["undone"] or 0)
 
     def segments_up_to(self, newest: Mapping[int, int], limit: int) -> list[SegmentSpan]:
-        """Segments with tasks up to some ids, by the slots of these."""
+        """Segments with tasks whose ids are not above the newest one of their slot."""
         columns = {
             "segment": _ROW.segment,
             "rows": count(),
@@ -91,7 +91,7 @@ class SegmentReader:
     def tiny_segments(self, rows: int, most: int) -> list[int]:
         """Segments of at most `rows` tasks, none taken, in the order of their tasks.
 
-        So many of them that together they have at most `most` rows.
+        All of them together have at most `most` rows.
         """
         columns = {
             "segment": _ROW.segment,
@@ -114,10 +114,10 @@ class SegmentReader:
         return tiny
 
     def leftover_segments(self) -> list[int]:
-        """Segments with rows of tubes that had this name before; a later one may have it by now.
+        """Segments with rows of earlier tubes of this name, or with gone rows. A later tube may have the name by now.
 
-        Fences bear the negated id: a fenced take id stays fenced while its tube is there.
-        Rows that are gone have been told of in the change feed, which has them in files of its own.
+        Fences have the negated id of their tube: a take id stays fenced as long as the tube exists. The change feed
+        has copies of gone rows in its own files.
         """
         found = self._engine.rows(
             Select(
@@ -135,11 +135,11 @@ class SegmentReader:
         tube = self._table.id
         before = (_ROW.tube < tube) & (_ROW.tube > -tube)
         gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
-        # What is removed is a whole segment; these are the later tube's, too.
+        # Whole segments are removed, but a later tube of this name uses these segments, too.
         return all_of(before | gone, *(_ROW.segment != segment for segment in OWN_SEGMENTS))
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
-        """All that a sweep looks for, in one read of narrow columns; none while nothing can have changed.
+        """All that a sweep looks for, by one read of narrow columns; by none while nothing can have changed.
 
         Args:
             now_us: The moment.
@@ -148,13 +148,13 @@ class SegmentReader:
         return self._waiting.read(now_us, lambda: self._read_waiting(now_us, rows), lambda _: rows)
 
     def _read_waiting(self, now_us: int, rows: int) -> tuple[Waiting, int | None]:
-        """That, and when time will change it."""
+        """The result of `waiting`, and the moment at which time will change it."""
         files = self._engine.tables.told_files(self._table.name)
         if files is not None:
             with suppress(told_files.UntoldError):
                 return told_files.waiting(files, self._table.id, now_us, rows)
         mine = self._table.mine()
-        # A lease segment has nothing but taken tasks, of one owner.
+        # A lease segment has only taken tasks, of one owner.
         columns = {
             "segment": _ROW.segment,
             "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),

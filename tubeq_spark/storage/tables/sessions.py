@@ -1,8 +1,8 @@
 """Sessions, their leases and counters: `_tubeq_sessions`.
 
-A heartbeat is an append that reads nothing, so a hundred heartbeats never conflict; of the rows of
-one member the one with the highest `seq` counts. A change that must be exclusive (a dead mark) is a
-MERGE over the literal bucket, which all competing commits read.
+A heartbeat is an append that reads nothing, so heartbeats never conflict. Of the rows of one member the one with
+the highest `seq` counts. A change that must be exclusive (a dead mark) is a MERGE over the literal bucket, which
+all competing commits read.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 _BUCKETS = 64
 _TOTAL_BUCKET = 2_001
 _ROW, _T, _S = row(), row("t"), row("s")
-#: Where members and dead marks are; slots, of which there may be a thousand, are not.
+#: The buckets of members and dead marks. Slots, of which there may be a thousand, have other buckets.
 _MEMBERS = _ROW.bucket < integer(_BUCKETS)
-#: The counters of all members that have been forgotten.
+#: The row with the counters of all removed members.
 _IS_TOTAL = (_ROW.bucket == integer(_TOTAL_BUCKET)) & (_ROW.kind == "total")
 _LIVE, _LEFT = "live", "left"
-#: In place of a `seq`: there is no row of the total.
+#: The `seq` of the total if it has no row.
 _NO_TOTAL = -1
-#: Of the rows of one member, or of one session's dead marks.
+#: Aggregates over the rows of one member, or over the dead marks of one session.
 _NEWEST = {
     "epoch": greatest(_ROW.epoch),
     "seq": greatest(_ROW.seq),
@@ -87,7 +87,7 @@ class Sessions(SystemTable):
         """All data that a sweep needs of this table, in one read.
 
         Args:
-            ahead_us: Runs of VACUUM that are noted for a later moment were noted by a wrong clock, and do not count.
+            ahead_us: Notes of VACUUM runs with a later moment come from a wrong clock, and do not count.
         """
         keys = {
             **named("kind", "bucket", "session"),
@@ -122,7 +122,7 @@ class Sessions(SystemTable):
         """The newest counters of all members, including removed ones.
 
         Args:
-            but: A member that is left out.
+            but: The member to leave out.
         """
         members = (_MEMBERS & (_ROW.kind == "member")) | _IS_TOTAL
         rows = self._engine.rows(
@@ -136,7 +136,7 @@ class Sessions(SystemTable):
         return [each["calls"] or {} for each in rows]
 
     def last_written(self, limit: int) -> dict[str, int]:
-        """The sessions that wrote last, with the times by their own clocks."""
+        """The sessions that wrote last, with the moments by their own clocks."""
         rows = self._engine.rows(
             Select(
                 self._table,
@@ -194,7 +194,7 @@ class Sessions(SystemTable):
             "bucket": array([_TOTAL_BUCKET], pa.int32()),
             "kind": array(["total"], pa.string()),
             "member": array(["total"], pa.string()),
-            # It grows with them: what is written last counts.
+            # The `seq` grows with the counters, so the row that is written last counts.
             "seq": array([total.total()], pa.int64()),
             "calls": counts([total]),
         }
@@ -204,7 +204,7 @@ class Sessions(SystemTable):
         """Write a member's row after its lease has ended, unless its epoch has a dead mark.
 
         Returns:
-            False when its epoch bears the dead mark. One commit, over the session's bucket.
+            False if its epoch has a dead mark. One commit, over the session's bucket.
         """
         row: dict[str, Expression] = {
             "kind": literal("member"),
@@ -225,11 +225,11 @@ class Sessions(SystemTable):
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
         """Write the dead mark of a session's epoch if none of its members is alive.
 
-        A renewal that commits first is seen: it has a row that was not there when the members were
-        looked at. One that comes later finds the mark.
+        If a renewal commits first, the statement finds its new row, and inserts nothing. A later renewal finds the
+        mark.
 
         Returns:
-            Whether the epoch bears the mark now. One commit at most.
+            Whether the epoch has the mark now. At most one commit.
         """
         mark = {"kind": literal("dead"), "seq": literal(0), "at": at(now_us)}
 
@@ -261,11 +261,11 @@ class Sessions(SystemTable):
         Args:
             session: The session.
             epoch: The epoch.
-            row: The row, but for its bucket, session and epoch.
-            nor: Rows of the session that must not be there either.
+            row: The columns of the row, besides bucket, session and epoch.
+            nor: The condition for rows of the session that also prevent the write.
 
         Returns:
-            Makes the statement of its operation id.
+            A function that makes the statement from its operation id.
         """
         bucket = bucket_of(session)
         where = (_T.kind == "dead") & (_T.epoch == epoch)
@@ -288,15 +288,15 @@ class Sessions(SystemTable):
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove replaced heartbeats, and sessions that all members have left.
 
-        The newest row of every other member stays: it may go on. The counters of those that never
-        will are added up in one row, in the same commit.
+        The newest row of every other member stays, because the member may go on. The same commit adds the counters
+        of removed members to one row.
 
         Args:
-            least: So many rows must be in the way.
-            loop: May give up: this meets every heartbeat. At most one commit.
+            least: The fewest removable rows for which it commits.
+            loop: A loop that may give up, because this conflicts with every heartbeat. At most one commit.
 
         Returns:
-            How many rows went.
+            The number of removed rows.
         """
 
         def decide(operation_id: int) -> tuple[int, Statement | None]:
@@ -328,10 +328,10 @@ class Sessions(SystemTable):
         return self._remove("fold_sessions", loop, least, decide)
 
     def merge_files(self, loop: CommitLoop) -> None:
-        """Write the rows of members and dead marks anew as they are, into one file for each bucket.
+        """Rewrite the rows of members and dead marks unchanged, into one file for each bucket.
 
         Args:
-            loop: May give up, as for `compact`. One commit.
+            loop: A loop that may give up, as for `compact`. One commit.
         """
 
         def attempt() -> Plan[None]:
@@ -410,7 +410,7 @@ class Sessions(SystemTable):
 
 
 def _noted(runs: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """The moments of notes about VACUUM, by what they are about."""
+    """The moments of notes about VACUUM, by the key of their tables."""
     return {each["key"]: each["at"] for each in runs if each["at"] is not None}
 
 

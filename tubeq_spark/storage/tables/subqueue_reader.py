@@ -44,7 +44,7 @@ COUNTED = {
     "delayed": TaskState.DELAYED,
     "buried": TaskState.BURIED,
 }
-#: A sub-queue that may have tasks in a file that cannot be read gives none: another may come first, or be taken.
+#: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 _WHOLE = ("utube",)
 
 
@@ -55,7 +55,7 @@ class SubqueueReader:
         """Read a tube's table."""
         self._engine = engine
         self._table = table
-        #: Ready tasks at the last look: how large the next one will be, about.
+        #: The number of ready tasks at the last read, as an estimate for the next one.
         self._seen = 0
 
     def heads(
@@ -72,11 +72,11 @@ class SubqueueReader:
 
         Args:
             now_us: The moment.
-            max_attempts: Of the tube.
-            busy: Sub-queues that are left out.
-            limit: How many.
-            among: Only these, as far as they are not busy; `None`: all.
-            with_created: Whether it matters when the first tasks were put.
+            max_attempts: The `max_attempts` of the tube.
+            busy: Sub-queues to leave out.
+            limit: The most sub-queues.
+            among: Only these sub-queues, if they are not busy; `None` is all.
+            with_created: Whether to read the moments at which the first tasks were put.
         """
         free = None if among is None else [utube for utube in among if utube not in busy]
         if free is not None and not free:
@@ -118,7 +118,7 @@ class SubqueueReader:
     def rows(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[StoredTask]:
-        """The next tasks of some sub-queues, in the tube's order; arguments as of `selections`."""
+        """The next tasks of some sub-queues, in the tube's order; arguments as for `selections`."""
         read = columns_of(self._table.optional)
         ready = self._ready_among(now_us, max_attempts, quotas, read)
         columns = named(*read)
@@ -140,16 +140,17 @@ class SubqueueReader:
 
         Args:
             now_us: The moment.
-            max_attempts: Of the tube.
-            quotas: At most so many tasks, by sub-queue.
-            whole: Whether that is all there was: then nothing need be sorted to find the place.
+            max_attempts: The `max_attempts` of the tube.
+            quotas: The most tasks of each sub-queue.
+            whole: Whether the quotas included all ready tasks at the last read. Then a query without a sort is tried
+                first.
         """
         ready = self._ready_among(
             now_us, max_attempts, quotas, self._table.selected | named("utube")
         )
         if whole:
             everything = self._selections(ready, quotas)
-            # Puts since then may have added more than was asked for.
+            # Puts since then may have added more tasks than the quotas.
             if _are_within(everything, quotas):
                 return everything
         return self._selections(Firsts(ready, self._table.order, quotas), quotas)
@@ -160,11 +161,11 @@ class SubqueueReader:
         """All ready tasks of the tube, if these quotas are enough for all of them.
 
         Returns:
-            `None` where they have not: then rows must be told apart by their sub-queues.
+            The segments; `None` if the quotas are too small. Then the take must select rows by sub-queue.
         """
         where = self._ready(now_us, max_attempts)
         ready = Select(self._table.name, self._table.selected | named("utube"), where, skips=_WHOLE)
-        # More selections than tasks that were asked for would be too much in any case.
+        # If there are more selections than wanted tasks, the quotas are too small in any case.
         selections = self._selections(ready, quotas, sum(quotas.values()) + 1)
         return selections if _are_within(selections, quotas) else None
 
@@ -212,13 +213,13 @@ class SubqueueReader:
     def counts(
         self, now_us: int, max_attempts: int | None, over: Collection[str], limit: int | None
     ) -> list[UtubeCounts]:
-        """The tasks of each sub-queue; done ones, and those whose ttl has ended, are none.
+        """The numbers of tasks of each sub-queue, without done tasks and those whose ttl has ended.
 
         Args:
             now_us: The moment.
-            max_attempts: Of the tube.
-            over: Owners whose sessions are over: what they hold is ready.
-            limit: How many sub-queues, of those with the most tasks; `None`: all.
+            max_attempts: The `max_attempts` of the tube.
+            over: Owners whose sessions are over. Their tasks count as ready.
+            limit: The most sub-queues, those with the most tasks first; `None` is all.
         """
         state = predicates.effective_state(
             now_us, max_attempts, over=over, backoff=self._table.backoff
@@ -232,7 +233,7 @@ class SubqueueReader:
             "utube": _ROW.utube,
             **{name: count_if(_ROW.state == of.value) for name, of in COUNTED.items()},
             "oldest": Micros(least(_ROW.created)),
-            # Their number, below zero: all of an order goes one way.
+            # The negated number of tasks, because all columns of an order ascend.
             "below_zero": total(literal(-1)),
         }
         order = ["below_zero", "oldest", "utube"]
@@ -249,7 +250,7 @@ class SubqueueReader:
     def in_state(
         self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
     ) -> dict[str | None, int]:
-        """The sub-queues with tasks in an effective state, and how many each has."""
+        """The sub-queues with tasks in an effective state, and the number of these in each."""
         where = self._table.mine() & predicates.is_effectively(
             state, now_us, max_attempts, over, self._table.backoff
         )
@@ -260,10 +261,10 @@ class SubqueueReader:
     def stored_under(
         self, take_ids: Collection[int], now_us: int
     ) -> dict[tuple[int, str | None], bool]:
-        """Take id and sub-queue of all rows stored as taken with these take ids.
+        """The pairs of take id and sub-queue of all rows that are stored as taken with these take ids.
 
         Returns:
-            For each whether all its leases have ended.
+            For each pair, whether all its leases have ended.
         """
         if not take_ids:
             return {}
@@ -280,7 +281,7 @@ class SubqueueReader:
 
         Args:
             now_us: The moment.
-            among: Only these; `None`: all.
+            among: Only these sub-queues; `None` is all.
         """
         where = TRUE if among is None else predicates.of_utubes(among)
         lasting = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
@@ -296,15 +297,15 @@ class SubqueueReader:
         return {each["utube"] for each in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
-        """Take id and sub-queue of all rows stored as taken in some segments."""
+        """The pairs of take id and sub-queue of all rows that are stored as taken in some segments."""
         return self._taken(_ROW.segment.is_in(segments))
 
     def taken_under(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
-        """Take id and sub-queue of all rows stored as taken with these take ids."""
+        """The pairs of take id and sub-queue of all rows that are stored as taken with these take ids."""
         return self._taken(_ROW.claim.is_in(take_ids))
 
     def fenced(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
-        """Take id and sub-queue of all fences of these take ids."""
+        """The pairs of take id and sub-queue of all fences of these take ids."""
         segments = [take_id - FENCE_OFFSET for take_id in take_ids]
         where = _ROW.segment.is_in(segments) & (_ROW.tube == -self._table.id)
         found = self._engine.arrow(Select(self._table.name, named("segment", "utube"), where))
@@ -320,10 +321,10 @@ class SubqueueReader:
 
 
 def _none_of(utubes: Collection[str | None]) -> Expression:
-    """Rows of other sub-queues than these."""
+    """Rows of all sub-queues except these."""
     if len(utubes) > MOST_NAMED:
         return ~predicates.of_utubes(utubes)
-    # One by one: file statistics skip what holds nothing but one of them.
+    # One comparison for each name, so that file statistics skip files with rows of only one of them.
     others = [_ROW.utube != utube for utube in utubes if utube is not None]
     named = all_of(*others) if others else TRUE
     return _ROW.utube.is_not_null() & named if None in utubes else _ROW.utube.is_null() | named

@@ -1,9 +1,8 @@
 """The statements that take from sub-queues, and the fence around them: each is one commit.
 
-A take writes to the lease segment with the number of its take id. A verb that takes over an
-orphaned utube lock first *fences* its take id, by a row in a separate segment, which the take with
-that id reads. So the MERGE of a take that was paused between its two commits fails, however late it
-comes.
+A take writes to the lease segment with the number of its take id. Before a verb takes over an orphaned utube
+lock, it *fences* the take id, by a row in a separate segment that only the take with this id reads. So the MERGE
+of a take that was paused between its two commits fails, however late it comes.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import ExchangedRow, SubqueueShare
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-#: In place of a task id, which is never negative: a task that is not named.
+#: Stands for a task id in a source row without one. Task ids are never negative.
 _UNNAMED = -1
 _T, _S = row("t"), row("s")
-#: What becomes of what is acked, where keys are free with it.
+#: The change of acked tasks in a tube where an ack frees their keys.
 _ACK = Remove()
-#: The types of the columns that a position is compared by.
+#: The types of the columns that are compared with a position.
 _KEYS = {"pri": Type.INT, "rank": Type.BIGINT}
 
 
@@ -67,11 +66,11 @@ class SubqueueWriter:
         """Move takeable rows of some sub-queues to lease segments, unless a take id is fenced.
 
         Args:
-            segments: Where the candidates are; none of them a lease segment.
-            shares: What goes where.
-            lease: Who takes, and from when on.
-            now_us: The moment that the candidates were read for.
-            size: How many rows it moves, about.
+            segments: The segments of the candidates; none of them is a lease segment.
+            shares: For each sub-queue, the last position to take, the lease segment and the take id.
+            lease: The owner and the begin of the leases.
+            now_us: The moment for which the candidates were read.
+            size: The approximate number of rows that it moves.
         """
         operation_id = self._fresh()
         take_ids = list(dict.fromkeys(share.take_id for share in shares))
@@ -99,15 +98,15 @@ class SubqueueWriter:
     ) -> Statement:
         """Move takeable rows of some segments to one lease segment, unless it is fenced.
 
-        The rows are not told apart by their sub-queues, so all that is ready there must be of
-        sub-queues that were locked: a segment only loses rows.
+        It does not select rows by sub-queue, so all ready rows of the segments must be in locked sub-queues. That
+        stays true, because a segment only loses rows.
 
         Args:
-            segments: Where the candidates are; none of them a lease segment.
-            lease_segment: Where they go.
-            lease: Who takes, and from when on.
-            now_us: The moment that the candidates were read for.
-            size: How many rows it moves, about.
+            segments: The segments of the candidates; none of them is a lease segment.
+            lease_segment: The new segment of the rows.
+            lease: The owner and the begin of the leases.
+            now_us: The moment for which the candidates were read.
+            size: The approximate number of rows that it moves.
         """
         operation_id, fence = self._fresh(), lease_segment - FENCE_OFFSET
         near = [*segments, lease_segment, fence]
@@ -143,15 +142,15 @@ class SubqueueWriter:
         """Remove whole lease segments, and move takeable rows of sub-queues to a fresh one.
 
         Args:
-            acked: All that is removed; it is there, or nothing is changed. Where a task is named,
-                all are, and nothing else may be in these lease segments.
-            segments: Where the candidates are.
-            shares: What is moved, each under its take id: one that is new, or one that is kept.
-            lease_segment: Where all of it goes.
-            lease: Who takes, and from when on.
-            now_us: The moment that the candidates were read for.
-            size: How many rows it changes, about.
-            removal: What becomes of what is acked.
+            acked: The rows to remove; if one of them has moved, nothing changes. If one row names its task, all do,
+                and the statement fails if these lease segments have another task.
+            segments: The segments of the candidates.
+            shares: For each sub-queue, the last position to take, and a take id that is new or kept.
+            lease_segment: The new segment of the taken rows.
+            lease: The owner and the begin of the leases.
+            now_us: The moment for which the candidates were read.
+            size: The approximate number of rows that it changes.
+            removal: The change of the acked rows.
         """
         operation_id = self._fresh()
         gone = dict.fromkeys(each.segment for each in acked)
@@ -176,7 +175,7 @@ class SubqueueWriter:
             ),
         ]
         if named:
-            # What is not named is matched by a row without a sub-queue.
+            # This row, which has no sub-queue, matches tasks that no other row names.
             rows += [(None, None, _UNNAMED, None, segment) for segment in gone]
             unnamed = _T.segment.is_in(gone) & _T.task_id.not_in(named)
             utube = case((unnamed, null(Type.STRING)), other=_T.utube)
@@ -206,7 +205,7 @@ class SubqueueWriter:
 
     @property
     def _shares(self) -> dict[str, Type]:
-        """What a take moves of a sub-queue: everything up to a position, under a take id."""
+        """The columns of a source row for a sub-queue: the last position to take, and the take id."""
         key = self._table.key
         number = Type.BIGINT
         return {"utube": Type.STRING, key: _KEYS[key], "task_id": number, "claim": number}
@@ -235,7 +234,7 @@ class SubqueueWriter:
         return Clause({"task_id": FAIL}, self._is_fence)
 
     def fence(self, held: Sequence[tuple[int, str | None]], now_us: int) -> Statement:
-        """Make every take with these take ids fail for these sub-queues, for ever."""
+        """Make every later take with these take ids fail for these sub-queues."""
         operation_id = self._fresh()
         values = [(take_id - FENCE_OFFSET, utube) for take_id, utube in held]
         segments = sorted({take_id - FENCE_OFFSET for take_id, _ in held})

@@ -1,4 +1,4 @@
-"""The base of the modules of the system tables: how such a table is read and written."""
+"""The base class of the system tables: how they are read and written."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SystemTable:
 
     @staticmethod
     def _one_inserted(affected: Affected) -> bool:
-        """True if a statement inserted its row; else raise Stale, because the table has changed."""
+        """Return True if a statement has inserted its row; otherwise raise Stale, because the table has changed."""
         if affected.inserted != 1:
             raise Stale
         return True
@@ -65,14 +65,14 @@ class SystemTable:
         """Remove unneeded rows, if there are enough of them.
 
         Args:
-            operation: Its name.
-            loop: May give up at the first conflict.
-            least: So many are enough.
-            decide: Reads how many there are, and makes the statement that removes them of its operation
-                id; `None`: there are none.
+            operation: The name of the commit.
+            loop: A loop that may give up at the first conflict.
+            least: The fewest unneeded rows for which it commits.
+            decide: Called with an operation id. Returns the number of unneeded rows, and the statement that removes
+                them; `None` if there are none.
 
         Returns:
-            How many rows went. At most one commit.
+            The number of removed rows. At most one commit.
         """
 
         def attempt() -> Plan[int]:

@@ -1,8 +1,8 @@
-"""The takes of a tube with `most_taken`: they contend for the room in it, puts and acks do not.
+"""The limit `most_taken` of a tube: takes conflict with each other over it, puts and acks do not.
 
-A segment of its own holds one row with a sequence, which every take makes one greater. A take counts what is taken,
-and its statement fails unless the sequence is still the one that was read with the count: no other take came
-between, and acks, releases and ended leases only make room.
+A segment of its own has one row with a sequence number, which every take increments. A take reads the sequence
+together with the number of taken tasks, and its statement fails if the sequence has changed. So no other take has
+committed in between, and acks, releases and ended leases only reduce the number of taken tasks.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class TakenGate:
             "taken": count_if(taken),
             "ended": count_if(taken & (_ROW.next_event <= at(now_us))),
         }
-        # Each part by itself lets file statistics skip what is not taken.
+        # The two parts are separate conditions, so that file statistics skip files without taken tasks.
         found = self._engine.rows(Select(self._table.name, columns, ours | taken))[0]
         return TakenState(found["sequence"], found["taken"], found["ended"])
 
     def begin(self, now_us: int) -> Statement:
-        """Write the sequence for the first take, unless it is there."""
+        """Write the sequence before the first take, unless it exists."""
         operation_id, tube = self._fresh(), -self._table.id
         first = {
             "segment": literal(TAKEN_SEGMENT),
@@ -85,10 +85,10 @@ class TakenGate:
         )
 
     def passing(self, statement: Statement, sequence: int) -> Statement:
-        """A statement that takes, and raises the sequence; it fails if another take has raised it.
+        """Make the statement of a take increment the sequence, and fail if another take has done so.
 
-        One more row of its source matches the sequence alone. Comparisons of a row of the table with one of the
-        source stay conditions of their own, so that engines join by them.
+        One more source row matches only the row of the sequence. Comparisons between table rows and source rows stay
+        separate conditions, so that engines can join by them.
         """
         if isinstance(statement.using, Given) or statement.using is None:
             msg = "a take has a source of rows that it has chosen"

@@ -1,7 +1,7 @@
-"""What the log of a tube's table tells of its tasks, without a read of their rows.
+"""Computes states and counts of tasks from the log of a tube's table, without reading rows.
 
-A segment has tasks of one state, or of few, and most look at a queue when nothing is due. Then the statistics of its
-files are enough: values that all rows of a file have, and moments that none of them comes before.
+A segment has tasks of one state, or of few states, and usually nothing is due when a queue is measured. Then the
+statistics of the files are enough: values that all rows of a file have, and the least moments of their columns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_READY = {TaskState.BURIED.value, TaskState.DONE.value}
 
 
 class UntoldError(Exception):
-    """The log does not tell it: the rows must be read."""
+    """The log is not enough: the rows must be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class _Tasks:
 
     Attributes:
         segment: Their segment.
-        rows: How many.
+        rows: The number of tasks.
         state: Their stored state.
-        owner: Who holds them, if they are taken.
-        lasts_until_us: No change by time comes before; `None`: there is none.
+        owner: The session that holds them, if they are taken.
+        lasts_until_us: The moment before which time changes none of them; `None` is never.
         file: The file.
     """
 
@@ -57,10 +57,10 @@ class _Tasks:
 def waiting(
     files: Sequence[ToldFile], tube: int, now_us: int, rows: int
 ) -> tuple[Waiting, int | None]:
-    """What a sweep looks for, and the first moment at which time may change it; arguments as of `SegmentReader.waiting`.
+    """The result of `SegmentReader.waiting`, and the first moment at which time may change it.
 
     Raises:
-        UntoldError: Something may be due, or it is not known.
+        UntoldError: Something may be due, or the log does not have it.
     """
     tasks = list(_tasks_of(files, tube, now_us))
     counts: dict[int, int] = {}
@@ -75,20 +75,21 @@ def waiting(
 def states(
     files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
 ) -> tuple[dict[str, int], int | None, frozenset[str], int | None]:
-    """The tasks by the letters of their states, when the oldest ready one was put, and who holds tasks.
+    """Measure the tasks of a tube whose leases do not end soon.
 
     Args:
         files: All files of the tube's table.
-        tube: Its id.
+        tube: The id of the tube.
         now_us: The moment.
-        soon_us: No lease ends by then.
+        soon_us: Leases that end by this moment end soon.
         over: Owners whose sessions are over.
 
     Returns:
-        That, and the first moment at which time may change it, or a lease ends soon.
+        The number of tasks by the letter of their state; the moment at which the oldest ready one was put; the
+        owners of taken tasks; and the first moment at which time may change this, or at which a lease ends soon.
 
     Raises:
-        UntoldError: Something may be due, or end soon, or it is not known.
+        UntoldError: Something may be due, or end soon, or the log does not have it.
     """
     found: dict[str, int] = {}
     created, moments, owners = list[int](), list[int](), set[str]()
@@ -115,9 +116,9 @@ def states(
 def heads(
     files: Iterable[FileInOrder], tube: int, now_us: int
 ) -> tuple[tuple[int, ...], list[Head]]:
-    """The segments of ready tasks that all have the priority of a tube's first task.
+    """The first segments, of ready tasks that all have the priority of the tube's first task.
 
-    A file that may have others, too, is none of these, but its first task may be the tube's.
+    A file that may also have other tasks is left out, but the first task of the tube may be in it.
 
     Args:
         files: All files of the tube's table, in the tube's order.
@@ -125,7 +126,7 @@ def heads(
         now_us: The moment.
 
     Returns:
-        The priority (what the order compares before the id), and the first segments.
+        The priority (the values that the order compares before the id), and the first segments.
 
     Raises:
         UntoldError: The rows must be read.

@@ -60,12 +60,12 @@ T = TypeVar("T")
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
 
-#: Where too few tasks were found, so many times as many are looked for among those that follow.
+#: After a read that finds too few tasks, the next one looks for so many times as many.
 _WIDER = 8
 
 
 class TubeReader:
-    """One tube's rows, read."""
+    """Reads one tube's rows."""
 
     def __init__(self, engine: Engine, table: TubeTable) -> None:
         """Read `table` through `engine`."""
@@ -83,7 +83,7 @@ class TubeReader:
         *,
         skips: Sequence[str] | None = None,
     ) -> list[StoredTask]:
-        """Whole rows, about so many; the caller knows their number or sets a limit; `skips` as of a query."""
+        """Read whole rows. The caller knows their approximate number, or sets a limit; `skips` is that of the query."""
         select = self._table.select(
             columns_of(self._table.optional), where, order=order, limit=limit, skips=skips
         )
@@ -106,7 +106,7 @@ class TubeReader:
     def ready(
         self, now_us: int, limit: int, max_attempts: int | None, among: Sequence[int] = ()
     ) -> list[StoredTask]:
-        """The next tasks in order, ended leases included; of some segments, or of all."""
+        """The next tasks in order, including those with ended leases; in some segments, or in all."""
         ready = self._is_ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
@@ -119,7 +119,7 @@ class TubeReader:
     def ready_segments(
         self, now_us: int, limit: int, max_attempts: int | None, among: Sequence[int] = ()
     ) -> list[SegmentSelection]:
-        """Where the next `limit` tasks are, without their rows; of some segments, or of all."""
+        """The segments of the next `limit` tasks, without their rows; among some segments, or all."""
         ready = self._is_ready(now_us, max_attempts)
         if among:
             return self.segments(_ROW.segment.is_in(among) & ready, limit, limit)
@@ -131,7 +131,7 @@ class TubeReader:
         )
 
     def heads(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
-        """The first segments, as of `told_files.heads`, without a read of rows; `None`: they are not known."""
+        """The result of `told_files.heads`, without a read of rows; `None` if the log is not enough."""
         files = self.engine.tables.files_in_order(self._table.name, self._table.order)
         if files is None:
             return None
@@ -202,18 +202,18 @@ class TubeReader:
         return self.segments(predicates.is_buried(now_us), limit)
 
     def buried_ids(self, now_us: int, where: Expression, limit: int | None) -> list[int]:
-        """The ids of the first `limit` buried tasks of a condition."""
+        """The ids of the first `limit` buried tasks that match a condition."""
         columns, buried = named("task_id"), predicates.is_buried(now_us) & where
         first = self._table.select(columns, buried, order=self._table.order, limit=limit, skips=())
         ids: list[int] = self.engine.arrow(first).column("task_id").to_pylist()
         return ids
 
     def buried_among(self, ids: Sequence[int], now_us: int, where: Expression) -> list[StoredTask]:
-        """Those of some tasks that are buried and of a condition, as stored."""
+        """The stored rows of those tasks, among `ids`, that are buried and match a condition."""
         return self.read(_of_ids(ids) & predicates.is_buried(now_us) & where, skips=())
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
-        """Where the first `limit` rows of a condition are, in the tube's order."""
+        """The segments of the first `limit` rows that match a condition, in the tube's order."""
         table = self._table
         rows = table.select(table.selected, where, order=table.order, limit=limit, skips=())
         return selections_of(self.engine.arrow(table.selection_query(rows), expected))
@@ -226,7 +226,7 @@ class TubeReader:
         return self.read(where, self._table.order)
 
     def due_tasks(self, now_us: int, limit: int) -> list[StoredTask]:
-        """Tasks that time has changed and nobody has written down, by their ids."""
+        """Tasks whose states have changed by time and are not written yet, in the order of their ids."""
         return self.read(predicates.is_due(now_us), ["task_id"], limit, skips=())
 
     def in_state(
@@ -243,10 +243,10 @@ class TubeReader:
         Args:
             state: The state.
             now_us: The moment.
-            max_attempts: Of the tube.
-            over: Owners whose sessions are over: what they hold is ready.
-            after: The position; `None`: from the first on.
-            limit: How many.
+            max_attempts: The `max_attempts` of the tube.
+            over: Owners whose sessions are over. Their tasks count as ready.
+            after: The position; `None` begins with the first task.
+            limit: The most tasks.
         """
         where = self._is_effectively(state, now_us, max_attempts, over)
         if after is not None:
@@ -256,7 +256,7 @@ class TubeReader:
     def first_taken(
         self, utube: str | None, now_us: int, max_attempts: int | None, over: Collection[str]
     ) -> StoredTask | None:
-        """The first taken task of a sub-queue; arguments as of `in_state`."""
+        """The first taken task of a sub-queue; arguments as for `in_state`."""
         taken = self._is_effectively(TaskState.TAKEN, now_us, max_attempts, over)
         where = taken & predicates.of_utubes([utube])
         return next(iter(self.read(where, self._table.order, 1, skips=())), None)
@@ -269,20 +269,20 @@ class TubeReader:
         over: Collection[str],
         of: Collection[str | None] | None = None,
     ) -> int:
-        """How many ready tasks come before a ready one, in the tube or in some of its sub-queues."""
+        """The number of ready tasks before a ready one, in the tube or in some of its sub-queues."""
         ready = self._is_effectively(TaskState.READY, now_us, max_attempts, over)
         where = ready & self._table.up_to(place)
         if of is not None:
             where &= predicates.of_utubes(of)
         found = self.engine.rows(self._table.select({"n": count()}, where, skips=()))
-        # Itself is one of them.
+        # The task itself is counted, too.
         return max(0, int(found[0]["n"]) - 1)
 
     def failures(self, limit: int) -> dict[str, int]:
-        """The errors that most stored tasks have, at most so many, and how many tasks have each."""
+        """The most frequent errors of stored tasks, at most `limit`, with the number of tasks of each."""
         if "error" not in self._table.optional:
             return {}
-        # Below zero, as an order goes up.
+        # The negated number, because an order ascends.
         columns = {"error": _ROW.error, "below_zero": total(literal(-1))}
         where = _ROW.error.is_not_null()
         order = ["below_zero", "error"]
@@ -296,7 +296,7 @@ class TubeReader:
         return self.read(_ROW.segment.is_in(lease_segments), self._table.order)
 
     def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
-        """Whether a ready task comes before the last of its sub-queue in some lease segments."""
+        """Whether a ready task comes before the last task of its sub-queue in some lease segments."""
         columns = {"utube": _ROW.utube, "last": greatest(self._table.position)}
         held = self.engine.arrow(
             self._table.select(columns, _ROW.segment.is_in(segments), by=["utube"])
@@ -315,9 +315,9 @@ class TubeReader:
         """The remaining tasks of a take, for programs (columns of `Batch.table`).
 
         Args:
-            take_id: The take.
-            owner: Who holds its tasks.
-            expected: How many there are, about.
+            take_id: The take id.
+            owner: The session that holds its tasks.
+            expected: The approximate number of tasks.
         """
         columns = named("task_id", "data", "pri", "utube", "ttl", "ttr", "attempts")
         columns["created"] = Micros(_ROW.created)
@@ -347,12 +347,12 @@ class TubeReader:
         return int(found[0]["n"])
 
     def count_of(self, take_id: int, owner: str) -> int:
-        """How many tasks of a take its owner holds, wherever they moved."""
+        """The number of tasks of a take that its owner holds, in any segment."""
         found = self.engine.rows(self._table.select({"n": count()}, _held(take_id, owner)))
         return int(found[0]["n"])
 
     def leases_of(self, take_id: int, owner: str) -> dict[int, int | None]:
-        """The tasks of a take that its owner holds, and when their leases end; `None` is never."""
+        """The tasks of a take that its owner holds, with the ends of their leases; `None` is never."""
         columns = {**named("task_id"), "until": Micros(_ROW.next_event)}
         found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)))
         ids, ends = (found.column(name).to_pylist() for name in ("task_id", "until"))
@@ -361,14 +361,14 @@ class TubeReader:
     def depth(
         self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
     ) -> Depth:
-        """As `task_counts.depth` of the tube; nothing is read while nothing can have changed."""
+        """The result of `counts.depth` for the tube. While nothing can have changed, it reads nothing."""
 
         def read() -> tuple[Depth, int | None]:
             found = depth(self.engine, self._table, now_us, soon_us, max_attempts, over)
             return found, found.until_us
 
         def asks(found: Depth) -> Hashable:
-            # Of all sessions that are over few hold tasks of this tube.
+            # Few of the sessions that are over hold tasks of this tube.
             return soon_us - now_us, max_attempts, found.owners.intersection(over)
 
         return self._depth.read(now_us, read, asks)
@@ -434,7 +434,7 @@ class TubeReader:
         return [each["owner"] for each in found]
 
     def holders(self, now_us: int) -> dict[str, int]:
-        """Who holds tasks in leases that last, and how many."""
+        """The owners of tasks whose leases have not ended, and the number of these tasks."""
         lasts = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
         held = (_ROW.state == _TAKEN) & lasts
         columns = named("owner") | {"n": count()}
@@ -442,11 +442,11 @@ class TubeReader:
         return {each["owner"]: each["n"] for each in found}
 
     def first_pri(self, below: int) -> int | None:
-        """The first `pri` below a number of tasks that are not done; statistics skip the rest."""
+        """The least `pri` below `below` among tasks that are not done. File statistics skip the rest."""
         return self._outer_pri(least(_ROW.pri), _ROW.pri < integer(below))
 
     def last_pri(self, above: int, but: int) -> int | None:
-        """The last `pri` above a number of tasks that are not done, without one task."""
+        """The greatest `pri` above `above` among tasks that are not done, without the task `but`."""
         others = (_ROW.pri > integer(above)) & (_ROW.task_id != but)
         return self._outer_pri(greatest(_ROW.pri), others)
 
@@ -457,9 +457,9 @@ class TubeReader:
         return found
 
     def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
-        """The take ids of tasks that were moved to these lease segments and `owner` still holds.
+        """The take ids of tasks that were moved to these lease segments, and that `owner` still holds.
 
-        An exchange goes on under a take id that was there before; else it is that of the lease segment.
+        The take id is the number of the lease segment, unless an exchange has kept an earlier one.
         """
         numbers = sorted(lease_segments)
         where = all_of(
@@ -479,7 +479,7 @@ class TubeReader:
         return sorted(each["segment"] for each in found)
 
     def counts_under(self, take_ids: Collection[int], owner: str) -> dict[int, tuple[int, int]]:
-        """By segment how many tasks `owner` holds under some take ids, and how many are there."""
+        """By segment, the number of tasks that `owner` holds under some take ids, and the number of all its rows."""
         under = (_ROW.state == _TAKEN) & _ROW.claim.is_in(sorted(take_ids)) & (_ROW.owner == owner)
         held = self._counts_by_segment(under)
         if not held:
@@ -497,7 +497,7 @@ def _of_ids(ids: Sequence[int]) -> Expression:
     """The tasks with these ids, at least one."""
     if len(ids) <= MOST_NAMED:
         return _ROW.task_id.is_in(ids)
-    # A range lets file statistics skip what a join alone would read.
+    # With a range, file statistics skip files that a join alone would read.
     near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
     return near & Among(_ROW.task_id, ids, Type.BIGINT)
 

@@ -31,19 +31,20 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import Backoff
     from tubeq_spark.storage.expression import Expression, Row
 
-#: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
+#: The segment of tombstones, of undone drops, and of the sequence and identities of a capacity. It never has tasks.
 SEGMENT_0 = 0
-#: The segment of the sequence of keys (`unique_keys`): no number that was ever made is so low.
+#: The segment of the sequence of keys (`unique_keys`). No other number is so low.
 KEY_SEGMENT = -(1 << 63) + 1
-#: The segment of the sequence of takes (`taken_gate`): no lease segment has this number for decades, and no fence ever.
+#: The segment of the sequence of takes (`taken_gate`). No lease segment has this number for decades; no fence ever has.
 TAKEN_SEGMENT = -(1 << 62)
-#: From a take id to the segment of its fence, far below all lease segments: no number will be as large for decades.
+#: The distance from a take id to the segment of its fence, which is far below all lease segments. No number will be
+#: as large for decades.
 FENCE_OFFSET = 1 << 62
-#: All segments without a task. Tubes that have one name share them, each by its own id.
+#: All segments without tasks. Tubes that have had the same name share them; each row has the id of its tube.
 OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT, TAKEN_SEGMENT)
-#: State of a row that is kept for the key of a task that has ended: no task's.
+#: The state of a row that is kept for the key of an ended task. No task has this state.
 KEPT_KEY = "u"
-#: State of a row that tells of a drop that was undone: no task's.
+#: The state of a row that notes an undone drop. No task has this state.
 UNDONE_DROP = "x"
 _ROW = row()
 
@@ -58,7 +59,7 @@ _SHOWN = {
     "ttr": ShownColumn(Seconds(_ROW.ttr), Kind.REAL),
     "next_event": ShownColumn(_ROW.next_event, Kind.MOMENT),
     "attempts": ShownColumn(_ROW.attempts, Kind.WHOLE),
-    # Nobody holds a buried task.
+    # No session holds a buried task.
     "owner": ShownColumn(null(Type.STRING), Kind.TEXT),
     "taken_at": ShownColumn(_ROW.taken_at, Kind.MOMENT),
 }
@@ -69,14 +70,14 @@ class TubeTable:
     """One tube in its table.
 
     Attributes:
-        name: SQL name of the table.
-        id: Id of the tube in the registry; rows of another id are leftovers of a drop.
-        order: Columns that tasks are taken in, ending in `task_id`.
+        name: The SQL name of the table.
+        id: The id of the tube in the registry. Rows with another id are leftovers of a dropped tube.
+        order: The columns that tasks are ordered by, ending in `task_id`.
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
-        change_feed: Whether statements note what they do, for the feed of changes.
-        optional: Which optional columns it has: none, or all of `schema.OPTIONAL_COLUMNS`, then perhaps that for traces.
-        backoff: The delays of its failed tasks: a lease that has ended counts as an error.
-        unique_for_us: How long the key of a task stays in use after its end; `None`: it is free at once.
+        change_feed: Whether statements write their events into the rows, for the change feed.
+        optional: Its optional columns: none, or all of `schema.OPTIONAL_COLUMNS` and perhaps the one for traces.
+        backoff: The delays of its failed tasks. With a backoff an ended lease counts as an error.
+        unique_for_us: The time for which the key of a task stays in use after its end; `None` frees it at once.
     """
 
     name: str
@@ -90,13 +91,13 @@ class TubeTable:
 
     @property
     def keeps_gone_rows(self) -> bool:
-        """Whether rows of tasks that have ended may stay for a while: then an end may be an update."""
+        """Whether rows of ended tasks may stay for a while. Then the end of a task may be an update."""
         return self.change_feed or self.unique_for_us is not None
 
     def kept_key(
         self, now_us: int, max_attempts: int | None, *, by_time: bool = False
     ) -> KeptKey | None:
-        """How long the keys of tasks that end stay in use; arguments as of `KeptKey`."""
+        """The rule by which keys of ended tasks stay in use, or `None`; arguments as for `KeptKey`."""
         if self.unique_for_us is None:
             return None
         return KeptKey(self.unique_for_us, now_us, max_attempts, by_time)
@@ -108,7 +109,7 @@ class TubeTable:
 
     @property
     def shown(self) -> Mapping[str, ShownColumn]:
-        """The columns of `Tube.df` as conditions of programs name them, over a buried row."""
+        """The columns of `Tube.df`, for a buried row, by the names that programs use in conditions."""
         error = _ROW.error if "error" in self.optional else null(Type.STRING)
         shown = {**_SHOWN, "error": ShownColumn(error, Kind.TEXT)}
         if self.payload_columns is not None:
@@ -116,15 +117,15 @@ class TubeTable:
         return shown
 
     def mine(self, of: Row = _ROW) -> Expression:
-        """Rows of this tube, without leftovers of a dropped one of the same name."""
+        """Rows of this tube, without leftovers of dropped tubes of the same name."""
         return of.tube == self.id
 
     def is_kept_key(self, of: Row = _ROW) -> Expression:
-        """Rows of tasks of this tube that have ended, kept for their keys."""
+        """Rows of ended tasks of this tube that are kept for their keys."""
         return (of.tube == -self.id) & (of.state == KEPT_KEY)
 
     def is_undone_drop(self, of: Row = _ROW) -> Expression:
-        """Rows of segment 0 that tell of drops of this tube that were undone; the number is in the place of a task's."""
+        """Rows of segment 0 that note undone drops of this tube. The number of drops is in the column `task_id`."""
         return (of.tube == -self.id) & (of.state == UNDONE_DROP)
 
     def select(
@@ -143,12 +144,12 @@ class TubeTable:
         return Select(self.name, columns, mine, by, having, order, limit, skips=skips)
 
     def up_to(self, position: OrderPosition, of: Row = _ROW) -> Expression:
-        """Everything up to a position in the tube's order."""
+        """Rows up to a position in the tube's order."""
         near = of.task_id <= position.task_id
         if self.order == ("task_id",):
             return near
         if self.order == AGED:
-            # It has no NULL for any row, so that it can be negated.
+            # The condition is NULL for no row, so that it can be negated.
             if position.key == UNRANKED:
                 return of.rank.is_null() & near
             same = (of.rank == position.key) & near
@@ -162,18 +163,18 @@ class TubeTable:
 
     @property
     def selected(self) -> dict[str, Expression]:
-        """The columns that a selection reads of its rows; with sub-queues `utube` tells them apart, too."""
+        """The columns of rows that a selection reads; a selection by sub-queue also needs `utube`."""
         return named("segment", self.key, "task_id", "state", "ttr")
 
     @property
     def position(self) -> Struct:
-        """The position of a row in the order: `position_in` reads it."""
+        """The position of a row in the order; `position_in` reads it."""
         parts = named(self.key, "task_id")
         if self.order == AGED:
-            # Engines differ in the order of structures with NULL in them.
+            # Engines order structs with NULLs in different ways.
             parts["rank"] = case((_ROW.rank.is_null(), UNRANKED), other=_ROW.rank)
         elif "pri" not in self.order:
-            # A program's own type may have priorities all the same.
+            # A driver of a program may have priorities and another order.
             parts["pri"] = integer(0)
         return Struct(parts)
 
@@ -184,8 +185,8 @@ class TubeTable:
 
         Args:
             rows: A query for the rows.
-            by: Columns to tell them apart by: their segments, and their sub-queues where these matter.
-            at_most: A limit to how many segments.
+            by: The columns to group by: segments, and sub-queues if these matter.
+            at_most: The most groups.
         """
         columns = {
             **named(*by),
@@ -199,13 +200,13 @@ class TubeTable:
 
 
 def position_in(found: Mapping[str, int | None]) -> OrderPosition:
-    """A position as a query finds it."""
+    """The position in a struct that a query has returned."""
     key, task_id = found.values()
     return OrderPosition(UNRANKED if key is None else key, task_id or 0)
 
 
 def selections_of(found: pa.Table) -> list[SegmentSelection]:
-    """The result of such a query."""
+    """The selections in the result of a `selection_query`."""
     return [
         SegmentSelection(
             each["segment"],

@@ -6,8 +6,8 @@ These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 - so a segment only loses rows, and a predicate over it can never match more rows than the verb has
   read;
 - a *lease segment* (the segment to which a take moves rows) is written once and removed as a whole:
-  a statement that takes a row out of it moves all the others to a fresh lease segment, so that the
-  owner's DELETE of the partition finds all of its tasks or none.
+  a statement that takes a row out of it moves all the others to a fresh lease segment. So the owner's
+  DELETE of the partition finds all of its tasks or none.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import PutIdentity, SegmentsUpTo, Source
 
-#: In place of a task id, which is never negative: every row of a segment, and a row that no source
-#: row names though the source names all of its segment.
+#: Stand for a task id, which is never negative: for every row of a segment; and for a row that no source row names,
+#: in a segment all of whose rows the source should name.
 _EVERY, _UNNAMED = -1, -2
 _T, _S = row("t"), row("s")
 _TAKEN = TaskState.TAKEN.value
@@ -81,8 +81,8 @@ class TubeWriter:
 
         Args:
             table: The tube.
-            fresh: A number that was never used: each statement's operation id. No other statement
-                may ever name it, or a lost answer would be recognised in another's commit.
+            fresh: Makes a number that was never used, as the operation id of a statement. No other statement may
+                have it, because a search for a lost answer would find the commit of the other one.
         """
         self._table = table
         self._fresh = fresh
@@ -91,8 +91,8 @@ class TubeWriter:
         """Insert `size` rows (columns of `TubeTable.inserted`) into unused segments."""
         values = {name: stored_column(name, "s") for name in self._table.inserted}
         values |= {"tube": _S.tube, "attempts": integer(0)}
-        # The new segments are empty, and segment 0 can only have a tombstone. So a match means that
-        # the tube was dropped, and then nothing is inserted.
+        # The new segments are empty, and in segment 0 only a tombstone has this tube's id. So a match means that the
+        # tube was dropped, and then nothing is inserted.
         operation_id = self._fresh()
         return Statement(
             self._table.name,
@@ -108,7 +108,7 @@ class TubeWriter:
 
     @property
     def stored(self) -> Mapping[str, Expression]:
-        """What is stored of the rows (columns of `TubeTable.inserted`) of a DataFrame, by column."""
+        """The stored value of each column, computed from a row of a DataFrame (columns of `TubeTable.inserted`)."""
         stored: dict[str, Expression] = {n: stored_column(n) for n in self._table.inserted}
         return stored | {"tube": literal(self._table.id), "attempts": integer(0)}
 
@@ -121,7 +121,7 @@ class TubeWriter:
             stored = self.stored
         once = None
         if identity is not None:
-            # The table remembers names, and may have had another tube of this name before.
+            # The table keeps identities, and may have had an earlier tube of this name, so the id is part of it.
             once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
         return Append(self._table.name, rows, self._fresh(), once, count, stored=stored)
 
@@ -136,11 +136,11 @@ class TubeWriter:
         """Move takeable rows of `segments`, up to the last position, to lease segments.
 
         Args:
-            segments: Where the candidates are; none of them a lease segment.
-            shares: What each call gets.
-            lease: Who takes, and from when on.
-            now_us: The moment that the candidates were read for.
-            size: How many rows it moves, about.
+            segments: The segments of the candidates; none of them is a lease segment.
+            shares: The last position, lease segment and take id of each call.
+            lease: The owner and the begin of the leases.
+            now_us: The moment for which the candidates were read.
+            size: The approximate number of rows that it moves.
         """
         operation_id, change = self._fresh(), Take(shares, lease)
         moved_to = segments_of(change)
@@ -164,7 +164,7 @@ class TubeWriter:
         )
 
     def taken(self, lease: NewLease) -> Clause:
-        """What every take sets in a row, with the lease segment and the take id of a row beside it."""
+        """The clause of a take for a row whose lease segment and take id are in its source row."""
         return Clause(taking(self._table, _S.segment, lease, _S.claim))
 
     def delete_lease_segment(self, lease_segment: int) -> Statement:
@@ -185,7 +185,7 @@ class TubeWriter:
         )
 
     def fold_kept_keys(self, segments: Sequence[int], dest: int, now_us: int) -> Statement:
-        """Remove the rows in some segments that were kept for keys until a moment, and move the others to a fresh one."""
+        """Remove rows of keys that are due at a moment from some segments, and move the others to a fresh one."""
         operation_id = self._fresh()
         return Statement(
             self._table.name,
@@ -200,18 +200,18 @@ class TubeWriter:
     def drain(
         self, now_us: int, *, with_taken: bool = False, undone: int | None = None
     ) -> Statement:
-        """Remove all rows and leave a tombstone; fail if a task is taken, unless taken ones go, too.
+        """Remove all rows and insert a tombstone. Without `with_taken` it fails if a task is taken.
 
-        The tombstone refuses every later put: it reads segment 0, too.
+        Every later put fails by the tombstone, because it reads segment 0.
 
         Args:
             now_us: The moment.
-            with_taken: Whether taken ones go.
-            undone: Fail if more drops were undone than this; `None`: that does not matter.
+            with_taken: Whether taken tasks are removed, too.
+            undone: The statement fails if more drops than this were undone; `None` ignores them.
         """
         held = predicates.effective_state(now_us, None, _T) == _TAKEN
         operation_id, gone = self._fresh(), self._fresh()
-        # With a change feed a deleted row that was taken would be an ack.
+        # A change feed would show a deleted taken row as an ack, so such rows become gone rows.
         ended = clause_of(self._table, Every(), Remove(gone)).sets
         tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
         rows = self._table.mine(_T)
@@ -244,14 +244,14 @@ class TubeWriter:
         )
 
     def undo_drop(self, undone: int) -> Statement:
-        """Raise the number of undone drops by one; insert nothing if it has changed, or there is a tombstone."""
+        """Increment the number of undone drops, unless it has changed, or there is a tombstone."""
         operation_id = self._fresh()
         row = {
             "segment": literal(SEGMENT_0),
             "tube": literal(-self._table.id),
             "task_id": literal(undone + 1),
             "state": literal(UNDONE_DROP),
-            # Rows of this segment are told apart by it.
+            # Rows of this segment have different texts here.
             "owner": literal(f"undone drop {undone + 1}"),
         }
         is_later = self._table.is_undone_drop(_T) & (_T.task_id > undone)
@@ -273,8 +273,8 @@ class TubeWriter:
         """Change all rows of whole segments, or fail if one of them is empty.
 
         Args:
-            segments: Lease segments, or others where no row may have moved; at least one.
-            changes: Which rows become what; the first that applies.
+            segments: Lease segments, or others from which no row may have moved; at least one.
+            changes: Selections of rows with their changes. The first one that applies to a row counts.
         """
         return self.settle([SettleRow(segment, None) for segment in segments], changes, {})
 
@@ -287,14 +287,14 @@ class TubeWriter:
     ) -> Statement:
         """Change rows that have not moved since the decision, or fail as a whole.
 
-        A row that is still in its segment is as it was: every change would have moved it.
+        A row that is still in its segment has not changed, because every change would have moved it.
 
         Args:
-            rows: What is changed, and what only moves along; of a segment that is complete nothing
-                else may be there. Of many tasks a table, which names each.
-            changes: Which rows become what; the first that applies.
-            moves: For each lease segment that loses rows: the fresh one of its rest.
-            taken: The segments that are taken from, where nothing else is changed.
+            rows: The rows to change, and those that only move. The statement fails if a segment marked as complete
+                has another row. Many tasks are given as a table, which names each of them.
+            changes: Selections of rows with their changes. The first one that applies to a row counts.
+            moves: For each lease segment that loses rows, the fresh segment of the rest.
+            taken: The segments from which the same statement takes, and where it changes nothing else.
         """
         errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
         source = _source_of(rows, errors)
@@ -329,13 +329,13 @@ class TubeWriter:
         )
 
     def _changes(self, taken: SegmentsUpTo, segments: Iterable[int]) -> Expression:
-        """Which rows are not among those that a take leaves where they are: their files need not be read."""
+        """The rows that may change. A take leaves all others in their segments, so their files need not be read."""
         up_to = self._table.up_to(taken.last, _T)
         others = [segment for segment in segments if segment not in taken.segments]
         return any_of(_T.segment.is_in(others), up_to) if others else up_to
 
     def _ended(self, changes: Sequence[Change]) -> Ended | None:
-        """The tasks that such changes end: removed rows, or one that is kept as done."""
+        """The count of tasks that such changes end: removed rows, or a row that is kept as done."""
         for change in changes:
             match change:
                 case Remove(gone, _, key):
@@ -362,9 +362,10 @@ class _SettleSource:
     Attributes:
         using: Its rows.
         segments: Their segments.
-        same_task: The condition that a row is named by it.
-        size: How many rows it has.
-        chosen: How many tasks are chosen, without those that move along; `None`: of whole segments it is unknown.
+        same_task: The condition that a source row names a row of the table.
+        size: The number of its rows.
+        chosen: The number of chosen tasks, without those that only move; `None` for whole segments, whose tasks are not
+            counted.
         is_complete: Whether it names all rows of some segments.
     """
 
@@ -409,7 +410,7 @@ def _source_of(
 
 
 def _same_task(rows: Sequence[SettleRow]) -> Expression:
-    """The condition that a row is named by the source of a `settle`."""
+    """The condition that a source row of a `settle` names a row of the table."""
     every = dict.fromkeys(each.segment for each in rows if each.task_id is None)
     complete = dict.fromkeys(each.segment for each in rows if each.complete)
     if len(every) == len(rows):

@@ -1,8 +1,8 @@
-"""The keys of tasks: which are there, and the sequence by which puts of keys contend.
+"""The keys of tasks, and the sequence over which puts of keys conflict with each other.
 
-The key of a task is a column of its row. So it is free as soon as the row has gone, and no verb but a put
-knows of it. A put reads the sequence, then the tasks that have its keys. Its statement makes the sequence
-one greater, and fails if it has changed: another put of the keys may have come between. Takes and acks only
+The key of a task is a column of its row. So the key is free when the row is removed, and only puts use the column.
+A put reads the sequence, then the tasks that have its keys. Its statement increments the sequence, and fails if
+the sequence has changed, because another put of the keys may have committed in between. Takes and acks only
 free keys, and never read the sequence.
 
 In a tube with `unique_for` the statement that ends a task keeps the row of its key for a while: with the
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_reader import TubeReader
 
 _ROW, _T = row(), row("t")
-#: What the row of the sequence has in the column for owners; no identity of a put is this.
+#: The value of the column `owner` in the row of the sequence. No identity of a put has this name.
 _NAME = "unique"
 
 
 def sequence_row(keys: KeyState, tube: int) -> dict[str, Literal]:
-    """The source row of a statement that makes the sequence greater.
+    """The source row of a statement that increments the sequence.
 
-    It has no moment, by which identities are forgotten.
+    It has no moment, so it is not removed with old identities.
     """
     return {
         "segment": Literal(KEY_SEGMENT, Type.BIGINT),
@@ -55,7 +55,7 @@ def sequence_row(keys: KeyState, tube: int) -> dict[str, Literal]:
 
 
 def as_read(keys: KeyState) -> Expression:
-    """Whether a row `t` is the sequence, and as it was read."""
+    """Whether a row `t` is the sequence, unchanged since it was read."""
     return (_T.segment == KEY_SEGMENT) & (_T.task_id == keys.sequence)
 
 
@@ -91,24 +91,24 @@ class UniqueKeys:
         """The stored tasks that have some of these keys."""
         if not keys:
             return []
-        # Nearly always there is none: then no other column is read.
+        # Nearly always no task is found, and then no other column is read.
         found = self._engine.arrow(self._table.select(named("task_id"), _has(keys)))
         return self._reader.by_ids(found.column("task_id").to_pylist())
 
     def among(self, keys: Collection[str], now_us: int, max_attempts: int | None) -> pa.Table:
-        """Those of some keys that stored tasks have (`unique`), and the effective states of these (`state`)."""
+        """The keys among these that stored tasks have (`unique`), with the effective states of the tasks (`state`)."""
         columns = {**named("unique"), "state": self._state(now_us, max_attempts)}
         return self._engine.arrow(self._table.select(columns, _has(keys)))
 
     def kept(self, keys: Collection[str], now_us: int) -> list[StoredTask]:
-        """The rows that are kept for some of these keys at a moment, as tasks that are done."""
+        """The rows that are kept for some of these keys at a moment, as done tasks."""
         if not keys or self._table.unique_for_us is None:
             return []
         columns = {**columns_of(self._table.optional), "state": literal(TaskState.DONE.value)}
         return stored_tasks(self._engine.arrow(self._kept(columns, keys, now_us)))
 
     def kept_among(self, keys: Collection[str], now_us: int) -> pa.ChunkedArray | None:
-        """Those of some keys that rows are kept for at a moment; `None`: the tube keeps none."""
+        """The keys among these for which rows are kept at a moment; `None` if the tube keeps none."""
         if self._table.unique_for_us is None:
             return None
         return self._engine.arrow(self._kept(named("unique"), keys, now_us)).column("unique")
@@ -120,7 +120,7 @@ class UniqueKeys:
         return Select(self._table.name, columns, where)
 
     def has_ended(self, now_us: int, max_attempts: int | None) -> bool:
-        """Whether a task that has a key has ended, and is still stored."""
+        """Whether an ended task with a key is still stored."""
         where = _ROW.unique.is_not_null() & self._state(now_us, max_attempts).is_null()
         return bool(self._engine.rows(self._table.select({"n": count()}, where))[0]["n"])
 
@@ -133,6 +133,6 @@ def _has(keys: Collection[str]) -> Expression:
     """Rows with one of these keys."""
     if len(keys) <= MOST_NAMED:
         return _ROW.unique.is_in(keys)
-    # A range lets file statistics skip what a join alone would read.
+    # With a range, file statistics skip files that a join alone would read.
     near = (_ROW.unique >= min(keys)) & (_ROW.unique <= max(keys))
     return near & Among(_ROW.unique, keys, Type.STRING)

@@ -1,7 +1,7 @@
-"""When leases of sub-queues began: rows beside the utube locks, for rates and for `order="fair"`.
+"""The moments at which leases of sub-queues began: rows beside the utube locks, for `rate` and `order="fair"`.
 
-A row has the tube's id negated, so no query for utube locks finds it, and in the column `owner` the moments of the last
-leases, in microseconds. It changes in the commit that locks its sub-queue.
+A row has the negated id of the tube, so no query for utube locks finds it. Its column `owner` has the moments of the
+last leases, in microseconds. It changes in the commit that locks its sub-queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
 
-#: In place of a take id: rows of one bucket are in one partition.
+#: Stands for a take id, so that the rows of one bucket are in one partition.
 _NO_TAKE = 0
 _ROW, _T, _S = row(), row("t"), row("s")
 
@@ -30,13 +30,13 @@ class UtubeHistory:
     """The moments of one tube's sub-queues."""
 
     def __init__(self, engine: Engine, table: str, tube: int) -> None:
-        """Use those of a tube (its id) in `table` (a SQL name)."""
+        """Use the moments of a tube (its id) in `table` (a SQL name)."""
         self._engine = engine
         self._table = table
         self._tube = tube
 
     def all(self) -> list[UtubeMoments]:
-        """Those of all sub-queues that have a row."""
+        """The moments of all sub-queues that have a row."""
         where = _ROW.tube_id == -self._tube
         found = self._engine.arrow(Select(self._table, named("utube", "owner"), where))
         return [UtubeMoments.parse(each["utube"], each["owner"]) for each in found.to_pylist()]
@@ -49,12 +49,12 @@ class UtubeHistory:
         now_us: int,
         operation_id: int,
     ) -> Statement:
-        """Lock sub-queues and write their moments: all of it, or nothing.
+        """Lock sub-queues and write their moments; all of them or none.
 
         Args:
-            wanted: Sub-queue, take id, and the take id of the lock that it replaces.
-            begun: The moments; unless those that were read have changed.
-            owner: Who locks.
+            wanted: For each sub-queue: its name, the take id, and the take id of the lock to replace.
+            begun: The new moments. The statement fails if the moments that were read have changed.
+            owner: The session that locks.
             now_us: The moment.
             operation_id: A number that was never used.
         """
@@ -105,7 +105,7 @@ class UtubeHistory:
     def tidy(
         self, ended: Iterable[UtubeMoments], changed: Iterable[NewMoments], operation_id: int
     ) -> Statement:
-        """Remove the rows of some sub-queues and change others, as far as they are as they were read."""
+        """Remove the rows of some sub-queues, and change others; rows that have changed since the read stay."""
         rows = [
             *((bucket_of(each.utube), each.utube, each.text, None) for each in ended),
             *((bucket_of(each.utube), each.utube, each.before, each.text) for each in changed),

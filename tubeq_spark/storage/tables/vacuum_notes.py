@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression, Row
 
 _ROW, _T, _S = row(), row("t"), row("s")
-#: Where these notes are: no statement about members reads it.
+#: The bucket of these notes. Statements about members do not read it.
 _VACUUM_BUCKET = 2_000
 #: The notes about runs of VACUUM.
 VACUUMED, TRIED = "vacuum", "vacuum_tried"
@@ -29,7 +29,7 @@ class VacuumNotes(SystemTable):
     """Reads and writes these notes."""
 
     def note_vacuum(self, key: int, now_us: int, *, tried: bool = False) -> None:
-        """Note that dead files were removed, or that a sweep tries. One commit, a blind append."""
+        """Note that dead files were removed, or that a sweep tries to remove them. One commit, a blind append."""
         row = pa.table(
             {
                 "bucket": array([_VACUUM_BUCKET], pa.int32()),
@@ -62,14 +62,14 @@ class VacuumNotes(SystemTable):
     def forget_asks(self, at_us: int, loop: CommitLoop) -> int:
         """Remove requests to delay VACUUM that have ended.
 
-        One that may live has asked for longer, by a row that is newer: then the older ones stay, too.
+        A long statement that goes on has asked again, by a newer row. Then its older rows stay, too.
 
         Args:
-            at_us: The moment, past for every clock.
-            loop: May give up: this meets whoever asks now. At most one commit.
+            at_us: The moment, which has passed for every clock.
+            loop: A loop that may give up, because this conflicts with new requests. At most one commit.
 
         Returns:
-            How many rows went.
+            The number of removed rows.
         """
         columns = {
             "member": _ROW.member,
@@ -107,15 +107,15 @@ class VacuumNotes(SystemTable):
         return self._remove("forget_asks", loop, 1, decide)
 
     def forget_runs(self, ahead_us: int, least: int, loop: CommitLoop) -> int:
-        """Remove notes about runs of VACUUM that newer ones have replaced, and merge the files of the others.
+        """Remove replaced notes about runs of VACUUM, and merge the files of the others.
 
         Args:
-            ahead_us: What is noted for a later moment was noted by a wrong clock, and goes, too.
-            least: So many rows must be in the way.
-            loop: May give up: this meets whoever notes a run now. At most one commit.
+            ahead_us: Notes with a later moment come from a wrong clock, and are removed, too.
+            least: The fewest removable rows for which it commits.
+            loop: A loop that may give up, because this conflicts with new notes. At most one commit.
 
         Returns:
-            How many rows went.
+            The number of removed rows.
         """
         columns = {
             "kind": _ROW.kind,
@@ -130,7 +130,7 @@ class VacuumNotes(SystemTable):
             in_the_way = sum(each["n"] - (each["newest"] is not None) for each in found)
             if in_the_way < least:
                 return in_the_way, None
-            # One that is noted meanwhile is newer than these.
+            # Notes that are added meanwhile are newer, so they stay.
             is_over = (Micros(_T.at) < _S.newest) | (_T.at > at(ahead_us))
             statement = Statement(
                 self._table,
@@ -155,7 +155,7 @@ class VacuumNotes(SystemTable):
 
 
 def noted_until(ahead_us: int) -> Expression:
-    """The moment of a note, unless it is a later one than this."""
+    """The moment of a note; NULL if it is later than this."""
     return case((_ROW.at <= at(ahead_us), _ROW.at))
 
 

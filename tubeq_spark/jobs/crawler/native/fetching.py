@@ -1,4 +1,4 @@
-"""Fetches a batch by threads of this process; see `fetch` for what each of them does."""
+"""Fetches a batch by threads of this process, each by `fetch.fetch`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.fetch import Limits, Page
     from tubeq_spark.jobs.crawler.urls import Scope
 
-#: Seconds between two looks whether the batch was given up.
+#: Seconds between two checks whether the batch was given up.
 _LOOK_S = 0.1
 
 
@@ -31,15 +31,15 @@ def fetch_all(
     """Fetch pages, several at once.
 
     Args:
-        tasks: Each with `task_id`, `url`, `depth` and `attempt`.
-        scope: Where the crawl goes.
-        limits: What a fetch may cost.
-        given_up: Whether to end at once.
+        tasks: The tasks, each with `task_id`, `url`, `depth` and `attempt`.
+        scope: The scope of the crawl.
+        limits: The limits of a fetch.
+        given_up: Returns whether to end at once.
 
     Raises:
-        GivenUpError: It was given up; fetches that go on are left to end by themselves.
+        GivenUpError: The batch was given up. Running fetches end by themselves.
     """
-    # The parser's advice on documents that are no HTML is for people who could change them.
+    # The parser's warnings about documents that are no HTML do not help: the crawler cannot change them.
     warnings.simplefilter("ignore", UnusualUsageWarning)
     done: queue.SimpleQueue[Page | BaseException] = queue.SimpleQueue()
     with new_client(scope.agent, limits) as client:
@@ -69,7 +69,7 @@ def _start(
     done: queue.SimpleQueue[Page | BaseException],
     given_up: Callable[[], bool],
 ) -> None:
-    """Start threads that do tasks, and end when none is left or all is given up."""
+    """Start threads that fetch tasks, and end when no task is left, or the batch is given up."""
     left: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
     for task in tasks:
         left.put(task)
@@ -80,9 +80,9 @@ def _start(
                 done.put(one(left.get_nowait()))
         except queue.Empty:
             return
-        except BaseException as error:  # noqa: BLE001  it is raised where the batch is waited for
+        except BaseException as error:  # noqa: BLE001  the waiting thread raises it
             done.put(error)
 
-    # A pool would have the end of the process wait for servers that do not answer.
+    # With a pool, the end of the process would wait for servers that do not answer.
     for number in range(min(threads, len(tasks))):
         threading.Thread(target=work, name=f"fetch-{number}", daemon=True).start()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.urls import Scope
 
 _STATES = ("ready", "taken", "delayed", "buried")
-#: What is read of a batch.
+#: The columns that are read of a batch.
 _COLUMNS = ["task_id", "data", "utube", "attempts"]
 _STRANGE = "no URL of a page: others have put it here"
 
@@ -44,13 +44,13 @@ class NativeFrontier:
 
         Args:
             queue: The consumer's own session.
-            pages: What was fetched.
-            known: Shared by all consumers of this process.
-            adding: Likewise, by all that add URLs.
-            limits: What a fetch may cost.
+            pages: The page table.
+            known: The seen URLs, shared by all consumers of this process.
+            adding: A lock that all threads of this process hold while they add URLs.
+            limits: The limits of a fetch.
 
         Raises:
-            TubeExistsError: There is a tube of that name and another type.
+            TubeExistsError: A tube of another type has the name.
         """
         self._tube = tube_of(queue)
         self._queue, self._pages, self._known = queue, pages, known
@@ -58,10 +58,10 @@ class NativeFrontier:
         self._consumer = str(queue.session_uuid)
 
     def look(self) -> Look:
-        """One query; whose turn it is, this process guesses."""
+        """As `parts.Frontier`, by one query. This process guesses which host comes next."""
         counts = self._queue.statistics(TUBE)["tasks"]
         ready = counts["ready"]
-        # What is not known was put by another process, or was given back: then as many as there are.
+        # Unknown tasks were put by another process, or given back. Then all ready tasks count.
         return Look(
             {name: counts[name] for name in _STATES}, min(self._known.next_ready() or ready, ready)
         )
@@ -74,7 +74,7 @@ class NativeFrontier:
             row["data"] = json.loads(row["data"])
         ours = [row for row in rows if _is_ours(row["data"])]
         if len(ours) < len(rows):
-            # The others must not fail with them, and somebody has to look at these.
+            # Foreign tasks are buried for the user to see, so that the others do not fail with them.
             known = {row["task_id"] for row in ours}
             strange = [row["task_id"] for row in rows if row["task_id"] not in known]
             batch.bury(strange, error=_STRANGE)
@@ -93,15 +93,15 @@ class NativeFrontier:
         return self.add(dict.fromkeys(urls, 0))
 
     def add(self, urls: Mapping[str, int], key: str | None = None) -> int:
-        """Queue those of some URLs that were never seen, each once; return how many.
+        """Queue those of some URLs that were never seen, each once; return their number.
 
-        Two consumers may find the same link at the same moment. So only one at a time looks what is
-        unseen and queues it. Crawlers in several processes can queue a URL twice, but both tasks are
-        of one host: whoever takes the second finds the page stored, and does not fetch it again.
+        Two consumers may find the same link at the same moment. So only one at a time searches for unseen URLs
+        and queues them. Crawlers in several processes can queue a URL twice, but both tasks have the same host. The
+        consumer that takes the second task finds the stored page, and does not fetch it again.
 
         Args:
-            urls: Depths, by URL.
-            key: Identity of this addition.
+            urls: The depths by URL.
+            key: The identity of this put.
 
         Commits: 1 to the tube, or none.
         """
@@ -194,7 +194,7 @@ class NativeBatch:
 
 
 def read_known(queue: Queue, pages: NativePages, known: Known) -> None:
-    """Learn what is queued and stored at a location."""
+    """Read the URLs that are queued and stored at a location."""
     known.saw(pages.urls())
     if TUBE not in queue:
         return
@@ -207,7 +207,7 @@ def read_known(queue: Queue, pages: NativePages, known: Known) -> None:
 
 
 def _is_ours(data: Any) -> bool:
-    """Whether the data of a task are those of this crawl: others may have put something else."""
+    """Whether the data of a task are those of a crawl. Other programs may have put other data."""
     if not isinstance(data, dict) or not is_page(data.get("url")):
         return False
     return type(data.get("depth") or 0) is int

@@ -1,7 +1,7 @@
-"""What a process knows of its crawl: every URL that was ever seen, and what waits of each host.
+"""The URLs of a crawl that a process has seen, and a guess at the waiting tasks of each host.
 
-The first spares reading the tube and the page table for each batch. The second is a guess, by which a
-take is made as large as what one host has: the tube alone decides what is taken.
+With the seen URLs it need not read the tube and the page table for each batch. By the guess, a take is as large as
+the number of tasks of one host; only the tube decides which tasks are taken.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 
 class Known:
-    """Shared by the consumers of a process; for threads."""
+    """The seen URLs and waiting tasks, shared by the consumers of a process. Thread-safe."""
 
     def __init__(self) -> None:
-        """Know nothing."""
+        """Begin without URLs."""
         self._seen: set[str] = set()
-        #: By host, a number for each task that waits: lower ones are taken first.
+        #: By host, a number for each waiting task. Lower numbers are taken first.
         self._waiting: dict[str, deque[int]] = defaultdict(deque)
         self._held: set[str] = set()
         self._lock = threading.Lock()
 
     def unseen(self, urls: Mapping[str, int]) -> dict[str, int]:
-        """Those of some URLs that were never seen."""
+        """The URLs among these that were never seen."""
         with self._lock:
             return {url: depth for url, depth in urls.items() if url not in self._seen}
 
     def saw(self, urls: Iterable[str]) -> None:
-        """These URLs are queued, or stored."""
+        """Record that these URLs are queued or stored."""
         with self._lock:
             self._seen.update(urls)
 
     def origins(self) -> set[str]:
-        """Scheme and host of all that was seen."""
+        """The origins (scheme and host) of all seen URLs."""
         with self._lock:
             return {origin_of(url) for url in self._seen}
 
     def wait(self, hosts: Iterable[str], first: int) -> None:
-        """Tasks of these hosts are ready, in this order, the first with this number."""
+        """Record that tasks of these hosts are ready, in this order; `first` is the number of the first one."""
         with self._lock:
             for number, host in enumerate(hosts, start=first):
                 self._waiting[host].append(number)
 
     def next_ready(self) -> int:
-        """How many wait of the host whose turn it is; 0 where none is known."""
+        """The number of waiting tasks of the next host; 0 if none is known."""
         with self._lock:
             free = [
                 waiting
@@ -58,7 +58,7 @@ class Known:
             return len(min(free, key=lambda waiting: waiting[0])) if free else 0
 
     def took(self, hosts: Mapping[str, int]) -> None:
-        """So many tasks of these hosts were taken, and the hosts with them."""
+        """Record that so many tasks of these hosts were taken, so that the hosts are busy."""
         with self._lock:
             self._held.update(hosts)
             for host, count in hosts.items():
@@ -67,7 +67,7 @@ class Known:
                     waiting.popleft()
 
     def left(self, hosts: Iterable[str]) -> None:
-        """These hosts are free again."""
+        """Record that these hosts are free again."""
         with self._lock:
             self._held.difference_update(hosts)
 

@@ -29,9 +29,9 @@ SELECT host,
     count(*) FILTER (WHERE started_at >= to_timestamp_micros({since_us})) AS recent
 FROM pages GROUP BY host ORDER BY pages DESC, host LIMIT {limit}
 """
-#: The fetches that began while another consumer was fetching from the same host. Of two that began
-#: in the same moment, both; one that begins when another ends is none. Ends come before starts of
-#: the same moment, and all starts of a moment see each other.
+#: The fetches that began while another consumer was fetching from the same host. If two began at the same moment,
+#: both are included; a fetch that began at the moment at which another ended is not. So ends are sorted before starts
+#: of the same moment, and all starts of a moment count each other.
 _OVERLAPPING = """
 WITH events AS (
     SELECT host, consumer, started_at AS moment, 1 AS change FROM pages
@@ -50,21 +50,21 @@ _SETTLED = f"outcome <> '{Outcome.FAILED.value}'"
 
 
 def _path(location: str) -> str:
-    """What the library calls a location: it knows no URI of a file with one slash."""
+    """A location in a form that the library accepts. It does not accept a file URI with one slash."""
     parts = urlsplit(location)
     return (unquote(parts.path) if parts.scheme == "file" else location).rstrip("/")
 
 
 class NativePages:
-    """The pages of the crawl at a location; for threads."""
+    """The pages of the crawl at a location. Thread-safe."""
 
     def __init__(self, location: str) -> None:
         """Open the table, or create it empty.
 
         Args:
-            location: The queue's: a path or a URI.
+            location: The location of the queue: a path or a URI.
         """
-        # Checkpoints at Delta's own pace would make later batches read a hundred commits.
+        # With Delta's default interval of checkpoints later batches would read a hundred commits.
         self._table = DeltaTable.create(
             f"{_path(location)}/{PAGES}",
             schema=_SCHEMA,
@@ -77,9 +77,9 @@ class NativePages:
         self._known_at = -1
 
     def append(self, pages: Collection[Page], *, consumer: str, batch: str) -> None:
-        """Store a consumer's fetches of a batch, in one commit, or none of no fetches.
+        """Store a consumer's fetches of a batch, in one commit; none without fetches.
 
-        An append conflicts with nothing but a change of the table's definition, which nobody makes.
+        An append conflicts only with a change of the table's definition, which no program makes.
         """
         if not pages:
             return
@@ -90,12 +90,12 @@ class NativePages:
             before = self._table.version()
             write_deltalake(self._table, new, mode="append")
             self._settled |= settled
-            # Else others have written as well, and what they did is not known.
+            # Otherwise others have written, too, and their URLs are not known.
             if self._known_at == before and self._table.version() == before + 1:
                 self._known_at = before + 1
 
     def settled(self, urls: Iterable[str]) -> set[str]:
-        """Those of some URLs that are fetched no more."""
+        """The URLs among these that need no further fetch."""
         with self._lock:
             self._table.update_incremental()
             if self._known_at != self._table.version():
@@ -105,7 +105,7 @@ class NativePages:
             return self._settled.intersection(urls)
 
     def links_of(self, urls: Collection[str]) -> list[tuple[int, list[str]]]:
-        """Depths and links of pages that are stored."""
+        """The depths and links of stored pages."""
         if not urls:
             return []
         named = ", ".join("'{}'".format(url.replace("'", "''")) for url in urls)
@@ -148,11 +148,11 @@ class NativePages:
     def overlapping(self) -> list[dict[str, Any]]:
         """The fetches that began while another consumer was fetching from the same host.
 
-        Moments of several processes are as comparable as their clocks.
+        Moments of several processes can only be compared as far as their clocks agree.
 
         Returns:
-            One row a fetch: `host`, `consumer`, `started_at`, and `others`: how many fetches of other
-            consumers were going on.
+            One row for each fetch: `host`, `consumer`, `started_at`, and `others`, the number of running fetches of
+            other consumers.
         """
         found: list[dict[str, Any]] = self._now(_OVERLAPPING).to_pylist()
         return found

@@ -1,4 +1,4 @@
-"""Where a crawl without Spark keeps what it knows."""
+"""The storage of a crawl without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NativeStorage:
     def __init__(self, location: str, settings: Settings) -> None:
         """Open the page table, or create it."""
         self.pages = NativePages(location)
-        # What on Spark is parts of a batch, each with threads of its own, is threads here.
+        # On Spark a batch has partitions, each with threads of its own. Here all of them are threads.
         threads = settings.limits.threads * settings.partitions
         self._limits = replace(settings.limits, threads=threads)
         self._known: Known | None = None
@@ -35,4 +35,4 @@ class NativeStorage:
         return NativeFrontier(queue, self.pages, self._known, adding, self._limits)
 
     def interrupt(self) -> None:
-        """Fetches see for themselves that they are given up."""
+        """Do nothing: fetches check by themselves whether the batch was given up."""
