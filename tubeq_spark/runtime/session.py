@@ -199,6 +199,10 @@ class Session:
 
     def _begin_anew(self, now_us: int) -> None:
         # All tasks of the old epoch are lost to this session, also those that are not yet released.
+        log.warning(
+            "session %s was found dead; its tasks are lost to it: its heartbeats came too late, or clocks differ",
+            self.uuid,
+        )
         self._holdings.clear()
         view = self._view(self.uuid)
         if view is not None and view.alive(now_us):
@@ -243,7 +247,6 @@ class Session:
             if self._is_new or not self._lapsed(now_us):
                 self._beat(now_us)
             elif not self._renew(now_us):
-                log.warning("session %s was found dead; its tasks are lost to it", self.uuid)
                 self._begin_anew(now_us)
 
     def set_ttr(self, ttr: float) -> None:

@@ -6,8 +6,6 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.times import US, to_us
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,7 +25,7 @@ class UnknownTakes:
     def __init__(self, clock: Clock) -> None:
         """Begin without takes; the clock is the queue's."""
         self._clock = clock
-        self._waiting: list[tuple[int, Callable[[], bool]]] = []
+        self._waiting: list[tuple[float, Callable[[], bool]]] = []
         self._lock = threading.Lock()
 
     def add(self, give_back: Callable[[], bool]) -> None:
@@ -37,24 +35,29 @@ class UnknownTakes:
             give_back: Gives back the tasks of the take; False if none were found yet.
         """
         with self._lock:
-            self._waiting.append((self._now() + _UNDER_WAY * US, give_back))
+            self._waiting.append((self._seconds() + _UNDER_WAY, give_back))
 
     def look(self) -> None:
-        """Release the tasks that are found by now. No commit if there are none."""
+        """Release the tasks that are found by now. No commit if there are none.
+
+        Only a look that is answered ends the search: the storage may fail for longer than a request is under way.
+        """
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for until, give_back in waiting:
-            if not _is_given_back(give_back) and self._now() < until:
+            if not _is_given_back(give_back, is_last=self._seconds() >= until):
                 with self._lock:
                     self._waiting.append((until, give_back))
 
-    def _now(self) -> int:
-        return to_us(self._clock.now())
+    def _seconds(self) -> float:
+        # The wall clock may jump.
+        return self._clock.monotonic()
 
 
-def _is_given_back(give_back: Callable[[], bool]) -> bool:
+def _is_given_back(give_back: Callable[[], bool], *, is_last: bool) -> bool:
+    """Whether the search is over: the tasks are given back, or this was the last look and there are none."""
     try:
-        return give_back()
+        return give_back() or is_last
     except Exception:
         log.warning("a take of which nobody can tell is looked for again", exc_info=True)
         return False
