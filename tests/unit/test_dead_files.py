@@ -11,6 +11,8 @@ from delta.exceptions import MetadataChangedException
 
 from tubeq_spark import QueueConfig
 from tubeq_spark.admin.dead_files import Tables, remove_dead_files
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.locks.committer import Committer
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.spark.tables import SparkTables
@@ -28,15 +30,23 @@ class FakeQueue:
     """What a removal asks of a queue object: its notes, its statements."""
 
     def __init__(
-        self, *, asked: bool = False, fails: Exception | None = None, cleanup: str = "false"
+        self,
+        *,
+        asked: bool = False,
+        fails: Exception | None = None,
+        cleanup: str = "false",
+        ahead_us: int = 0,
     ) -> None:
         self.asked, self.fails, self.cleanup = asked, fails, cleanup
+        #: How far this host's clock is ahead of the storage's.
+        self.ahead_us = ahead_us
         self.ran: list[str] = []
         #: What was noted: whether it was tried only.
         self.noted: list[bool] = []
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self
         self.tables = SparkTables(cast("Any", self))
+        self.tables.last_commit = self.last_commit  # type: ignore[method-assign]
         self.vacuum_notes = SimpleNamespace(
             asked_to_wait=lambda table, now_us: self.asked,
             note_vacuum=lambda key, now_us, *, tried=False: self.noted.append(tried),
@@ -53,6 +63,10 @@ class FakeQueue:
         if sql.startswith("SHOW TBLPROPERTIES"):
             return [{"key": LOG_CLEANUP, "value": self.cleanup}]
         return [{"tableFeatures": None, "properties": {}}]
+
+    def last_commit(self, table: str) -> tuple[int, int]:
+        """Every commit was made just now."""
+        return 1, to_us(SystemClock().now()) - self.ahead_us
 
     def run(self, sql: str) -> None:
         self.ran.append(sql.split(" ", maxsplit=1)[0])
@@ -87,6 +101,17 @@ def test_remove_dead_files_when_the_change_before_it_fails_removes_nothing() -> 
         removed(queue, TableLock(None))
     assert queue.ran == ["ALTER"]
     assert queue.noted == [True]
+
+
+@pytest.mark.parametrize("hours", [-3, 0, 3])
+def test_remove_dead_files_when_the_clock_of_its_host_is_hours_ahead_removes_nothing(
+    hours: int, tmp_path: Path
+) -> None:
+    removes = [] if hours > 0 else ["VACUUM"]
+    # VACUUM would take the files of running writes for old ones, and they are in no version yet.
+    assert removed(FakeQueue(ahead_us=hours * HOUR), TableLock(None)) == ["ALTER", *removes]
+    # Where a lock keeps writers off, no write is running.
+    assert removed(FakeQueue(ahead_us=hours * HOUR), TableLock(tmp_path / "t.lock")) == ["VACUUM"]
 
 
 def test_remove_dead_files_when_it_was_tried_waits_for_a_part_of_the_interval() -> None:

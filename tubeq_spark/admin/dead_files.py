@@ -9,7 +9,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.times import limited_us
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.model.times import US, limited_us, to_us
 from tubeq_spark.storage.disk import without_empty_directories
 from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
@@ -163,7 +164,7 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
     with table_lock.changing(queue.engine.committer):
         if table_lock.is_exclusive:
             _prepare(queue, name, table_lock)
-        elif not _fence(queue, name, now_us):
+        elif not _fence(queue, name, now_us) or _is_ahead(queue, name):
             return False
         with without_empty_directories(name, queue.config.retention_hours * 3600):
             queue.engine.tables.vacuum(name)
@@ -188,3 +189,21 @@ def _were_removed(queue: QueueContext, tables: Tables, last_us: int) -> bool:
 def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
     """Make all running writes to a table fail; False if another program is doing that."""
     return queue.engine.tables.set_property(table, FENCE, str(now_us))
+
+
+def _is_ahead(queue: QueueContext, table: str) -> bool:
+    """Whether this host's clock is so far ahead of the storage's that VACUUM would take new files for old ones.
+
+    The newest commit to the table was made just now, and the storage dates it. VACUUM uses the host's clock.
+    """
+    _, committed_us = queue.engine.tables.last_commit(table)
+    ahead_us = to_us(SystemClock().now()) - committed_us
+    if ahead_us <= _kept(queue) // 2:
+        return False
+    log.warning(
+        "dead files of %s stay: this host's clock is %.0f s ahead of the storage's, and files that are being written "
+        "would be removed, too; let a time service set it",
+        table,
+        ahead_us / US,
+    )
+    return True
