@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.times import US, limited_us, to_us
 from tubeq_spark.storage.disk import without_empty_directories
+from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
 if TYPE_CHECKING:
@@ -192,18 +193,24 @@ def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
 
 
 def _is_ahead(queue: QueueContext, table: str) -> bool:
-    """Whether this host's clock is so far ahead of the storage's that VACUUM would take new files for old ones.
-
-    The newest commit to the table was made just now, and the storage dates it. VACUUM uses the host's clock.
-    """
-    _, committed_us = queue.engine.tables.last_commit(table)
-    ahead_us = to_us(SystemClock().now()) - committed_us
-    if ahead_us <= _kept(queue) // 2:
+    """Whether this host's clock is so far ahead of the storage's that VACUUM would take new files for old ones."""
+    ahead = _seconds_ahead(queue, table)
+    if ahead * US <= _kept(queue) // 2:
         return False
     log.warning(
         "dead files of %s stay: this host's clock is %.0f s ahead of the storage's, and files that are being written "
         "would be removed, too; let a time service set it",
         table,
-        ahead_us / US,
+        ahead,
     )
     return True
+
+
+def _seconds_ahead(queue: QueueContext, table: str) -> float:
+    """How far the host's clock, by which VACUUM judges files, is ahead of the storage's, after a commit to a table."""
+    tables, path = queue.engine.tables, path_of(table)
+    drift = None if path is None else tables.clock_drift(path)
+    if drift is not None:
+        return -drift
+    # Where the engine cannot ask the storage, the storage dates commits.
+    return (to_us(SystemClock().now()) - tables.last_commit(table)[1]) / US
