@@ -40,7 +40,7 @@ class UnknownTakes:
     def look(self) -> None:
         """Release the tasks that are found by now. No commit if there are none.
 
-        Only a look that is answered ends the search: the storage may fail for longer than a request is under way.
+        Only a search that gets an answer is the last one: the storage may fail for longer than a request takes.
         """
         with self._lock:
             waiting, self._waiting = self._waiting, []

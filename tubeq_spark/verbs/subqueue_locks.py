@@ -101,7 +101,7 @@ def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int
         ctx.sightings.pop(take_id, None)
     fresh = set()
     for lock in empty:
-        # If the clock was put back since, the time counts from now.
+        # If the clock was set back since the first look, the time counts from now.
         seen = ctx.sightings[lock.take_id] = min(ctx.sightings.get(lock.take_id, now_us), now_us)
         if now_us < min(seen + grace, lock.taken_at + _UNSEEN * grace):
             fresh.add(lock.take_id)
