@@ -91,22 +91,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Begin no test when the time of the run is over."""
+    item.stash[_HAD_JVM] = _has_jvm() or needs_the_jvm(item)
     if is_over(os.environ.get(STOP_AT, ""), time.time()):
         pytest.skip("left to another run, the time of this one is over")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let no test start Spark by accident: a JVM takes longer to start than most files of tests run."""
-    item.stash[_HAD_JVM] = _has_jvm() or needs_the_jvm(item)
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Look for a JVM when a test has taken back what it has put in place of one."""
+    """Fail a test that starts Spark by accident: a JVM takes longer to start than most files of tests run.
+
+    At the end of its teardown no test has a stand-in for a JVM any more.
+    """
     answer = yield
     if _has_jvm() and not item.stash[_HAD_JVM]:
         pytest.fail("this test needs no Spark, and has started a JVM")

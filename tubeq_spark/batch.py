@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.errors import InvalidOptionError, NotTakenError, TubeqError
+from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
@@ -434,7 +434,7 @@ class Batch:
         try:
             return verb()
         except Exception:
-            with contextlib.suppress(TubeqError):
+            with self._beside_an_error():
                 self._give_back()
             raise
 
@@ -605,6 +605,8 @@ class Batch:
         df: DataFrame | Ids | None,
         make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
         error: str | None,
+        *,
+        keeps: bool = False,
         **how: Any,
     ) -> int:
         named, errors = (None, None) if df is None else self._named(df)
@@ -620,9 +622,9 @@ class Batch:
             if texts is not None:
                 self._current.upgrade()
             change = make_change(texts)
-        settled = self._held.settle(event, named, change, **how)
+        settled = self._held.settle(event, named, change, keeps=keeps, **how)
         # Ids that the program has read, and those that are left, are known anyway.
-        if named is not None and self._read_ids is None and not how.get("keeps"):
+        if named is not None and self._read_ids is None and not keeps:
             self._settled_ids.extend(named)
         return settled
 

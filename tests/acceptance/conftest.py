@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import FOR_EVER, TUBE_TYPES, WAIT, InMemory, Native, OnSpark
+from tests.acceptance.support import (
+    FOR_EVER,
+    TUBE_TYPES,
+    WAIT,
+    InMemory,
+    Native,
+    OnSpark,
+    outliving,
+)
 from tests.conftest import ENGINES
 from tubeq_spark.testing import ManualClock
 
@@ -170,19 +178,13 @@ def clock(engine: Engine) -> ManualClock:
 @pytest.fixture(scope="module")
 def queue(engine: Engine, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
     """The module's queue; its session outlives every step of the clock."""
-    queue = engine.open(shared_location, clock=clock)
-    queue.cfg(ttr=FOR_EVER)
-    yield queue
-    engine.leave(queue)
+    yield from outliving(engine, shared_location, clock)
 
 
 @pytest.fixture(scope="module")
 def other(engine: Engine, clock: ManualClock, queue: Queue) -> Iterator[Queue]:
     """A second session on the module's queue, which lives as long."""
-    other = engine.open(queue.location, clock=clock)
-    other.cfg(ttr=FOR_EVER)
-    yield other
-    engine.leave(other)
+    yield from outliving(engine, queue.location, clock)
 
 
 @pytest.fixture(scope="module")

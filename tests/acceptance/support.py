@@ -10,7 +10,7 @@ from tubeq_spark.storage.location import SESSIONS, path_of
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
@@ -49,6 +49,14 @@ class Engine(Protocol):
     def versions(self, location: str) -> dict[str, int]:
         """A number for each tube, and for the list of tubes, that changes with what is stored."""
         ...
+
+
+def outliving(engine: Engine, location: str, clock: Clock) -> Iterator[Queue]:
+    """A queue whose session outlives every step of the clock, for a fixture."""
+    queue = engine.open(location, clock=clock)
+    queue.cfg(ttr=FOR_EVER)
+    yield queue
+    engine.leave(queue)
 
 
 class OnSpark:

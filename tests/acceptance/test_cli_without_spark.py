@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import pytest
 from typer.testing import CliRunner
 
-from tests.acceptance.support import FOR_EVER, Native, calls, counts, data_of, put_and_take, take
+from tests.acceptance.support import Native, calls, counts, data_of, outliving, put_and_take, take
 from tests.programs import environment
 from tubeq_spark import Backoff, Queue, Rate, Task, TaskState, Tube
 from tubeq_spark.cli.app import app
@@ -62,10 +62,7 @@ def shared_location(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def queue(engine: Engine, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
     """A queue whose session outlives every step of the clock."""
-    queue = engine.open(shared_location, clock=clock)
-    queue.cfg(ttr=FOR_EVER)
-    yield queue
-    engine.leave(queue)
+    yield from outliving(engine, shared_location, clock)
 
 
 @pytest.fixture

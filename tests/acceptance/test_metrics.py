@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import PySparkNotImplementedError
 
 from tests.acceptance.support import FOR_EVER, ids_of
-from tests.concurrency.support import Stop, end_heartbeat
+from tests.concurrency.support import Stop, end_heartbeat, stop_at
 from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig, prometheus
 from tubeq_spark.testing import ManualClock
 
@@ -48,16 +48,6 @@ def queue(engine: Engine, shared_location: str, clock: ManualClock) -> Iterator[
 def logs(shared_location: str) -> Callable[[], set[str]]:
     """Reads the commits of all tables off their logs."""
     return lambda: {str(file) for file in Path(shared_location).glob("*/_delta_log/*.json")}
-
-
-def stopping(step: str, operation: str) -> QueueConfig:
-    """A process that ends at the first such step."""
-
-    def observe(*seen: str) -> None:
-        if seen == (step, operation):
-            raise Stop(*seen)
-
-    return QueueConfig(observer=observe)
 
 
 def kinds(queue: Queue, **limits: float) -> set[tuple[str, str | None]]:
@@ -146,11 +136,15 @@ def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     dying.cfg(ttr=TTR)
     end_heartbeat(dying)
     assert dying["hosts"].take(0) is not None
-    stopped = engine.open(shared_location, clock=clock, config=stopping("committed", "claim"))
+    stopped = engine.open(
+        shared_location, clock=clock, config=QueueConfig(observer=stop_at("committed", "claim"))
+    )
     with pytest.raises(Stop):
         stopped["hosts"].take(0)
     queue.create_tube("leaving", "fifo")
-    dropper = engine.open(shared_location, clock=clock, config=stopping("committed", "drop"))
+    dropper = engine.open(
+        shared_location, clock=clock, config=QueueConfig(observer=stop_at("committed", "drop"))
+    )
     with pytest.raises(Stop):
         dropper["leaving"].drop()
     queue.create_tube("broken", "fifo")

@@ -47,6 +47,16 @@ class Stop(BaseException):
     """The process ends here; nothing that follows in it is run."""
 
 
+def stop_at(step: str, operation: str) -> Callable[[str, str], None]:
+    """An observer that stops a process at a step of an operation."""
+
+    def observe(*seen: str) -> None:
+        if seen == (step, operation):
+            raise Stop(*seen)
+
+    return observe
+
+
 class Probe:
     """An observer of a queue: counts its steps, stops it, or lets a rival in between two of them.
 
@@ -110,6 +120,14 @@ class Probe:
                 raise Stop(step, operation)
 
         return self._is_stopped(stop, call)
+
+    def stopped_at(self, step: str, operation: str, call: Callable[[], object]) -> bool:
+        """Run `call` and stop it when it comes to a step of an operation.
+
+        Returns:
+            False when it ended before it got there.
+        """
+        return self._is_stopped(stop_at(step, operation), call)
 
     def _is_stopped(self, stop: Callable[[str, str], None], call: Callable[[], object]) -> bool:
         with self._hooked(stop):

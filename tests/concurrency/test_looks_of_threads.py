@@ -38,7 +38,7 @@ def open_one(store: Store, tmp_path: Path) -> OpenOne:
         queue = store.open(f"s3://bucket/{tmp_path.name}", clock, **settings)
         queue.cfg(ttr=FOR_EVER)
         end_heartbeat(queue)
-        return on_another_host(queue, local=True)
+        return on_another_host(queue)
 
     return open_one
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -139,6 +139,19 @@ def test_log_when_it_is_shortened_keeps_no_hidden_file_of_what_goes(
     assert left[-1] == 99
 
 
+def looks(monkeypatch: pytest.MonkeyPatch, method: str, among: str = "") -> list[str]:
+    """The tables that a method of all tables is called for from now on, if their names have a text."""
+    looked: list[str] = []
+    asked = getattr(NativeTables, method)
+
+    def noted(tables: NativeTables, table: str) -> Any:
+        looked.extend([table] * (among in table))
+        return asked(tables, table)
+
+    monkeypatch.setattr(NativeTables, method, noted)
+    return looked
+
+
 def at_place(tmp_path: Path, clock: ManualClock, **settings: float) -> Queue:
     """A queue whose sweeps remove dead files once an hour."""
     config = QueueConfig(**{"vacuum_hours": 1, "retention_hours": 1, **settings})  # type: ignore[arg-type]
@@ -149,13 +162,6 @@ def test_sweep_after_a_drop_removes_the_files_of_the_tube_and_then_leaves_its_ta
     tmp_path: Path, long_ago: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(dt.datetime.now(dt.UTC))
-    looked: list[str] = []
-    last_write = NativeTables.last_write
-
-    def noted(tables: NativeTables, table: str) -> int:
-        looked.append(table)
-        return last_write(tables, table)
-
     with at_place(tmp_path, clock) as queue:
         queue.create_tube("work")
         cycles(queue, 3)
@@ -172,7 +178,7 @@ def test_sweep_after_a_drop_removes_the_files_of_the_tube_and_then_leaves_its_ta
 
         clock.advance(HOURS.total_seconds())
         queue.sweep()
-        monkeypatch.setattr(NativeTables, "last_write", noted)
+        looked = looks(monkeypatch, "last_write")
         for _ in range(3):
             clock.advance(HOURS.total_seconds())
             assert "work" not in queue.sweep().vacuumed
@@ -184,14 +190,7 @@ def test_sweep_when_files_of_a_dropped_tube_were_too_young_asks_its_table_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(dt.datetime.now(dt.UTC))
-    looked: list[str] = []
-    last_write = NativeTables.last_write
-
-    def noted(tables: NativeTables, table: str) -> int:
-        looked.extend([table] * ("work" in table))
-        return last_write(tables, table)
-
-    monkeypatch.setattr(NativeTables, "last_write", noted)
+    looked = looks(monkeypatch, "last_write", "work")
     with at_place(tmp_path, clock) as queue:
         queue.create_tube("work").drop()
         for _ in range(2):
@@ -222,20 +221,13 @@ def test_sweep_after_many_drops_looks_at_some_of_the_tables_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(dt.datetime.now(dt.UTC))
-    looked: list[str] = []
-    is_table = NativeTables.is_table
-
-    def noted(tables: NativeTables, table: str) -> bool:
-        looked.extend([table] * ("job_" in table))
-        return is_table(tables, table)
-
     monkeypatch.setattr(sweeper, "_DROPPED", 2)
     with at_place(tmp_path, clock) as queue:
         for number in range(3):
             queue.create_tube(f"job_{number}").drop()
             shutil.rmtree(tmp_path / f"job_{number}")
         clock.advance(HOURS.total_seconds())
-        monkeypatch.setattr(NativeTables, "is_table", noted)
+        looked = looks(monkeypatch, "is_table", "job_")
         counts = []
         for _ in range(3):
             queue.sweep()

@@ -147,8 +147,8 @@ class Closing:
     registry: Registry
     used: UsedTubes
     context_of: Callable[[TubeRecord], TubeContext]
-    #: Tubes of which it has left tasks to others that share the session.
-    _shared: list[TubeRecord] = field(default_factory=list, init=False)
+    #: Whether it has left its tasks to others that share the session.
+    _leaves_tasks: bool = field(default=False, init=False)
 
     def close(self) -> None:
         """Release the session's tasks, drop temporary tubes, and leave. A second call does nothing."""
@@ -193,7 +193,7 @@ class Closing:
         if session.others_alive():
             # The others go on with this queue object's tasks, but they do not know those of unknown takes.
             queue.unknown_takes.look()
-            self._shared = known_tubes(queue, self.registry)
+            self._leaves_tasks = True
             return True
         return self._release(self._may_hold())
 
@@ -205,8 +205,8 @@ class Closing:
         session = self.queue.session
         session.leave()
         # If several leave at the same moment, each may have found the others alive.
-        if self._shared and not session.others_alive():
-            self._release(self._shared)
+        if self._leaves_tasks and not session.others_alive():
+            self._release(known_tubes(self.queue, self.registry))
             session.leave()
 
     def _release(self, records: Iterable[TubeRecord]) -> bool:

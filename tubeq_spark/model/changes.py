@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from tubeq_spark.model.failures import Backoff
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tubeq_spark.model.failures import Backoff, ErrorTexts
+    from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
@@ -279,7 +281,7 @@ class Release:
         """The delay in a tube with this backoff."""
         if not self.by_backoff or self.error is None or backoff is None:
             return self.delay_us
-        return backoff if backoff.delays else 0
+        return backoff
 
 
 def released(
@@ -293,11 +295,14 @@ def released(
 
     Args:
         dest: A fresh segment.
-        delay_us: The delay in microseconds; 0 is none, `None` is never, a backoff computes it from the attempts.
+        delay_us: The delay in microseconds; 0 is none, `None` is never, a backoff computes it from the attempts, or
+            is none if all its delays are 0.
         now_us: The moment.
         max_attempts: The `max_attempts` of the tube.
         error: Its error; `None` keeps the last error.
     """
+    if isinstance(delay_us, Backoff) and not delay_us.delays:
+        delay_us = 0
     if delay_us == 0:
         return GiveBack(dest, max_attempts=max_attempts, error=error)
     return Delay(dest, delay_us, now_us, max_attempts, error)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 #: A `pyarrow.Table`, or an object with `__arrow_c_stream__` that becomes one.
 ArrowRows: TypeAlias = Any
 
+#: Tables with payloads of more bytes are not copied.
 _COPIED_BYTES = 16 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _DURATIONS = ("ttl", "ttr", "delay")

@@ -117,7 +117,7 @@ class Session:
 
     @property
     def registered(self) -> bool:
-        """Whether the session was ever written."""
+        """Whether this queue object has a row in the session that it has not left."""
         return self._registered
 
     # -- lease --------------------------------------------------------------------------------

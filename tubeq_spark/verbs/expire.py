@@ -220,7 +220,7 @@ def _release_pass(
     backoff = None if error is None else ctx.backoff
     change = released(
         ctx.queue.session.segments(1)[0],
-        backoff if backoff is not None and backoff.delays else 0,
+        0 if backoff is None else backoff,
         ctx.queue.now_us(),
         ctx.max_attempts,
         None if backoff is None else error,

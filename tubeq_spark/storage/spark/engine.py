@@ -242,9 +242,10 @@ class SparkEngine:
         """The rows of a small query."""
         renderer = Renderer()
         text = renderer.query(query)
+        table = _table_of(query)
         with (
-            self.operating("read", _table_of(query)),
-            self.hurried(_table_of(query)),
+            self.operating("read", table),
+            self.hurried(table),
             self._named(self.own, text, renderer.sources) as named,
         ):
             return self.sql_rows(named)

@@ -206,11 +206,17 @@ def read_known(queue: Queue, pages: NativePages, known: Known) -> None:
             known.wait([task.utube or "" for task in tasks], tasks[0].task_id)
 
 
+def _depth(data: Mapping[str, Any]) -> Any:
+    """The depth of a page; 0 where it is missing or NULL."""
+    depth = data.get("depth")
+    return 0 if depth is None else depth
+
+
 def _is_ours(data: Any) -> bool:
     """Whether the data of a task are those of a crawl. Other programs may have put other data."""
     if not isinstance(data, dict) or not is_page(data.get("url")):
         return False
-    return type(data.get("depth") or 0) is int
+    return type(_depth(data)) is int
 
 
 def _task(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,6 +224,6 @@ def _task(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "task_id": row["task_id"],
         "url": data["url"],
-        "depth": data.get("depth") or 0,
+        "depth": _depth(data),
         "attempt": row["attempts"],
     }
