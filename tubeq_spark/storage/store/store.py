@@ -1,0 +1,122 @@
+"""The interface of a storage: the files of one table, by their names in the table's directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+class ExistsError(Exception):
+    """A file that should be created exists. Another program has written it, or an earlier request of ours."""
+
+
+class RequestError(OSError):
+    """A request to an object store failed.
+
+    Attributes:
+        status: The HTTP status of the answer; `None` if there was no answer.
+        was_sent: Whether the request may have reached the store, so that a write may be done, or be done later.
+        passes: Whether the same request may succeed if it is repeated.
+        is_of_credentials: Whether the store may accept the request with other credentials.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        was_sent: bool = False,
+        passes: bool = False,
+        is_of_credentials: bool = False,
+    ) -> None:
+        """Fail with a message."""
+        super().__init__(message)
+        self.status = status
+        self.was_sent = was_sent
+        self.passes = passes
+        self.is_of_credentials = is_of_credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file in a listing.
+
+    Attributes:
+        name: Its name below the listed directory.
+        size: Its bytes.
+        at: When it was written, in seconds since 1970, by the storage's clock.
+        tag: It distinguishes this file from another file of the same name; `None` if the storage has no tags.
+    """
+
+    name: str
+    size: int
+    at: float
+    tag: str | None
+
+
+class Store(Protocol):
+    """The files of one table. Thread-safe. Each call is one request, which is sent once unless it says otherwise.
+
+    A missing file raises `FileNotFoundError`. A storage that fails raises another `OSError`; an object store raises
+    `RequestError`.
+    """
+
+    def __str__(self) -> str:
+        """The path or URI of the table."""
+        ...
+
+    def get(
+        self, name: str, *, size: int = 0, span: tuple[int, int] | None = None
+    ) -> tuple[bytes, str | None]:
+        """Read a file. Repeated after errors that may pass.
+
+        Args:
+            name: The name.
+            size: The bytes of the file, if they are known: a large file has more time.
+            span: The first byte, and the one after the last; `None` is the whole file.
+
+        Returns:
+            The contents, and the tag of the file.
+        """
+        ...
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write or replace a file, as a whole or not at all. Repeated after errors that may pass."""
+        ...
+
+    def put_if_absent(self, name: str, content: bytes) -> str | None:
+        """Write a file that does not exist yet, as a whole or not at all, and return its tag. Never repeated.
+
+        Raises:
+            ExistsError: It exists.
+            RequestError: If `was_sent`, the file may exist now, or later.
+        """
+        ...
+
+    def list(self, directory: str, after: str = "", most: int | None = None) -> Sequence[Entry]:
+        """List the files in and below a directory in the order of their names. Repeated after errors that may pass.
+
+        Args:
+            directory: The directory; empty for that of the table. A missing directory has no files.
+            after: Only names after this one.
+            most: At most about so many files.
+        """
+        ...
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove files; missing ones are no error. Repeated after errors that may pass."""
+        ...
+
+    def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
+        """Call a function for several items, at the same time where each call waits for the storage."""
+        ...
+
+    def beside(self, call: Callable[[], T]) -> Future[T] | None:
+        """Call a function while this thread goes on; `None` if that would save no time."""
+        ...
