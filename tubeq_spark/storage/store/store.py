@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
@@ -90,8 +92,13 @@ class Store(Protocol):
         """Write or replace a file, as a whole or not at all. Repeated after errors that may pass."""
         ...
 
-    def put_if_absent(self, name: str, content: bytes) -> str | None:
+    def put_if_absent(self, name: str, content: bytes, needs: Sequence[str] = ()) -> str | None:
         """Write a file that does not exist yet, as a whole or not at all, and return its tag. Never repeated.
+
+        Args:
+            name: The name.
+            content: The contents.
+            needs: Files that this one names. After a power cut this file may be there only if they are.
 
         Raises:
             ExistsError: It exists.
@@ -120,3 +127,38 @@ class Store(Protocol):
     def beside(self, call: Callable[[], T]) -> Future[T] | None:
         """Call a function while this thread goes on; `None` if that would save no time."""
         ...
+
+    def open_file(self, name: str, size: int) -> pa.NativeFile:
+        """Open a file that never changes, to read parts of it. It may be cached in memory."""
+        ...
+
+    def prefetch(self, files: Sequence[tuple[str, int]]) -> None:
+        """Read files that are opened next, by name and size, at the same time where each costs a request."""
+        ...
+
+
+class SimpleStore:
+    """What stores have in common that need no requests at the same time. A subclass has `get`."""
+
+    def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
+        """Call a function for several items, one after the other."""
+        return [call(item) for item in items]
+
+    def beside(self, call: Callable[[], T]) -> Future[T] | None:
+        """Return `None`: nothing is gained."""
+        del call
+        return None
+
+    def open_file(self, name: str, size: int) -> pa.NativeFile:
+        """Open a file in memory, read as a whole."""
+        del size
+        return pa.BufferReader(self.get(name)[0])
+
+    def prefetch(self, files: Sequence[tuple[str, int]]) -> None:
+        """Do nothing: a file is read when it is opened."""
+
+    def get(
+        self, name: str, *, size: int = 0, span: tuple[int, int] | None = None
+    ) -> tuple[bytes, str | None]:
+        """As `Store.get`."""
+        raise NotImplementedError
