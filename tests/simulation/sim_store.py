@@ -1,0 +1,363 @@
+"""A shared storage in memory whose requests fail by a seed: it proves what a program promises for such a storage.
+
+Programs are not threads. Before each request of a program the hook `between` may let other programs act, so all that
+happens follows from the seed. Time is a number that each request moves.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, SimpleStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from random import Random
+
+    from tubeq_spark.storage.store.store import Store
+
+T = TypeVar("T")
+
+#: When each simulation begins, in seconds since 1970.
+BEGINS = 1_760_000_000.0
+#: The seconds of a pause, and the seconds after which a lost write may still arrive.
+_PAUSES = (60.0, 900.0, 4_000.0, 10_000.0, 90_000.0, 900_000.0)
+_LATENESS = (0.5, 5.0, 60.0, 600.0, 9_000.0, math.inf)
+
+
+class Crash(BaseException):
+    """A process ends here. All its later requests raise this, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How probable each fault of a request is.
+
+    Attributes:
+        lost: The answer is lost; the request is done before, is done later, or never.
+        refused: The store refuses it, or cannot be reached.
+        crash: The process ends before it, or after it.
+        pause: The process stops for minutes to days before it.
+        old: A listing lacks the newest file.
+    """
+
+    lost: float = 0.0
+    refused: float = 0.0
+    crash: float = 0.0
+    pause: float = 0.0
+    old: float = 0.0
+
+
+NONE = Faults()
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the storage: its content, when it was written by the storage's clock, and its tag."""
+
+    content: bytes
+    at: float
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A change of the storage: who changed which file at which time; without content, a removal."""
+
+    at: float
+    process: str
+    name: str
+    content: bytes | None
+    tag: str = ""
+
+
+@dataclass(slots=True)
+class SimStore:
+    """The files that all programs share, by their whole names.
+
+    Attributes:
+        rng: The randomness of all that happens.
+        between: Called before each request with the process and the request; it may let others act.
+        page: The files of one page of a listing; each page is a request.
+        skew: The clocks of the storage's hosts differ from the right time by so many seconds, at most.
+        now: The right time.
+        journal: All changes of files, in their order.
+        trace: All requests with their ends, for people.
+        current: The process that runs.
+    """
+
+    rng: Random
+    between: Callable[[Process, str], None] = lambda _process, _request: None
+    page: int = 1_000
+    skew: float = 0.5
+    now: float = BEGINS
+    files: dict[str, File] = field(default_factory=dict)
+    journal: list[Event] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    current: Process | None = None
+    _under_way: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
+    _tags: int = 0
+
+    def create(self, process: str, name: str, content: bytes) -> str:
+        """Create a file, and return its tag.
+
+        Raises:
+            ExistsError: It exists.
+        """
+        if name in self.files:
+            raise ExistsError(name)
+        return self.write(process, name, content)
+
+    def write(self, process: str, name: str, content: bytes) -> str:
+        """Write or replace a file, and return its tag."""
+        self._tags += 1
+        # Most storages list times in whole seconds.
+        at = math.floor(self.now + self.rng.uniform(-self.skew, self.skew))
+        self.files[name] = File(content, at, str(self._tags))
+        self.journal.append(Event(self.now, process, name, content, str(self._tags)))
+        return str(self._tags)
+
+    def remove(self, process: str, names: Iterable[str]) -> None:
+        """Remove files."""
+        for name in names:
+            if self.files.pop(name, None) is not None:
+                self.journal.append(Event(self.now, process, name, None))
+
+    def send_late(self, seconds: float, work: Callable[[], object]) -> None:
+        """Do the work of a request that is under way after so many seconds."""
+        self._under_way.append((self.now + seconds, work))
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock; requests under way arrive."""
+        self.now += seconds
+        due = [late for late in self._under_way if late[0] <= self.now]
+        self._under_way = [late for late in self._under_way if late[0] > self.now]
+        for _, work in sorted(due, key=itemgetter(0)):
+            try:
+                work()
+            except ExistsError:
+                self.note("late", "exists")
+
+    def note(self, who: str, what: str) -> None:
+        """Note a line for people."""
+        self.trace.append(f"{self.now - BEGINS:12.1f} {who:>8} {what}")
+
+
+class Process:
+    """A program that runs: its requests fail, and it ends at a crash."""
+
+    def __init__(
+        self, world: SimStore, name: str, faults: Faults = NONE, drift: float = 0.0
+    ) -> None:
+        """Begin.
+
+        Args:
+            world: The shared storage.
+            name: Its name.
+            faults: The faults of its requests.
+            drift: Seconds by which its clock is ahead of the right time.
+        """
+        self.world, self.name, self.faults, self.drift = world, name, faults, drift
+        self.is_dead = False
+
+    @property
+    def now(self) -> float:
+        """The time by its own clock."""
+        return self.world.now + self.drift
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let it be the current process in a block."""
+        before, self.world.current = self.world.current, self
+        try:
+            yield
+        finally:
+            self.world.current = before
+
+    def step(self, request: str) -> None:
+        """Go on to the next request: time passes, others act, and the process may be paused or end here."""
+        world, rng = self.world, self.world.rng
+        self.require_life()
+        world.pass_time(rng.uniform(0.005, 0.2))
+        if rng.random() < self.faults.pause:
+            self._pause(rng.choice(_PAUSES), rng.randint(2, 12))
+        world.between(self, request)
+        self.end_perhaps(request)
+
+    def _pause(self, seconds: float, parts: int) -> None:
+        self.world.note(self.name, f"is paused for {seconds:.0f} s")
+        for _ in range(parts):
+            self.world.pass_time(seconds / parts)
+            self.world.between(self, "pause")
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self.require_life()
+        self.world.pass_time(seconds)
+        self.world.between(self, "sleep")
+
+    def require_life(self) -> None:
+        """Raise Crash if it has ended: nothing that it still calls has an effect."""
+        if self.is_dead:
+            raise Crash
+
+    def end_perhaps(self, request: str) -> None:
+        """End the process, perhaps."""
+        if self.world.rng.random() < self.faults.crash:
+            self.end(request)
+
+    def end(self, request: str) -> None:
+        """End the process at a request."""
+        self.is_dead = True
+        self.world.note(self.name, f"crashes at {request}")
+        raise Crash
+
+
+class Client(SimpleStore):
+    """The files below one directory of the storage, as one process sees them: a `Store`."""
+
+    def __init__(self, process: Process, directory: str) -> None:
+        """Use the files below a directory, such as that of a table."""
+        self.process, self.directory = process, directory
+
+    def __str__(self) -> str:
+        return f"sim://store/{self.directory}"
+
+    def get(
+        self, name: str, *, size: int = 0, span: tuple[int, int] | None = None
+    ) -> tuple[bytes, str | None]:
+        """Read a file."""
+        del size
+
+        def read() -> tuple[bytes, str | None]:
+            file = self.process.world.files.get(self._whole(name))
+            if file is None:
+                # Clients of object stores raise this error without a number.
+                raise FileNotFoundError(f"{self}/{name}")
+            return (file.content if span is None else file.content[slice(*span)]), file.tag
+
+        return self._repeated("GET", name, read)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write or replace a file, as a whole."""
+        world, who = self.process.world, self.process.name
+        self._repeated("PUT", name, lambda: world.write(who, self._whole(name), content))
+
+    def put_if_absent(self, name: str, content: bytes, needs: Sequence[str] = ()) -> str | None:
+        """Write a file that does not exist yet."""
+        del needs
+        world, who = self.process.world, self.process.name
+        return self._once("CREATE", name, lambda: world.create(who, self._whole(name), content))
+
+    def list(self, directory: str, after: str = "", most: int | None = None) -> Sequence[Entry]:
+        """List files, page by page."""
+        found: list[Entry] = []
+        size = self.process.world.page if most is None else min(most, self.process.world.page)
+        page = self._page(directory, after, size)
+        found += page
+        while len(page) == size and (most is None or len(found) < most):
+            page = self._page(directory, page[-1].name, size)
+            found += page
+        return found
+
+    def _page(self, directory: str, after: str, size: int) -> Sequence[Entry]:
+        return self._repeated("LIST", directory, lambda: self._listed(directory, after)[:size])
+
+    def _listed(self, directory: str, after: str) -> Sequence[Entry]:
+        world = self.process.world
+        start = f"{self._whole(directory)}/" if directory else f"{self.directory}/"
+        found = [
+            Entry(name[len(start) :], len(file.content), file.at, file.tag)
+            for name, file in world.files.items()
+            if name.startswith(start) and name[len(start) :] > after
+        ]
+        if found and world.rng.random() < self.process.faults.old:
+            newest = max(found, key=lambda entry: int(entry.tag or 0))
+            found.remove(newest)
+        return sorted(found, key=lambda entry: entry.name)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove files."""
+        world, who = self.process.world, self.process.name
+        whole = [self._whole(name) for name in names]
+        self._repeated("DELETE", ", ".join(names), lambda: world.remove(who, whole))
+
+    def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
+        """Call a function for several items, in any order."""
+        some = list(items)
+        order = self.process.world.rng.sample(range(len(some)), len(some))
+        found = {place: call(some[place]) for place in order}
+        return [found[place] for place in range(len(some))]
+
+    def beside(self, call: Callable[[], T]) -> Future[T] | None:
+        """Call a function at once."""
+        done: Future[T] = Future()
+        try:
+            done.set_result(call())
+        except Exception as error:  # noqa: BLE001  (whoever asks for the result gets it)
+            done.set_exception(error)
+        return done
+
+    def _whole(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def _repeated(self, request: str, name: str, work: Callable[[], T]) -> T:
+        """Send a request; repeat it after errors that pass, until the client gives up."""
+        while True:
+            try:
+                return self._once(request, name, work)
+            except RequestError as error:
+                if not error.passes or self.process.world.rng.random() < 0.2:
+                    raise
+                self.process.sleep(self.process.world.rng.uniform(0.1, 2.0))
+
+    def _once(self, request: str, name: str, work: Callable[[], T]) -> T:
+        """Send a request once, with its faults."""
+        process, world, rng = self.process, self.process.world, self.process.world.rng
+        told = f"{request} {name}"
+        process.step(told)
+        if rng.random() < process.faults.refused:
+            raise self._refusal(told)
+        is_lost = rng.random() < process.faults.lost
+        if is_lost and rng.random() < 0.5:
+            if request in {"PUT", "CREATE", "DELETE"}:
+                world.send_late(rng.choice(_LATENESS), work)
+            raise self._loss(told)
+        try:
+            done = work()
+        except (FileNotFoundError, ExistsError) as error:
+            if is_lost:
+                raise self._loss(told) from error
+            world.note(process.name, f"{told}: {type(error).__name__}")
+            raise
+        if is_lost:
+            raise self._loss(told)
+        world.note(process.name, told)
+        process.end_perhaps(f"the answer to {told}")
+        return done
+
+    def _loss(self, told: str) -> RequestError:
+        self.process.world.note(self.process.name, f"{told}: no answer")
+        self.process.world.pass_time(self.process.world.rng.uniform(0.0, 5.0))
+        return RequestError(f"no answer: {told}", was_sent=True, passes=True)
+
+    def _refusal(self, told: str) -> RequestError:
+        status = self.process.world.rng.choice((None, 403, 429, 500, 503))
+        self.process.world.note(self.process.name, f"{told}: refused with {status}")
+        return RequestError(
+            f"refused with {status}: {told}",
+            status=status,
+            # A server that fails may have done the request before, as far as the client knows.
+            was_sent=status is not None and status != 403,
+            passes=status != 403,
+        )
+
+
+def _is_a_store(client: Client) -> Store:
+    """The client, for the check of types."""
+    return client
