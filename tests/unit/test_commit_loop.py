@@ -574,7 +574,7 @@ def test_commit_when_another_process_holds_the_table_looks_ahead_while_it_is_nex
     assert run() == 2
     assert not run.engine.ahead
     with ThreadPoolExecutor(1) as pool:
-        with LockFile(lock_file, ManualClock()).holding():
+        with LockFile(lock_file).holding():
             waiting = pool.submit(run)
             assert run.engine.looks.wait(30.0)
             assert run.executed == 1

@@ -8,16 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock, Timeout
 
-from tubeq_spark.storage.locks.lock_file import STAY, LockFile
-from tubeq_spark.testing import ManualClock
+from tubeq_spark.storage.locks.lock_file import LockFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,35 +27,27 @@ WAIT = 60.0
 HOLDER = """
 import sys
 from pathlib import Path
-from tubeq_spark import SystemClock
 from tubeq_spark.storage.locks.lock_file import LockFile
 
-lock = LockFile(Path(sys.argv[1]), SystemClock())
+lock = LockFile(Path(sys.argv[1]))
 lock.acquire()
 print("has it", flush=True)
 sys.stdin.readline()
 """
 
-#: Keeps the lock file for a moment that does not end by itself, and is forked.
+#: Holds the lock file while its child, which was forked meanwhile, outlives it.
 FORKING = """
-import os, sys, threading
+import os, signal, sys
 from pathlib import Path
-from tubeq_spark.storage.locks import lock_file
-from tubeq_spark.testing import ManualClock
-from tests.unit.test_lock_file import Moments, Waiting, ask_at_once, is_free
+from tubeq_spark.storage.locks.lock_file import LockFile
 
-path = Path(sys.argv[1])
-lock_file.threading.Timer = Moments()
-lock = lock_file.LockFile(path, ManualClock())
-ask_at_once(lock)
-lock.acquire()
-with Waiting(path):
-    lock.release()
-    kept = "free" if is_free(path) else "kept"
-    if not os.fork():
-        os._exit(0)
-    os.wait()
-print(kept + ", then " + ("free" if is_free(path) else "kept"))
+lock = LockFile(Path(sys.argv[1]))
+with lock.holding():
+    if os.fork():
+        signal.pause()
+print("child", flush=True)
+sys.stdin.readline()
+print("end", flush=True)
 """
 
 
@@ -69,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def lock(path: Path) -> LockFile:
     """As of one process: each object opens the files for itself, as processes do."""
-    return LockFile(path, ManualClock())
+    return LockFile(path)
 
 
 def is_free(path: Path) -> bool:
@@ -81,19 +71,15 @@ def is_free(path: Path) -> bool:
         return False
 
 
-def fails(_lock: FileLock) -> None:
+def fails(_file: int, _operation: int) -> None:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def no_fcntl(name: str) -> None:
-    raise ImportError(name)
 
 
 @pytest.fixture(params=["waits", "polls"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether the system has locks that can be waited for."""
+    """Whether the system has locks that can be waited for; on Windows the file is polled."""
     if request.param == "polls":
-        monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.importlib.import_module", no_fcntl)
+        monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.fcntl", None)
     return str(request.param)
 
 
@@ -112,11 +98,11 @@ def test_acquire_when_another_holds_it_waits_for_its_release(kind: str, path: Pa
     holds = threading.Event()
 
     def second() -> None:
-        with LockFile(path, ManualClock()).holding():
+        with LockFile(path).holding():
             steps.append("second")
 
     with ThreadPoolExecutor(1) as pool:
-        with LockFile(path, ManualClock()).holding():
+        with LockFile(path).holding():
             waiting = pool.submit(second)
             holds.wait(0.1)
             steps.append("first")
@@ -133,11 +119,11 @@ def test_acquire_when_another_holds_it_prepares_once_before_it_is_there(path: Pa
         is_next.set()
 
     def second() -> None:
-        with LockFile(path, ManualClock()).holding(prepare):
+        with LockFile(path).holding(prepare):
             steps.append("second")
 
     with ThreadPoolExecutor(1) as pool:
-        with LockFile(path, ManualClock()).holding(prepare):
+        with LockFile(path).holding(prepare):
             assert not steps
             waiting = pool.submit(second)
             assert is_next.wait(WAIT)
@@ -146,161 +132,53 @@ def test_acquire_when_another_holds_it_prepares_once_before_it_is_there(path: Pa
     assert steps == ["prepared", "first", "second"]
 
 
-class Moments:
-    """In place of `threading.Timer`: each moment ends when the test says so."""
-
-    def __init__(self) -> None:
-        self.begun: list[Moment] = []
-        self.refuse: BaseException | None = None
-
-    def __call__(self, _seconds: float, end: Callable[[], None]) -> Moment:
-        return Moment(self, end)
-
-
-class Moment:
-    """One of them."""
-
-    def __init__(self, moments: Moments, end: Callable[[], None]) -> None:
-        self._moments = moments
-        self.end = end
-
-    def start(self) -> None:
-        if self._moments.refuse is not None:
-            raise self._moments.refuse
-        self._moments.begun.append(self)
-
-    def cancel(self) -> None:
-        """It ends all the same, as one that is cancelled too late."""
-
-
-@pytest.fixture
-def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
-    moments = Moments()
-    monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.threading.Timer", moments)
-    return moments
-
-
-class Waiting:
-    """Another process, which waits for the lock file, first in line, and then lets it go."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._pool = ThreadPoolExecutor(1)
-
-    def __enter__(self) -> Self:
-        self._done = self._pool.submit(self._wait)
-        until = time.monotonic() + WAIT
-        while is_free(self._path.with_suffix(".turn")):
-            assert time.monotonic() < until
-        return self
-
-    def _wait(self) -> None:
-        with LockFile(self._path, ManualClock()).holding():
-            pass
-
-    def is_done(self) -> bool:
-        """Whether it had the lock file, as far as it was free."""
-        return not wait([self._done], 0.1).not_done
-
-    def __exit__(self, *_: object) -> None:
-        self._done.result(WAIT)
-        self._pool.shutdown()
-
-
-def ask_at_once(lock: LockFile) -> None:
-    """As a program that runs one verb after the other."""
-    for _ in range(4):
-        with lock.holding():
-            pass
-
-
-def test_release_when_others_wait_and_its_holder_asks_at_once_of_late_keeps_it_for_a_moment(
-    path: Path, lock: LockFile, moments: Moments
+def test_acquire_when_its_last_holder_asks_again_is_the_waiting_ones_first(
+    kind: str, path: Path, lock: LockFile
 ) -> None:
-    ask_at_once(lock)
+    steps: list[str] = []
+
+    def second() -> None:
+        with LockFile(path).holding():
+            steps.append("second")
+
     lock.acquire()
-    with Waiting(path) as waiting:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second)
+        until = time.monotonic() + WAIT
+        while is_free(path.with_suffix(".turn")):
+            assert time.monotonic() < until
         lock.release()
         with lock.holding():
-            assert not is_free(path)
-        assert not waiting.is_done()
-        # That of the first release: it was asked for since.
-        moments.begun[0].end()
-        assert not is_free(path)
-        moments.begun[1].end()
+            steps.append("first")
+        waiting.result(WAIT)
+    assert steps == ["second", "first"]
 
 
-def test_release_when_its_holder_had_it_for_long_lets_whoever_waits_come_first(
-    path: Path, moments: Moments
-) -> None:
-    clock = ManualClock()
-    lock = LockFile(path, clock)
-    for _ in range(20):
-        ask_at_once(lock)
-        lock.acquire()
-        with Waiting(path):
-            clock.advance(2 * STAY)
-            lock.release()
-            lock.acquire()
-        lock.release()
-    assert not moments.begun
-
-
-def test_release_when_its_holder_works_in_between_lets_whoever_waits_come_first(
-    path: Path, moments: Moments
-) -> None:
-    clock = ManualClock()
-    lock = LockFile(path, clock)
-    for _ in range(6):
-        # A take at once after an ack, but no ack at once after a take.
-        for seconds in (0.0, 0.002):
-            clock.advance(seconds)
-            lock.acquire()
-            with Waiting(path):
-                lock.release()
-    assert not moments.begun
-
-
-def test_release_when_nobody_waits_is_free_at_once(
-    path: Path, lock: LockFile, moments: Moments
-) -> None:
-    ask_at_once(lock)
-    assert is_free(path)
-    assert not moments.begun
-
-
-def test_release_when_it_is_kept_and_nobody_asks_is_whoever_waits(
+def test_acquire_when_the_file_is_removed_meanwhile_locks_the_new_one(
     path: Path, lock: LockFile
 ) -> None:
-    ask_at_once(lock)
-    lock.acquire()
-    with Waiting(path):
-        lock.release()
-
-
-@pytest.mark.parametrize("refuse", [RuntimeError, KeyboardInterrupt])
-def test_release_when_it_cannot_be_kept_is_free(
-    path: Path, lock: LockFile, moments: Moments, refuse: type[BaseException]
-) -> None:
-    ask_at_once(lock)
-    lock.acquire()
-    moments.refuse = refuse()
-    # There are no new threads in a process that ends; and it may be interrupted anywhere.
-    raised = nullcontext() if refuse is RuntimeError else pytest.raises(refuse)
-    with Waiting(path), raised:
-        lock.release()
+    is_next = threading.Event()
+    other = LockFile(path)
+    with ThreadPoolExecutor(1) as pool:
+        with lock.holding():
+            waiting = pool.submit(other.acquire, is_next.set)
+            assert is_next.wait(WAIT)
+            path.unlink()
+        waiting.result(WAIT)
+    assert not is_free(path)
+    other.release()
     assert is_free(path)
 
 
-def test_release_when_the_system_fails_is_made_good_by_the_next_release(
+def test_release_when_the_system_fails_raises_and_closes_the_file(
     path: Path, lock: LockFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock.acquire()
     with monkeypatch.context() as patch:
-        patch.setattr(FileLock, "release", fails)
+        patch.setattr("tubeq_spark.storage.locks.lock_file.fcntl.flock", fails)
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             lock.release()
-    assert not is_free(path)
+    assert is_free(path)
 
     with lock.holding():
         assert not is_free(path)
@@ -308,15 +186,25 @@ def test_release_when_the_system_fails_is_made_good_by_the_next_release(
 
 
 @pytest.mark.processes
-def test_release_when_the_process_is_forked_keeps_it_no_longer(path: Path) -> None:
-    done = subprocess.run(
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
+def test_lock_when_its_process_is_forked_ends_with_the_parent(path: Path) -> None:
+    parent = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", FORKING, str(path)],
         cwd=ROOT,
-        check=True,
-        capture_output=True,
-        timeout=WAIT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    assert done.stdout == b"kept, then free\n"
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    # The child has left the block, and waits.
+    assert parent.stdout.readline() == b"child\n"
+    assert not is_free(path)
+    parent.kill()
+    parent.wait(WAIT)
+    assert is_free(path)
+    parent.stdin.close()
+    assert parent.stdout.read() == b"end\n"
+    parent.stdout.close()
 
 
 @pytest.mark.processes
@@ -367,16 +255,16 @@ def test_acquire_when_it_is_interrupted_at_the_end_holds_nothing(
 def test_acquire_when_it_cannot_be_had_at_all_raises(tmp_path: Path) -> None:
     (tmp_path / "work.lock").mkdir()
     with pytest.raises(OSError, match=r"work\.lock"):
-        LockFile(tmp_path / "work.lock", ManualClock()).acquire()
+        LockFile(tmp_path / "work.lock").acquire()
 
 
 _FORKED = """
 import os, sys
 from pathlib import Path
-from tubeq_spark import StoreError, SystemClock
+from tubeq_spark import StoreError
 from tubeq_spark.storage.locks.lock_file import LockFile
 
-lock_file = LockFile(Path(sys.argv[1]), SystemClock())
+lock_file = LockFile(Path(sys.argv[1]))
 with lock_file.holding():
     pass
 if os.fork() == 0:

@@ -76,7 +76,7 @@ class TableLock:
         self._seen_on: Place | None = None
         self._threads = threading.RLock()
         self._wall = SystemClock() if wall is None else wall
-        self._file = None if lock_file is None else LockFile(lock_file, self._wall)
+        self._file = None if lock_file is None else LockFile(lock_file)
         self._note = (
             None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
         )

@@ -71,7 +71,7 @@ class ProcessLock:
         """
         self._wall = SystemClock() if wall is None else wall
         # Another thread may release the lock than the one that has acquired it.
-        self._file = LockFile(lock_file, self._wall)
+        self._file = LockFile(lock_file)
         self._note = CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
         self._here = processes() if here is None else here
         self._state = threading.Condition()
