@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tubeq_spark import InvalidOptionError, Queue, StoreError
+from tubeq_spark.cli.app import app
+from tubeq_spark.programs import ExitCode
 from tubeq_spark.storage.location import Location, local_directory
 
 ODD = [
@@ -83,6 +86,62 @@ def test_relative_location_with_a_colon_when_the_working_directory_changes_stays
     assert Location.parse("./a:b").text == str(tmp_path / "a:b")
     assert Location.parse("a b:c/q").text == str(tmp_path / "a b:c" / "q")
     assert Location.parse("file:/a:b").text == "file:/a:b"
+    assert Location.parse("file:a").text == f"file:{tmp_path}/a"
+
+
+@pytest.mark.parametrize("name", ["a:b", "runs/2026-11-25T10:00/q", "C:/q", "file:q"])
+def test_queue_at_a_relative_location_when_the_working_directory_changes_is_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for directory in (tmp_path, tmp_path / "other"):
+        directory.mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    with Queue(None, name, engine="native") as queue:
+        monkeypatch.chdir(tmp_path / "other")
+        queue.create_tube("work").put("x")
+        assert list(Path.cwd().iterdir()) == []
+    with Queue(None, str(tmp_path / name.removeprefix("file:")), engine="native") as queue:
+        assert queue.statistics("work")["tasks"]["ready"] == 1
+        assert queue.health().ok
+    monkeypatch.chdir(tmp_path)
+    with Queue(None, name, engine="native", create=False) as queue:
+        assert queue["work"].take(0) is not None
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3:b/q",
+        "s3:/b/q",
+        "S3A://b/q",
+        "gs://b/q",
+        "abfss://c@a/q",
+        "hdfs://h/q",
+        "hdfs:/q",
+        "dbfs:/q",
+    ],
+)
+def test_uri_is_what_it_was_given_as(uri: str) -> None:
+    assert Location.parse(uri) == Location(uri)
+    assert local_directory(uri) is None
+
+
+@pytest.mark.parametrize("engine", ["native", "auto"])
+@pytest.mark.parametrize("uri", ["http://h/q", "HTTPS://h/q", "foo://h/q", "foo:/q", "mailto:/x"])
+def test_queue_at_a_uri_that_no_engine_knows_is_refused(
+    monkeypatch: pytest.MonkeyPatch, uri: str, engine: str
+) -> None:
+    monkeypatch.delenv("TUBEQ_ENGINE")
+    with pytest.raises(StoreError, match=r"nothing can be written to .*: name a path, or a URI of"):
+        Queue(None, uri, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["native", "spark", "auto"])
+def test_command_at_a_web_page_fails_with_the_reason(engine: str) -> None:
+    arguments = ["--location=http://h/q", "--engine", engine, "tubes"]
+    done = CliRunner().invoke(app, arguments, prog_name="tubeq")
+    assert done.exit_code == ExitCode.FAILED
+    assert "nothing can be written to http://h/q" in done.stderr
 
 
 def test_location_with_a_dot_is_a_path_where_it_is_a_directory_or_given_as_one(

@@ -176,8 +176,10 @@ def needs_spark(text: object, wanted: object = "auto") -> bool:
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
+        StoreError: No engine can work at such a location.
     """
     location = Location.parse(text)
+    _require_reachable(location)
     asked = _asked(wanted)
     if asked != "auto":
         return asked == "spark"
@@ -219,6 +221,7 @@ def _chosen(
     storage_options: StorageOptions | None,
 ) -> str:
     wanted = _asked(wanted)
+    _require_reachable(location)
     if wanted == "spark":
         if storage_options is not None:
             refuse(
@@ -231,6 +234,12 @@ def _chosen(
     if why_not is not None and (wanted == "native" or spark is None):
         raise StoreError(why_not) from _missing()
     return _by_itself(spark, location, storage_options, why_not)
+
+
+def _require_reachable(location: Location) -> None:
+    unreachable = location.why_unreachable(by_spark=True)
+    if unreachable is not None:
+        raise StoreError(unreachable)
 
 
 def _asked(wanted: object) -> str:
@@ -272,8 +281,9 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
     """Why the native engine cannot work at a location; `None` if it can."""
     if _missing() is not None:
         return f"without Spark the library {_LIBRARY} is needed: {how_to_install('native')}"
-    if location.in_catalog:
-        return location.needs_a_session()
+    unreachable = location.why_unreachable(by_spark=False)
+    if unreachable is not None:
+        return unreachable
     directory = local_directory(location.text)
     if directory is not None and _MISREAD.search(directory.as_posix()):
         return (

@@ -42,7 +42,15 @@ TAKEN_UTUBES = "_tubeq_taken_utubes"
 #: The tables that are no tubes.
 SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
 
-_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)")
+#: A URI has a slash after its scheme, or a scheme that a user means even without it. Other colons are part of names, as
+#: in `runs:2`; so is one after a single letter, as in `C:/queue`.
+_URI = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+(?=:/)|(?i:file|hdfs|gs|s3a?|abfss?)):(?P<rest>.*)"
+)
+#: The schemes of URIs that the native engine reaches.
+_NATIVE = frozenset({"file", "s3", "s3a", "gs", "az", "adl", "abfs", "abfss", "hdfs"})
+#: The schemes that Hadoop only reads.
+_READ_ONLY = frozenset({"http", "https"})
 #: Endings of names of files; a schema does not end so.
 _SUFFIXES = frozenset({".csv", ".json", ".jsonl", ".ndjson", ".parquet", ".toml", ".txt"})
 #: Control characters and surrogates.
@@ -81,8 +89,15 @@ class Location:
         if _CATALOG_SCHEMA.fullmatch(text) and not _is_path(text):
             return cls(text, tuple(text.split(".")))
         text = text.rstrip("/") or "/"
-        if _URI.fullmatch(text) is None and not text.startswith("/"):
+        found = _URI.fullmatch(text)
+        if found is None and not text.startswith("/"):
             text = str(Path(text).absolute())
+        elif (
+            found is not None
+            and found["scheme"].lower() == "file"
+            and not found["rest"].startswith("/")
+        ):
+            text = f"file:{Path(found['rest']).absolute()}"
         return cls(text)
 
     @property
@@ -107,6 +122,23 @@ class Location:
     def root(self) -> str | None:
         """The path or URI of the queue's tables; `None` if only the catalog knows it."""
         return self.storage if self.parts else self.text
+
+    def why_unreachable(self, *, by_spark: bool) -> str | None:
+        """The error text if an engine cannot reach a location of this kind; `None` if it may.
+
+        Args:
+            by_spark: Whether a Spark session is there, which may have file systems of its own.
+        """
+        if self.in_catalog:
+            return None if by_spark else self.needs_a_session()
+        found = _URI.fullmatch(self.text)
+        scheme = "file" if found is None else found["scheme"].lower()
+        if scheme in _NATIVE or (by_spark and scheme not in _READ_ONLY):
+            return None
+        return (
+            f"nothing can be written to {self.text}: name a path, or a URI of s3, gs, az or abfss; one of another "
+            f"file system of Hadoop needs a Spark session; for a directory of this name write ./{self.text}"
+        )
 
     def needs_a_session(self) -> str:
         """The error text if a catalog is given without a Spark session."""
