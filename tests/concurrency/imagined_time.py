@@ -11,15 +11,18 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import obstore
+from obstore.exceptions import GenericError
+
 from tubeq_spark.storage.native import (
     late_commits,
-    store_client,
     store_table,
     store_tidying,
 )
-from tubeq_spark.storage.native.errors import RequestError
-from tubeq_spark.storage.native.object_store import Bucket
-from tubeq_spark.storage.native.store_client import shared_by_threads
+from tubeq_spark.storage.store import patience
+from tubeq_spark.storage.store.bucket import Bucket
+from tubeq_spark.storage.store.patience import shared_by_threads
+from tubeq_spark.storage.store.store import RequestError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -29,15 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Hanging", "OwnTime"]
 
-#: Requests by the names of a bucket's methods.
-_METHODS = {
-    "get": "GET",
-    "get_range": "GET",
-    "put": "PUT",
-    "put_if_absent": "PUT",
-    "list_from": "GET",
-    "delete": "POST",
-}
+#: The methods of requests, by the names of the functions that send them.
+_METHODS = {"get": "GET", "put": "PUT", "list": "GET", "delete": "POST"}
+_ALL = (*_METHODS, "put_if_absent")
 
 
 class OwnTime(ManualClock):
@@ -75,18 +72,18 @@ class Hanging:
         self.failed = 0
         self._seconds, self._random, self._share = seconds, Random(), 0.0
         self._names: Collection[str] = ()
-        for module in (late_commits, store_client, store_table, store_tidying):
+        for module in (late_commits, patience, store_table, store_tidying):
             monkeypatch.setattr(module, "_CLOCK", self.clock)
         for name, method in _METHODS.items():
-            request = getattr(Bucket, name)
-            monkeypatch.setattr(Bucket, name, self._hanging(name, request, method))
+            request = getattr(obstore, name)
+            monkeypatch.setattr(obstore, name, self._hanging(name, request, method))
         monkeypatch.setattr(
-            Bucket, "together", lambda _, call, each: self._together(call, list(each))
+            Bucket, "together", lambda _, call, items: self._together(call, list(items))
         )
 
     @contextlib.contextmanager
     def some(
-        self, share: float = 1.0, seed: int = 0, names: Collection[str] = tuple(_METHODS)
+        self, share: float = 1.0, seed: int = 0, names: Collection[str] = _ALL
     ) -> Iterator[None]:
         """Let a share of the requests of such names hang for a block."""
         self._share, self._random, self._names, self.failed = share, Random(seed), names, 0
@@ -96,16 +93,17 @@ class Hanging:
             self._share = 0.0
 
     def _hanging(self, name: str, request: Callable[..., Any], method: str) -> Callable[..., Any]:
-        def run(bucket: Bucket, key: object, *args: Any, **more: Any) -> Any:
-            if name not in self._names or self._random.random() >= self._share:
-                return request(bucket, key, *args, **more)
+        def run(client: object, key: object, *args: Any, **more: Any) -> Any:
+            kind = "put_if_absent" if more.get("mode") == "create" else name
+            if kind not in self._names or self._random.random() >= self._share:
+                return request(client, key, *args, **more)
             self.failed += 1
             self.clock.sleep(self._seconds)
             msg = (
-                f"Generic S3 error\n\u21b3 Error performing {method} http://store/bucket/{key} in 1s"
-                "\n\u21b3 HTTP error: error sending request\n\u21b3 operation timed out"
+                f"Generic S3 error: Error performing {method} http://store/bucket/{key} in 1s - "
+                "HTTP error: error sending request\n\nDebug source:\nkind: Timeout"
             )
-            raise RequestError(msg)
+            raise GenericError(msg)
 
         return run
 
@@ -115,7 +113,7 @@ class Hanging:
         if len(some) < 2:
             return [call(thing) for thing in some]
         failed: Exception | None = None
-        outer = store_client._verb.lost
+        outer = patience._verb.lost
         with shared_by_threads() as carried:
             run = carried(call)
             for thing in some:
@@ -126,7 +124,7 @@ class Hanging:
                     failed = failed or error
                 finally:
                     ends.append(self.clock.passed)
-                    store_client._verb.lost = outer
+                    patience._verb.lost = outer
         self.clock.passed = max(ends)
         if failed is not None:
             raise failed

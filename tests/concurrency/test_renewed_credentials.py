@@ -9,8 +9,9 @@ import pytest
 
 from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig, StoreError
-from tubeq_spark.storage.native import renewed_options
-from tubeq_spark.storage.native.object_store import Bucket, NoClientError
+from tubeq_spark.storage.store import renewed_options, store_options
+from tubeq_spark.storage.store.object_store import ObjectStore
+from tubeq_spark.storage.store.store_options import NoClientError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def reads_logs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         raise NoClientError("a test")
 
     if request.param == "by the library":
-        monkeypatch.setattr(Bucket, "place", left)
+        monkeypatch.setattr(store_options, "place_of", left)
     return str(request.param)
 
 
@@ -104,17 +105,17 @@ def test_commit_when_its_credentials_are_refused_is_made_once(
     store: Store, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They expire between the data file and the commit."""
-    put = Bucket.put_if_absent
+    put = ObjectStore.put_if_absent
     with working(store, tmp_path.name) as (program, accept, _, tube):
         tube.put("a")
 
-        def late(bucket: Bucket, key: str, content: bytes) -> str | None:
+        def late(files: ObjectStore, name: str, content: bytes) -> str | None:
             clock.advance(60)
             program.key = "second"
             accept("second")
-            return put(bucket, key, content)
+            return put(files, name, content)
 
-        monkeypatch.setattr(Bucket, "put_if_absent", late)
+        monkeypatch.setattr(ObjectStore, "put_if_absent", late)
         store.requests()
         tube.put("b")
         assert [status for _, status in store.commits()] == [200]

@@ -17,8 +17,10 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.native import sending, store_client
-from tubeq_spark.storage.native.object_store import Bucket
+from tubeq_spark.storage.native import sending, tables
+from tubeq_spark.storage.store import patience
+from tubeq_spark.storage.store.bucket import Bucket
+from tubeq_spark.storage.store.store_options import with_limits
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -117,8 +119,7 @@ def test_put_arrow_when_it_is_large_is_sent_by_a_client_that_has_time_for_it(
     client = Bucket._client
 
     def told(bucket: Bucket, given: Mapping[str, str], size: int) -> Any:
-        large = store_client.to_write("s3://bucket", {}, size)
-        used.append(float((large or {"timeout": "5s"})["timeout"].removesuffix("s")))
+        used.append(float(with_limits({}, size)["timeout"].removesuffix("s")))
         return client(bucket, given, size)
 
     with store.open(f"s3://bucket/{tmp_path.name}") as opened:
@@ -296,7 +297,7 @@ def test_take_when_its_commit_takes_longer_than_its_lease_renews_it_before_it_re
     assert isinstance(clock, ManualClock)
     tube = queue.create_tube("work", "fifottl", ttr=60)
     tube.put("a")
-    monkeypatch.setattr(store_client, "sleep", lambda _: None)
+    monkeypatch.setattr(patience, "sleep", lambda _: None)
     monkeypatch.setattr(sending, "sleep", lambda _: clock.advance(100))
     with store.losing(COMMIT.replace(".*", ".*/work"), kind="hang", kept=False):
         task = tube.take(0)
@@ -317,7 +318,7 @@ def test_opening_and_health_when_the_clock_of_the_store_is_off_say_so(
     with store.open(place) as queue:
         assert not [problem for problem in queue.health().problems if problem.kind == "clock"]
         assert "clock" not in caplog.text
-    monkeypatch.setattr(store_client, "drift", lambda _: 90.0)
+    monkeypatch.setattr(tables, "drift", lambda _: 90.0)
     with store.open(place) as queue:
         assert "clock is 90 s or more behind the store's" in caplog.text
         problems = [problem for problem in queue.health().problems if problem.kind == "clock"]

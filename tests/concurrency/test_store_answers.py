@@ -18,10 +18,10 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import nightly, one_in, thorough
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.native import store_client
-from tubeq_spark.storage.native.errors import RequestError
-from tubeq_spark.storage.native.object_store import Bucket
 from tubeq_spark.storage.native.rival_commit import RivalCommit
+from tubeq_spark.storage.store import patience
+from tubeq_spark.storage.store.object_store import ObjectStore
+from tubeq_spark.storage.store.store import RequestError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -146,17 +146,17 @@ def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Benc
 def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_once(
     empty: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put, late = Bucket.put_if_absent, list[Any]()
+    put, late = ObjectStore.put_if_absent, list[Any]()
 
-    def delayed(bucket: Bucket, key: str, content: bytes) -> str | None:
+    def delayed(files: ObjectStore, name: str, content: bytes) -> str | None:
         if not late:
-            late.append(lambda: put(bucket, key, content))
-            msg = f"Error performing PUT http://s3/{key} in 1s - HTTP error"
-            raise RequestError(msg)
+            late.append(lambda: put(files, name, content))
+            msg = "no answer"
+            raise RequestError(msg, was_sent=True, passes=True)
         late[0]()
-        return put(bucket, key, content)
+        return put(files, name, content)
 
-    monkeypatch.setattr(Bucket, "put_if_absent", delayed)
+    monkeypatch.setattr(ObjectStore, "put_if_absent", delayed)
     assert letters([empty.tube.put("a")]) == "a"
     monkeypatch.undo()
     assert empty.stored() == "ar"
@@ -190,17 +190,17 @@ def test_verb_when_reads_of_data_fail_for_a_moment_reads_them_again(
 def test_put_when_somebody_commits_first_is_beside_it(
     empty: Bench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    put = Bucket.put_if_absent
+    put = ObjectStore.put_if_absent
     with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
         rival = rivals[empty.tube.name]
 
-        def beaten(bucket: Bucket, key: str, content: bytes) -> str | None:
-            if f"/{empty.tube.name}/" in key:
+        def beaten(files: ObjectStore, name: str, content: bytes) -> str | None:
+            if f"{files}".endswith(f"/{empty.tube.name}"):
                 monkeypatch.undo()
                 rival.put("z")
-            return put(bucket, key, content)
+            return put(files, name, content)
 
-        monkeypatch.setattr(Bucket, "put_if_absent", beaten)
+        monkeypatch.setattr(ObjectStore, "put_if_absent", beaten)
         case = case_of(name)
         assert case.act(empty, None) == case.result
     assert sorted(empty.stored().split()) == sorted([*case.after.split(), "zr"])
@@ -342,7 +342,7 @@ def test_put_when_the_store_is_gone_before_it_says_that_nothing_was_written(
     dark: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert dark.stored() == ""
-    monkeypatch.setattr(store_client, "sleep", lambda _: None)
+    monkeypatch.setattr(patience, "sleep", lambda _: None)
     with dark.store.losing("", times=None, kept=False), pytest.raises(StoreError):
         dark.tube.put("a")
     assert dark.stored() == ""

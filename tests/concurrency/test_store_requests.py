@@ -26,8 +26,6 @@ from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import (
     late_commits,
-    object_store,
-    store_client,
     store_table,
     store_tidying,
     tables,
@@ -35,17 +33,14 @@ from tubeq_spark.storage.native import (
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.errors import RequestError
-from tubeq_spark.storage.native.object_store import (
-    _TOGETHER,
-    Bucket,
-    NoClientError,
-    StoreFiles,
-    _new,
-)
-from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.native.rival_commit import RivalCommit
-from tubeq_spark.storage.native.store_client import Patience
+from tubeq_spark.storage.store import object_store
+from tubeq_spark.storage.store.bucket import _TOGETHER, Bucket, client_of
+from tubeq_spark.storage.store.object_store import ObjectStore
+from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.renewed_options import RenewedOptions
+from tubeq_spark.storage.store.store import RequestError
+from tubeq_spark.storage.store.store_options import NoClientError, place_of, plain
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -112,17 +107,17 @@ def stored(store: Store, place: str) -> list[str]:
 
 def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any], times: int = 1) -> None:
     """Let something happen right before the next commits to the tube."""
-    put, left = Bucket.put_if_absent, [times]
+    put, left = ObjectStore.put_if_absent, [times]
 
-    def beaten(bucket: Bucket, key: str, content: bytes) -> str | None:
-        if "/work/" in key and left[0]:
+    def beaten(files: ObjectStore, name: str, content: bytes) -> str | None:
+        if f"{files}".endswith("/work") and left[0]:
             left[0] -= 1
             acts, left[0] = left[0], 0
             act()
             left[0] = acts
-        return put(bucket, key, content)
+        return put(files, name, content)
 
-    monkeypatch.setattr(Bucket, "put_if_absent", beaten)
+    monkeypatch.setattr(ObjectStore, "put_if_absent", beaten)
 
 
 # -- how many -------------------------------------------------------------------------------------
@@ -432,16 +427,16 @@ def pass_hours(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Let something happen right after the next commit to the tube, before its answer is read."""
-    put = Bucket.put_if_absent
+    put = ObjectStore.put_if_absent
 
-    def paused(bucket: Bucket, key: str, content: bytes) -> str | None:
-        tag = put(bucket, key, content)
-        if "/work/" in key:
-            monkeypatch.setattr(Bucket, "put_if_absent", put)
+    def paused(files: ObjectStore, name: str, content: bytes) -> str | None:
+        tag = put(files, name, content)
+        if f"{files}".endswith("/work"):
+            monkeypatch.setattr(ObjectStore, "put_if_absent", put)
             act()
         return tag
 
-    monkeypatch.setattr(Bucket, "put_if_absent", paused)
+    monkeypatch.setattr(ObjectStore, "put_if_absent", paused)
 
 
 def tables_of(tube: Tube) -> Any:
@@ -456,28 +451,28 @@ def version_of(tube: Tube) -> int:
 
 def cut_short(monkeypatch: pytest.MonkeyPatch, kept: Sequence[int]) -> None:
     """From now on the commits of some versions are not removed with the others."""
-    delete, names = Bucket.delete, tuple(f"/{version:020}.json" for version in kept)
+    delete, names = ObjectStore.delete, tuple(f"/{version:020}.json" for version in kept)
 
-    def all_but_these(bucket: Bucket, keys: Sequence[str]) -> None:
-        delete(bucket, [key for key in keys if not key.endswith(names)])
+    def all_but_these(files: ObjectStore, some: Sequence[str]) -> None:
+        delete(files, [name for name in some if not name.endswith(names)])
 
-    monkeypatch.setattr(Bucket, "delete", all_but_these)
+    monkeypatch.setattr(ObjectStore, "delete", all_but_these)
 
 
 def after_reading(
     monkeypatch: pytest.MonkeyPatch, method: str, match: str, act: Callable[[], Any]
 ) -> None:
     """Let something happen right after the next answer to a request about a key."""
-    ask = getattr(Bucket, method)
+    ask = getattr(ObjectStore, method)
 
-    def paused(bucket: Bucket, key: str, *rest: Any) -> Any:
-        found = ask(bucket, key, *rest)
-        if re.search(match, key):
-            monkeypatch.setattr(Bucket, method, ask)
+    def paused(files: ObjectStore, name: str, *rest: Any, **more: Any) -> Any:
+        found = ask(files, name, *rest, **more)
+        if re.search(match, f"{files}/{name}"):
+            monkeypatch.setattr(ObjectStore, method, ask)
             act()
         return found
 
-    monkeypatch.setattr(Bucket, method, paused)
+    monkeypatch.setattr(ObjectStore, method, paused)
 
 
 @pytest.fixture
@@ -599,21 +594,21 @@ def test_put_when_it_was_paused_until_its_version_alone_is_removed_begins_anew(
 def test_take_when_a_commit_came_too_late_between_what_was_left_of_the_log_does_not_see_it(
     store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, put, seen = version_of(tube), Bucket.put_if_absent, list[Any]()
+    known, put, seen = version_of(tube), ObjectStore.put_if_absent, list[Any]()
     cut_short(monkeypatch, [known, *range(known + 2, known + 40)])
 
-    def paused(bucket: Bucket, key: str, content: bytes) -> str | None:
-        if "/work/" not in key:
-            return put(bucket, key, content)
-        monkeypatch.setattr(Bucket, "put_if_absent", put)
+    def paused(files: ObjectStore, name: str, content: bytes) -> str | None:
+        if not f"{files}".endswith("/work"):
+            return put(files, name, content)
+        monkeypatch.setattr(ObjectStore, "put_if_absent", put)
         grow_old(store, rival, monkeypatch)
-        tag = put(bucket, key, content)
+        tag = put(files, name, content)
         seen.append(tube.take(0))
         return tag
 
     with opened(store, place) as queue:
         late = queue[tube.name]
-        monkeypatch.setattr(Bucket, "put_if_absent", paused)
+        monkeypatch.setattr(ObjectStore, "put_if_absent", paused)
         late.put("a")
     assert seen == [None]
     assert stored(store, place) == ["ar"]
@@ -634,7 +629,7 @@ def test_put_when_the_old_log_is_removed_while_it_is_read_is_not_among_what_is_r
     with opened(store, place) as queue:
         used(queue.create_tube("other"))
         last = r"/work/_delta_log/\d*\.checkpoint\.parquet$"
-        reading = ("get", last) if is_new else ("list_from", "/work/_delta_log$")
+        reading = ("get", last) if is_new else ("list", "/work/_delta_log$")
         after_reading(monkeypatch, *reading, lambda: grow(rival))
         (queue[tube.name] if is_new else tube).put("a", pri=9)
     assert "ar" in stored(store, place)
@@ -749,7 +744,7 @@ def test_close_when_a_checkpoint_is_due_waits_for_it(store: Store, place: str) -
 
 def test_client_when_options_are_unknown_or_given_twice_is_made(store: Store) -> None:
     more = {"endpoint_url": store.url, "endpoint": store.url, "nonsense": "1", "max_retries": "2"}
-    client = _new("s3://bucket", store.options | more)
+    client = client_of("s3://bucket", store.options | more)
     assert client is not None
 
 
@@ -758,11 +753,11 @@ def test_client_when_all_is_in_the_environment_is_made_by_that(
 ) -> None:
     for name, value in (store.options | {"AWS_TIMEOUT": "200ms"}).items():
         monkeypatch.setenv(name.upper(), value)
-    bucket = Bucket("s3://bucket", RenewedOptions())
-    bucket.put("of/the/environment", b"x")
-    assert bucket.get("of/the/environment")[0] == b"x"
+    files = ObjectStore(Bucket("s3://bucket", RenewedOptions()), "of/the", Patience(0, 1.0))
+    files.put("environment", b"x")
+    assert files.get("environment")[0] == b"x"
     with store.losing("", kind="hang", kept=False), pytest.raises(RequestError, match="timed out"):
-        bucket.get("of/the/environment")
+        files.get("environment")
 
 
 @pytest.mark.parametrize(
@@ -780,18 +775,18 @@ def test_place_when_only_the_library_commits_there_or_has_the_credentials_is_lef
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     with pytest.raises(NoClientError):
-        Bucket.place(path, options)
+        place_of(path, options)
 
 
 def test_place_of_all_stores_has_the_keys_below_its_bucket() -> None:
     key = {"access_key_id": "k"}
-    assert Bucket.place("s3a://bucket/a/b", key) == ("s3a://bucket", "a/b")
-    assert Bucket.place("abfss://c@a.dfs.core.windows.net/a", {}) == (
+    assert place_of("s3a://bucket/a/b", key) == ("s3a://bucket", "a/b")
+    assert place_of("abfss://c@a.dfs.core.windows.net/a", {}) == (
         "abfss://c@a.dfs.core.windows.net",
         "a",
     )
-    assert Bucket.place("gs://bucket/a/", {}) == ("gs://bucket", "a")
-    assert store_client.plain("AWS_REGION") == "region"
+    assert place_of("gs://bucket/a/", {}) == ("gs://bucket", "a")
+    assert plain("AWS_REGION") == "region"
 
 
 def test_queue_when_the_store_ignores_conditions_is_not_made_and_health_says_so(
@@ -869,25 +864,25 @@ def test_look_asks_for_as_many_commits_as_one_of_the_last_has_found_and_one_more
 def test_read_when_it_began_after_commits_that_another_thread_lost_to_sees_all_of_them(
     tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, put = tube._ctx.queue.engine, Bucket.put_if_absent
+    engine, put = tube._ctx.queue.engine, ObjectStore.put_if_absent
     seen = list[Any]()
     with ThreadPoolExecutor(1) as other, contextlib.ExitStack() as operation:
 
-        def read(bucket: Bucket, key: str, content: bytes) -> str | None:
-            monkeypatch.setattr(Bucket, "put_if_absent", put)
+        def read(files: ObjectStore, name: str, content: bytes) -> str | None:
+            monkeypatch.setattr(ObjectStore, "put_if_absent", put)
             query = counted(tube._ctx.table.name)
             seen.extend(other.submit(engine.rows, query).result())
-            return put(bucket, key, content)
+            return put(files, name, content)
 
-        def beaten(bucket: Bucket, key: str, content: bytes) -> str | None:
-            monkeypatch.setattr(Bucket, "put_if_absent", put)
+        def beaten(files: ObjectStore, name: str, content: bytes) -> str | None:
+            monkeypatch.setattr(ObjectStore, "put_if_absent", put)
             rival.put("y")
             rival.put("z")
             other.submit(operation.enter_context, engine.operating("take", None)).result()
-            monkeypatch.setattr(Bucket, "put_if_absent", read)
-            return put(bucket, key, content)
+            monkeypatch.setattr(ObjectStore, "put_if_absent", read)
+            return put(files, name, content)
 
-        monkeypatch.setattr(Bucket, "put_if_absent", beaten)
+        monkeypatch.setattr(ObjectStore, "put_if_absent", beaten)
         tube.put("a")
         other.submit(operation.close).result()
     assert seen == [{"n": 2}]
@@ -897,7 +892,7 @@ def test_commit_that_is_asked_for_ahead_when_its_request_has_not_begun_is_not_as
     store: Store, place: str, tube: Tube
 ) -> None:
     bucket, free = Bucket("s3://bucket", RenewedOptions(store.options)), threading.Event()
-    files = StoreFiles(bucket, f"{place.removeprefix('s3://bucket/')}/work", Patience(1, 1.0))
+    files = ObjectStore(bucket, f"{place.removeprefix('s3://bucket/')}/work", Patience(1, 1.0))
     ahead = RivalCommit(files, f"{place}/work", version_of(tube))
     for _ in range(_TOGETHER):
         bucket.beside(free.wait)

@@ -16,12 +16,12 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.local_writer import LocalWriter
-from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import Note
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.store.renewed_options import RenewedOptions
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.id_slots import Slots

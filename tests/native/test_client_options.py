@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.storage.native import store_client
-from tubeq_spark.storage.native.store_client import LARGE, Patience
+from tubeq_spark.storage.native import library_options
+from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.store_options import LARGE, with_limits
 
 PLACE = "s3://bucket/queue/tube"
-LIMITS = {"timeout": "5s", "connect_timeout": "5s", "retry_timeout": "30s"}
+LIMITS = {"timeout": "5s", "connect_timeout": "5s"}
+LIBRARY = LIMITS | {"retry_timeout": "30s"}
 
 
 def test_options_when_the_program_gives_none_have_time_limits() -> None:
-    assert store_client.to_read(PLACE, {}) == LIMITS
-    assert store_client.to_commit(PLACE, {}) == LIMITS | {"max_retries": "0"}
+    assert with_limits({}) == LIMITS
 
 
 @pytest.mark.parametrize("name", ["timeout", "Timeout", "AWS_TIMEOUT", "azure_timeout"])
 def test_options_when_the_program_gives_a_time_limit_have_that_one(name: str) -> None:
-    found = store_client.to_read(PLACE, {name: "90s"})
-    assert found == {
-        name: "90s",
-        "connect_timeout": "5s",
-        "retry_timeout": "30s",
-    }
-    assert store_client.to_write(PLACE, {name: "90s"}, 10 * LARGE) is None
+    expected = {name: "90s", "connect_timeout": "5s"}
+    assert with_limits({name: "90s"}) == expected
+    assert with_limits({name: "90s"}, 10 * LARGE) == expected
 
 
 def test_options_when_the_environment_gives_a_time_limit_leave_it_alone(
@@ -33,25 +30,27 @@ def test_options_when_the_environment_gives_a_time_limit_leave_it_alone(
     monkeypatch.setenv("AWS_TIMEOUT", "90s")
     monkeypatch.setenv("TIMEOUT", "1s")
     monkeypatch.setenv("CONNECT_TIMEOUT", "1s")
-    assert store_client.to_read(PLACE, {}) == {"connect_timeout": "5s", "retry_timeout": "30s"}
+    assert with_limits({}) == {"connect_timeout": "5s"}
 
 
-def test_options_of_a_commit_when_the_program_wants_retries_have_none() -> None:
-    assert store_client.to_commit(PLACE, LIMITS | {"MAX_RETRIES": "7"}) == LIMITS | {
-        "max_retries": "0"
-    }
+def test_options_when_a_request_moves_much_have_a_second_more_for_each_megabyte() -> None:
+    assert with_limits({}, LARGE - 1) == LIMITS
+    assert with_limits({}, 50_000_000) == LIMITS | {"timeout": "70s"}
 
 
-def test_options_of_a_commit_when_it_is_large_have_a_second_more_for_each_megabyte() -> None:
-    assert store_client.to_write(PLACE, {}, LARGE - 1) is None
-    found = store_client.to_write(PLACE, {}, 50_000_000)
-    assert found == LIMITS | {"max_retries": "0", "timeout": "70s"}
+def test_options_of_the_library_repeat_reads_alone() -> None:
+    assert library_options.to_read(PLACE, {}) == LIBRARY
+    given = {"MAX_RETRIES": "7"}
+    assert library_options.to_commit(PLACE, given) == LIBRARY | {"max_retries": "0"}
+    assert library_options.to_write(PLACE, given, LARGE - 1) is None
+    found = library_options.to_write(PLACE, given, 50_000_000)
+    assert found == LIBRARY | {"max_retries": "0", "timeout": "70s"}
 
 
-def test_options_of_local_files_are_left_as_they_are() -> None:
-    assert store_client.to_read("/data/tube", {"a": "b"}) == {"a": "b"}
-    assert store_client.to_commit("file:/data/tube", {}) == {}
-    assert store_client.to_write("/data/tube", {}, 10 * LARGE) is None
+def test_options_of_the_library_for_local_files_are_left_as_they_are() -> None:
+    assert library_options.to_read("/data/tube", {"a": "b"}) == {"a": "b"}
+    assert library_options.to_commit("file:/data/tube", {}) == {}
+    assert library_options.to_write("/data/tube", {}, 10 * LARGE) is None
 
 
 @pytest.mark.parametrize(
@@ -60,6 +59,7 @@ def test_options_of_local_files_are_left_as_they_are() -> None:
         ({}, Patience(1_000, 30.0)),
         ({"retry_timeout": "400ms", "max_retries": "2"}, Patience(2, 0.4)),
         ({"RETRY_TIMEOUT": "1m 30s"}, Patience(1_000, 90.0)),
+        ({"retry_timeout": "250 millis"}, Patience(1_000, 0.25)),
         ({"retry_timeout": "2minutes"}, Patience(1_000, 120.0)),
         ({"retry_timeout": "soon", "max_retries": "-1"}, Patience(1_000, 30.0)),
         ({"retry_timeout": "30"}, Patience(1_000, 30.0)),

@@ -26,9 +26,9 @@ from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Table
 from tubeq_spark.storage.native.open_location import create, schema_of_ddl
-from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Append
+from tubeq_spark.storage.store.renewed_options import RenewedOptions
 from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:

@@ -79,10 +79,3 @@ def test_error_of_a_commit_that_is_not_there_says_whether_it_may_still_come(
     text: str, is_under_way: bool
 ) -> None:
     assert errors.may_be_under_way(OSError(text), 3) is is_under_way
-
-
-def test_error_of_a_request_that_hides_its_address_names_it() -> None:
-    text = errors.named(f"{HIDDEN}{RESET}", f"{LOG}/00000000000000000003.json")
-    assert text == f"{COMMIT}{RESET}"
-    assert errors.may_be_under_way(OSError(text), 3)
-    assert errors.named(f"{DATA}, REDACTED", "other") == f"{DATA}, REDACTED"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.store_client import (
+from tubeq_spark.storage.store import patience
+from tubeq_spark.storage.store.patience import (
     Patience,
     finding_out,
+    impatient,
     is_patience_over,
     one_patience,
     patiently,
     verb_patience,
     waits,
 )
+from tubeq_spark.storage.store.store import RequestError
 from tubeq_spark.testing import ManualClock
 
 PATIENCE = Patience(1_000, 30.0)
@@ -26,10 +27,9 @@ REQUEST = 5.0
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """The clock of the client."""
     clock = ManualClock()
-    monkeypatch.setattr(store_client, "_CLOCK", clock)
-    monkeypatch.setattr(errors, "may_pass", lambda _error: True)
+    monkeypatch.setattr(patience, "_CLOCK", clock)
     # Waits are jittered, and take no time here.
-    monkeypatch.setattr(store_client, "random", type("Random", (), {"random": lambda: 0.0}))
+    monkeypatch.setattr(patience, "random", type("Random", (), {"random": lambda: 0.0}))
     return clock
 
 
@@ -41,7 +41,7 @@ def request(clock: ManualClock, failures: int) -> None:
         clock.advance(REQUEST)
         left[0] -= 1
         if left[0] >= 0:
-            raise StoreError
+            raise RequestError("no answer", passes=True)
 
     patiently(ask, PATIENCE)
 
@@ -51,7 +51,7 @@ def seconds_of(clock: ManualClock, *failures: int) -> float:
     began = clock.monotonic()
     for count in failures[:-1]:
         request(clock, count)
-    with pytest.raises(StoreError):
+    with pytest.raises(RequestError):
         request(clock, failures[-1])
     return clock.monotonic() - began
 
@@ -135,3 +135,12 @@ def test_verb_when_it_is_called_by_another_one_has_time_of_its_own(clock: Manual
 def test_operation_of_the_native_engine_shares_its_patience(clock: ManualClock) -> None:
     with NativeEngine().operating("put", None):
         assert seconds_of(clock, 5, 100) == 6 * REQUEST + 2 * REQUEST
+
+
+def test_call_of_another_thread_that_nobody_waits_for_repeats_no_request(
+    clock: ManualClock,
+) -> None:
+    with pytest.raises(RequestError):
+        impatient(lambda: request(clock, 1))()
+    assert clock.monotonic() == ManualClock().monotonic() + REQUEST
+    request(clock, 1)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.native.file_copy import Place
-    from tubeq_spark.storage.native.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.registry import Registry
 
 #: The mark at the target during a copy: its source, and the state of that.

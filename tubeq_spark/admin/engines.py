@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
+    from tubeq_spark.storage.store.renewed_options import StorageOptions
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,10 @@ import json
 import re
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: The library writes each cause on a line of its own, after a coloured arrow.
 _ARROW = "\u21b3"
@@ -91,9 +95,13 @@ def chained(text: str) -> str | None:
     """All causes in one line, with a hint if known; `None` if the text has no such lines."""
     if _ARROW not in text:
         return None
-    parts = [_said(part) for part in _NUMBER.sub(r"\1 ", _COLOUR.sub("", text)).split(_ARROW)]
+    return in_one_line(_NUMBER.sub(r"\1 ", _COLOUR.sub("", text)).split(_ARROW))
+
+
+def in_one_line(parts: Iterable[str]) -> str:
+    """All causes of a request's error in one line, with a hint if known."""
     causes: list[str] = []
-    for part in parts:
+    for part in map(_said, parts):
         wrapper = _WRAPPERS.match(part)
         if wrapper is None:
             causes.append(part)

@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.native.store_client import one_patience
+from tubeq_spark.storage.store.patience import one_patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable

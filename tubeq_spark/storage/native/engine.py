@@ -24,17 +24,17 @@ from tubeq_spark.storage.native.handles import Handles, require_own_process
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
-from tubeq_spark.storage.native.store_client import (
-    finding_out,
-    is_patience_over,
-    one_patience,
-    verb_patience,
-)
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Union, has_aggregates
 from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.store.patience import (
+    finding_out,
+    is_patience_over,
+    one_patience,
+    verb_patience,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
-    from tubeq_spark.storage.native.renewed_options import StorageOptions
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
+    from tubeq_spark.storage.store.renewed_options import StorageOptions
 
 log = logging.getLogger(__name__)
 

@@ -12,22 +12,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.store.store import ExistsError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-class RequestError(OSError):
-    """A request of our own client to an object store failed. Its text has the form of the library's errors.
-
-    Attributes:
-        exists: Whether the store refused to create a file because it exists.
-    """
-
-    def __init__(self, message: str, *, exists: bool = False) -> None:
-        """Fail with a message."""
-        super().__init__(message)
-        self.exists = exists
 
 
 #: How the library's message begins if another commit came first. An error of the storage during a commit has the
@@ -158,7 +146,7 @@ def _told(error: Exception) -> EngineError:
 
 
 def _outcome_of(error: Exception) -> Outcome:
-    if isinstance(error, RequestError) and error.exists:
+    if isinstance(error, ExistsError):
         return Outcome.CONFLICT
     if isinstance(error, CommitFailedError) and str(error).startswith(_CONFLICTS):
         return Outcome.CONFLICT
@@ -173,7 +161,7 @@ def _outcome_of(error: Exception) -> Outcome:
 def is_from_library(error: Exception) -> bool:
     """Whether the library, or the storage below it, raised it."""
     # DataFusion raises plain Exceptions.
-    return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
+    return isinstance(error, (DeltaError, OSError, ExistsError)) or type(error) is Exception
 
 
 def is_missing(error: BaseException) -> bool:
@@ -183,12 +171,16 @@ def is_missing(error: BaseException) -> bool:
 
 def may_pass(error: BaseException) -> bool:
     """Whether a failed request to an object store may succeed if it is repeated."""
+    if isinstance(error, RequestError):
+        return error.passes
     text = str(error)
     return _REQUEST.search(text) is not None and not _is_refused(text)
 
 
 def may_have_sent(error: BaseException, version: int) -> bool:
     """Whether a commit of this version may have reached an object store despite an error."""
+    if isinstance(error, RequestError):
+        return error.was_sent
     text = str(error)
     request = _request(text)
     if is_conflict(error) or request is None:
@@ -206,6 +198,8 @@ def may_be_under_way(error: BaseException, version: int) -> bool:
 
     If another request failed, the commit was not sent yet, or was answered: it cannot arrive later.
     """
+    if isinstance(error, RequestError):
+        return error.was_sent
     request = _request(str(error))
     is_other = request is not None and not _is_commit(*request, version)
     return not is_other and may_have_sent(error, version)
@@ -223,11 +217,6 @@ def _is_commit(method: str, url: str, version: int) -> bool:
     return method == "PUT" and (url == _HIDDEN or url.endswith(f"/_delta_log/{version:020}.json"))
 
 
-def named(text: str, url: str) -> str:
-    """A text of the client, with the address of its request where the client has hidden it."""
-    return _REQUEST.sub(lambda found: found[0].replace(f" {_HIDDEN} ", f" {url} "), text)
-
-
 def _is_refused(text: str) -> bool:
     """Whether an object store refused the request, or cannot be reached at all."""
     if _NOT_MADE in text:
@@ -238,6 +227,8 @@ def _is_refused(text: str) -> bool:
 
 def is_of_credentials(error: BaseException) -> bool:
     """Whether an object store refused a request, and may accept it with other credentials."""
+    if isinstance(error, RequestError):
+        return error.is_of_credentials
     text = str(error)
     status = _STATUS.search(text)
     if _REQUEST.search(text) is None or status is None:

@@ -27,14 +27,14 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.disk import replacing
 from tubeq_spark.storage.durability.log_names import checkpoints_in
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import errors, store_client
+from tubeq_spark.storage.native import errors, library_options
 from tubeq_spark.storage.native.open_location import schema_of_columns
-from tubeq_spark.storage.native.renewed_options import RenewedOptions
+from tubeq_spark.storage.store.renewed_options import RenewedOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tubeq_spark.storage.native.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.schema import NewTable
 
 _LOG = "_delta_log"
@@ -76,7 +76,7 @@ class Place:
     @property
     def options(self) -> dict[str, str]:
         """The options by which the library reaches it."""
-        return store_client.to_read(self.uri, self._given.current())
+        return library_options.to_read(self.uri, self._given.current())
 
     @property
     def _files(self) -> FileSystem:
@@ -213,6 +213,6 @@ def create_with_rows(place: Place, new: NewTable, name: str, rows: pa.Table) -> 
         mode="error",
         partition_by=list(new.partitions),
         configuration=dict(new.properties),
-        storage_options=store_client.to_commit(place.uri, place.options) or None,
+        storage_options=library_options.to_commit(place.uri, place.options) or None,
         commit_properties=CommitProperties(max_commit_retries=0),
     )

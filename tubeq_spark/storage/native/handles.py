@@ -18,7 +18,7 @@ from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
-from tubeq_spark.storage.native import store_client
+from tubeq_spark.storage.native import library_options
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
@@ -26,23 +26,28 @@ from tubeq_spark.storage.native.delta_log.table import LocalTable
 from tubeq_spark.storage.native.errors import (
     is_conflict,
     is_from_library,
+    is_of_credentials,
     may_pass,
     reading,
 )
-from tubeq_spark.storage.native.renewed_options import RenewedOptions
 from tubeq_spark.storage.native.small_files import SmallFiles
-from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.native.stored_tables import StoredTables
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.store import store_options
+from tubeq_spark.storage.store.patience import patiently
+from tubeq_spark.storage.store.renewed_options import RenewedOptions
+from tubeq_spark.storage.store.store_options import NoClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.native.delta_log.log import FileIdentity
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.object_store import Bucket, Listed
-    from tubeq_spark.storage.native.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.bucket import Bucket
+    from tubeq_spark.storage.store.object_store import ObjectStore
+    from tubeq_spark.storage.store.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.store import Entry
 
 log = logging.getLogger(__name__)
 
@@ -77,18 +82,18 @@ class Table:
         #: Delta's id of the table at the last read. A table that is created again has another one.
         self._id: str | None = None
         self._require_place = require_place
-        self._writing = _Snapshot(path, options, store_client.to_commit, self.log)
-        self._reading = _Snapshot(path, options, store_client.to_read, self.log)
+        self._writing = _Snapshot(path, options, library_options.to_commit, self.log)
+        self._reading = _Snapshot(path, options, library_options.to_read, self.log)
 
     @property
     def options(self) -> dict[str, str]:
         """The options by which the library reaches the storage."""
-        return store_client.to_read(self.path, self._given.current())
+        return library_options.to_read(self.path, self._given.current())
 
     @property
     def options_to_commit(self) -> dict[str, str]:
         """The options of a handle that commits: the library repeats no request."""
-        return store_client.to_commit(self.path, self._given.current())
+        return library_options.to_commit(self.path, self._given.current())
 
     @property
     def local(self) -> PlainTable | None:
@@ -248,7 +253,7 @@ class Table:
 
     def for_rows(self, snapshot: DeltaTable, rows: pa.Table) -> DeltaTable:
         """A version for a commit of rows, with longer time limits if they are many."""
-        options = store_client.to_write(self.path, self._given.current(), rows.nbytes)
+        options = library_options.to_write(self.path, self._given.current(), rows.nbytes)
         if options is None:
             return snapshot
         version = snapshot.version()
@@ -256,13 +261,14 @@ class Table:
             return patiently(
                 lambda: DeltaTable(self.path, version=version, storage_options=options),
                 self.patience,
+                may_pass,
             )
 
     def _renewed(self) -> DeltaTable:
         if not self.is_far:
             return self._writing.renewed()
         with reading():
-            return patiently(self._writing.renewed, self.patience)
+            return patiently(self._writing.renewed, self.patience, may_pass)
 
     @contextmanager
     def expected(self) -> Iterator[None]:
@@ -342,7 +348,7 @@ class _Snapshot:
 
     def renewed(self) -> DeltaTable:
         """The newest version. The caller holds the lock."""
-        return self._given.tried(self._renewed)
+        return self._given.tried(self._renewed, is_of_credentials)
 
     def _renewed(self, options: Mapping[str, str]) -> DeltaTable:
         handle, self.handle = self.handle, None
@@ -413,7 +419,7 @@ class Handles:
         require_own_process()
         self.options = RenewedOptions(options)
         #: Option names that are probably misspelt, for error messages; `None` if none are.
-        self.hint = store_client.misspelt(self.options.current())
+        self.hint = store_options.misspelt(self.options.current())
         self._is_plain = local
         self.files = SmallFiles()
         self._background = Background()
@@ -465,52 +471,44 @@ class Handles:
         directory = local_directory(path)
         if directory is not None:
             return LocalTable(directory, files)
-        found = self._bucket(path)
-        if found is None:
+        store = self._store(path)
+        if store is None:
             return None
-        from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as there
-        from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415
+        from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415  as in `_store`
 
-        return StoreTable(path, StoreFiles(*found, self.options.patience), self._background)
+        return StoreTable(path, store, self._background)
 
-    def _bucket(self, path: str) -> tuple[Bucket, str] | None:
-        """The bucket of a path on an object store, and the path's key; `None` if only the library reaches it."""
-        # This imports the clients of all object stores, which most processes never need.
-        from tubeq_spark.storage.native.object_store import Bucket, NoClientError  # noqa: PLC0415
-
+    def _store(self, path: str) -> ObjectStore | None:
+        """The files below a path on an object store; `None` if only the library reaches it."""
         try:
-            uri, key = Bucket.place(path, self.options.current())
+            uri, key = store_options.place_of(path, self.options.current())
         except NoClientError as error:
             log.info("%s is left to deltalake: %s", path, error)
             return None
-        return self._buckets.get(uri) or self._buckets.setdefault(
-            uri, Bucket(uri, self.options)
-        ), key
+        # These import the clients of all object stores, which most processes never need.
+        from tubeq_spark.storage.store.bucket import Bucket  # noqa: PLC0415
+        from tubeq_spark.storage.store.object_store import ObjectStore  # noqa: PLC0415
+
+        bucket = self._buckets.get(uri) or self._buckets.setdefault(uri, Bucket(uri, self.options))
+        return ObjectStore(bucket, key, self.options.patience)
 
     def overwrites(self, location: str) -> bool:
         """Whether the object store of a location ignores the condition of a conditional PUT; four requests."""
-        found = None if local_directory(location) is not None else self._bucket(location)
-        if found is None:
+        store = None if local_directory(location) is not None else self._store(location)
+        if store is None:
             return False
-        bucket, key = found
-        probe = f"{key}/_tubeq_probe-{uuid.uuid4()}".lstrip("/")
-        return store_client.patiently(lambda: bucket.overwrites(probe), self.options.patience)
+        probe = f"_tubeq_probe-{uuid.uuid4()}"
+        return patiently(lambda: store.overwrites(probe), self.options.patience)
 
-    def listed(self, table: str, directory: str, after: str) -> list[Listed] | None:
+    def listed(self, table: str, directory: str, after: str) -> Sequence[Entry] | None:
         """List the files of a table's directory on an object store after a name; `None` if only the library reaches it."""
-        from tubeq_spark.storage.native.object_store import StoreFiles  # noqa: PLC0415  as in `_bucket`
-
-        found = self._bucket(self.table(table).path)
-        if found is None:
-            return None
-        return StoreFiles(*found, self.options.patience).list_from(directory, after)
+        store = self._store(self.table(table).path)
+        return None if store is None else store.list(directory, after)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None` if only the library reaches it."""
-        found = self._bucket(location)
-        if found is None:
-            return None
-        return StoredTables(*found, self.options.patience)
+        store = self._store(location)
+        return None if store is None else StoredTables(store)
 
     def close(self) -> None:
         """Forget all tables, after the background work has ended or has had as long as a verb waits."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.object_store import Listed, StoreFiles
+    from tubeq_spark.storage.store.store import Entry, Store
 
 log = logging.getLogger(__name__)
 
@@ -52,21 +52,21 @@ def may_be_late(snapshot: Snapshot, sure: float) -> bool:
     return seconds_now() - sure > max(hours, KEPT_HOURS) * 3600 / _LATE
 
 
-def are_there(store: StoreFiles, files: Sequence[DataFile]) -> bool:
+def are_there(store: Store, files: Sequence[DataFile]) -> bool:
     """Whether data files still exist: others may have removed them, because no version names them yet."""
 
     def is_there(file: DataFile) -> bool:
         try:
-            store.get_range(file.path, 0, 1)
+            store.get(file.path, span=(0, 1))
         except FileNotFoundError:
             return False
         return True
 
-    return all(store.bucket.together(is_there, files))
+    return all(store.together(is_there, files))
 
 
 def removed_if_late(
-    store: StoreFiles, uri: str, version: int, tag: str | None, operation_id: int
+    store: Store, uri: str, version: int, tag: str | None, operation_id: int
 ) -> bool:
     """Whether a commit came too late; if so, remove it.
 
@@ -95,7 +95,7 @@ def removed_if_late(
     return is_late
 
 
-def _is_late(version: int, tag: str | None, listed: Mapping[str, Listed]) -> bool | None:
+def _is_late(version: int, tag: str | None, listed: Mapping[str, Entry]) -> bool | None:
     """Whether others had committed and removed a version before this commit of it; `None` if nobody can tell.
 
     A later version that is older than the commit proves this.

@@ -24,7 +24,6 @@ from tubeq_spark.storage.location import (
     require_links,
 )
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.opened_location import (
     WRITERS,
     OpenedLocation,
@@ -33,6 +32,7 @@ from tubeq_spark.storage.opened_location import (
     require_writers,
     settle_system_tables,
 )
+from tubeq_spark.storage.store.patience import patiently
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def create(table: Table, new: NewTable) -> None:
     Raises:
         CommitUnknownError: The commit was sent, and nobody can tell whether the table exists.
     """
-    patiently(lambda: _create(table, new), table.patience)
+    patiently(lambda: _create(table, new), table.patience, errors.may_pass)
 
 
 def _create(table: Table, new: NewTable) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tubeq_spark.storage.native.delta_log.actions import Actions
-    from tubeq_spark.storage.native.object_store import StoreFiles
+    from tubeq_spark.storage.store.store import Store
 
 #: Seconds to wait for the answer of `ask_ahead` after the answer to the commit.
 _AHEAD_SECONDS = 1.0
@@ -25,7 +25,7 @@ _AHEAD_SECONDS = 1.0
 class RivalCommit:
     """The commit of a version that others may have made first."""
 
-    def __init__(self, files: StoreFiles, uri: str, version: int) -> None:
+    def __init__(self, files: Store, uri: str, version: int) -> None:
         self._files, self._uri, self.version = files, uri, version
         self.text: bytes | None = None
         self.tag: str | None = None
@@ -37,7 +37,7 @@ class RivalCommit:
 
     def ask_ahead(self) -> None:
         """Ask for it while something else is sent. If it does not exist now, it may exist later."""
-        self._ahead = self._files.bucket.beside(lambda: self._files.get_once(self._path))
+        self._ahead = self._files.beside(lambda: self._files.get(self._path))
 
     def is_there(self, seconds: float = 0.0) -> bool:
         """Whether it existed when `ask_ahead` asked for it. Waits so many seconds for the answer."""

@@ -8,14 +8,14 @@ from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of
-from tubeq_spark.storage.native.store_client import finding_out, sleep, waits
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.store.patience import finding_out, sleep, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from tubeq_spark.storage.native.store_client import Patience
+    from tubeq_spark.storage.store.patience import Patience
 
 T = TypeVar("T")
 

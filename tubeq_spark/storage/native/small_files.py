@@ -16,8 +16,8 @@ import pyarrow as pa
 from tubeq_spark.storage.arrow.arrays import array, empty, repeated, scalar
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
-from tubeq_spark.storage.native.errors import RequestError
 from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
+from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,12 +14,12 @@ from tubeq_spark.storage.native.delta_log import versions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tubeq_spark.storage.native.object_store import Listed, StoreFiles
+    from tubeq_spark.storage.store.store import Entry, Store
 
 #: The directory of a log, below that of its table.
 LOG = "_delta_log"
-#: The clocks of a store's hosts differ by no more than this.
-SKEW = timedelta(seconds=2)
+#: The clocks of a store's hosts differ by no more than so many seconds.
+SKEW = 2.0
 #: Commits are kept for so many hours at least.
 KEPT_HOURS = 2
 #: How many commits that follow a known one are asked for at the same time, at most.
@@ -30,12 +29,12 @@ AHEAD = 16
 class StoreLog:
     """The log of a table as one look reads it. A file is read once, even if others change the log meanwhile."""
 
-    def __init__(self, files: StoreFiles, uri: str, ahead: int = 0) -> None:
+    def __init__(self, files: Store, uri: str, ahead: int = 0) -> None:
         """Read nothing yet. The first request for commits asks for `ahead` of them at the same time."""
         self._files, self._uri = files, uri
         self._held: dict[str, bytes | None] = {}
         self.tags: dict[str, str | None] = {}
-        self._listed: dict[str, Listed] = {}
+        self._listed: dict[str, Entry] = {}
         #: The last version of a commit in a listing; `None`: nothing was listed.
         self._end: int | None = None
         #: How many commits the next request asks for, at least.
@@ -73,14 +72,14 @@ class StoreLog:
         self._fetch_all([versions.commit_name(version) for version in some])
 
     def _fetch_all(self, names: Sequence[str]) -> None:
-        for each, content in zip(names, self._files.bucket.together(self._get, names), strict=True):
+        for each, content in zip(names, self._files.together(self._get, names), strict=True):
             self._held[each] = content
 
     def _get(self, name: str) -> bytes | None:
         listed = self._listed.get(name)
         try:
             content, self.tags[name] = self._files.get(
-                f"{LOG}/{name}", 0 if listed is None else listed.size
+                f"{LOG}/{name}", size=0 if listed is None else listed.size
             )
         except FileNotFoundError:
             return None
@@ -104,13 +103,13 @@ class StoreLog:
                 # The caller reads a commit next, so it is read at once.
                 self.read(name)
             else:
-                self._files.get_range(f"{LOG}/{name}", 0, 1)
+                self._files.get(f"{LOG}/{name}", span=(0, 1))
             return True
         return False
 
-    def list_from(self, after: str | None) -> dict[str, Listed]:
+    def list_from(self, after: str | None) -> dict[str, Entry]:
         """List the files whose names come after a name."""
-        self._listed = {file.name: file for file in self._files.list_from(LOG, after)}
+        self._listed = {file.name: file for file in self._files.list(LOG, after or "")}
         self._end = max(versions_of(self._listed), default=-1)
         self.tags.update((name, file.tag) for name, file in self._listed.items())
         return self._listed

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,18 +22,17 @@ import pyarrow as pa
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.times import to_us
+from tubeq_spark.model.times import US, to_us
 from tubeq_spark.storage.native import late_commits
 from tubeq_spark.storage.native.delta_log import data_files, reading, versions
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, encoded
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
-from tubeq_spark.storage.native.object_store import LARGE, StoreFile, StoreFiles
 from tubeq_spark.storage.native.rival_commit import RivalCommit
 from tubeq_spark.storage.native.sending import sent_once
-from tubeq_spark.storage.native.store_client import has_made, is_fresh
 from tubeq_spark.storage.native.store_log import AHEAD, LOG, StoreLog
 from tubeq_spark.storage.native.store_tidying import StoreTidying
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.store.patience import has_made, is_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.plain_table import Commit
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.store.object_store import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class _NoBadFiles(BadFiles):
 class StoreTable:
     """A table on an object store whose log this process reads and writes. Thread-safe."""
 
-    def __init__(self, uri: str, files: StoreFiles, background: Background) -> None:
+    def __init__(self, uri: str, files: ObjectStore, background: Background) -> None:
         """Use the table at a URI, which may not exist."""
         self._uri, self._files = uri, files
         self._background = background
@@ -206,7 +206,7 @@ class StoreTable:
         if at_ms is not None:
             return at_ms * 1000
         name = versions.commit_name(snapshot.version)
-        return to_us(files.list_from(versions.commit_name(snapshot.version - 1))[name].at)
+        return round(files.list_from(versions.commit_name(snapshot.version - 1))[name].at * US)
 
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
         """Look for new commits, and yield the newest commit infos with their versions, the newest first."""
@@ -229,28 +229,18 @@ class StoreTable:
 
     def key(self, file: DataFile) -> str:
         """The key of a data file, which differs from those of all other tables."""
-        return self._files.key(file.path)
+        return f"{self._files}/{file.path}"
 
     def opened(self, file: DataFile) -> pa.NativeFile:
         """Open a data file: a small one is read as a whole, of a large one only the parts that are needed."""
-        if file.size > LARGE:
-            return pa.PythonFile(StoreFile(self._files, file.path, file.size), "r")
-        return pa.BufferReader(self._content(file))
-
-    def _content(self, file: DataFile) -> bytes:
-        bucket, key = self._files.bucket, self.key(file)
-        content = bucket.kept(key)
-        if content is None:
-            content, _ = self._files.get(file.path, file.size)
-            bucket.keep(key, content)
-        return content
+        return self._files.open_file(file.path, file.size)
 
     def has(self, files: Sequence[DataFile]) -> bool:
         """Whether files of one directory exist with the size that was written, by one listing."""
         if not files:
             return True
         directory = files[0].path.split("/")[0]
-        there = {f"{directory}/{f.name}": f.size for f in self._files.list_from(directory)}
+        there = {f"{directory}/{f.name}": f.size for f in self._files.list(directory)}
         return all(there.get(file.path) == file.size for file in files)
 
     def read(self, path: str) -> bytes:
@@ -259,18 +249,13 @@ class StoreTable:
 
     def remove(self, directory: str) -> None:
         """Remove a directory below the table's with all that is in it."""
-        listed = self._files.list_from(directory)
+        listed = self._files.list(directory)
         if listed:
             self._files.delete([f"{directory}/{file.name}" for file in listed])
 
     def fetch(self, files: Sequence[DataFile]) -> None:
         """Fetch data files that are read next, several at the same time."""
-        bucket = self._files.bucket
-        missing = [f for f in files if f.size <= LARGE and bucket.kept(self.key(f)) is None]
-        if len(missing) > 1:
-            with suppress(FileNotFoundError):
-                # The read of a missing file raises the error.
-                bucket.together(self._content, missing)
+        self._files.prefetch([(file.path, file.size) for file in files])
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -352,10 +337,7 @@ class StoreTable:
         def put(part: tuple[DataFile, pa.Table, bytes]) -> None:
             self._files.put(part[0].path, part[2])
 
-        self._files.bucket.together(put, parts)
-        for file, _, content in parts:
-            if file.size <= LARGE:
-                self._files.bucket.keep(self.key(file), content)
+        self._files.together(put, parts)
         return [(file, rows) for file, rows, _ in parts]
 
     @property

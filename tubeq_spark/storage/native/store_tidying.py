@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.background import Background
     from tubeq_spark.storage.native.delta_log.actions import Actions
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.object_store import StoreFiles
+    from tubeq_spark.storage.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ _CLOCK = SystemClock()
 class StoreTidying:
     """Writes the checkpoints of one table, and removes commits after their retention. Thread-safe."""
 
-    def __init__(self, files: StoreFiles, uri: str, background: Background) -> None:
+    def __init__(self, files: Store, uri: str, background: Background) -> None:
         """Use the files of the table at a URI."""
         self._files, self._uri, self._background = files, uri, background
         self._lock = threading.Lock()
@@ -83,14 +82,14 @@ class StoreTidying:
         """Remove commits that are older than the retention and before the checkpoint, the oldest first."""
         hours = hours_of(snapshot.shape.properties, LOG_RETENTION)
         name = versions.checkpoint_name(snapshot.version)
-        mine = self._files.list_from(LOG, f"{snapshot.version:020}", _PAGE)
+        mine = self._files.list(LOG, f"{snapshot.version:020}", _PAGE)
         # The time by the store's clock, because the checkpoint was written just now.
         at = next((file.at for file in mine if file.name == name), None)
         if hours is None or at is None:
             return
-        before = at - timedelta(hours=max(hours, KEPT_HOURS))
+        before = at - max(hours, KEPT_HOURS) * 3600
         while True:
-            listed = self._files.list_from(LOG, None, _PAGE)
+            listed = self._files.list(LOG, most=_PAGE)
             old = list(
                 itertools.takewhile(
                     lambda file: (

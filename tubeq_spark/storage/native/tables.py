@@ -17,12 +17,11 @@ from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import errors, store_client
+from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.handles import read, schema_of
 from tubeq_spark.storage.native.open_location import create, schema_of_columns, schema_of_ddl
-from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.native.writer import APPENDS, sent
 from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.storage.outcome import (
@@ -36,6 +35,8 @@ from tubeq_spark.storage.outcome import (
 )
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.store.patience import patiently
+from tubeq_spark.storage.store.store_clock import drift, endpoint
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class NativeTables:
         opened = self._handles.table(table)
         _require_newly_read(opened)
         with errors.reading():
-            patiently(lambda: self._vacuum(opened), opened.patience)
+            patiently(lambda: self._vacuum(opened), opened.patience, errors.may_pass)
 
     @staticmethod
     def _vacuum(opened: Table) -> None:
@@ -490,8 +491,8 @@ class NativeTables:
         """Seconds by which an object store's clock is ahead of this host's; one request."""
         if local_directory(location) is not None:
             return None
-        url = store_client.endpoint(location, self._handles.options.current())
-        return None if url is None else store_client.drift(url)
+        url = endpoint(location, self._handles.options.current())
+        return None if url is None else drift(url)
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""

@@ -18,13 +18,14 @@ from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.commit_notes import is_far, saying, user_metadata
 from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.handles import read, schema_of
+from tubeq_spark.storage.native.library_options import to_read
 from tubeq_spark.storage.native.sending import ShortLogError, sent_once
-from tubeq_spark.storage.native.store_client import has_made, to_read
 from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.query import count as counted
 from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.store.patience import has_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.handles import Table
-    from tubeq_spark.storage.native.renewed_options import RenewedOptions
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
+    from tubeq_spark.storage.store.renewed_options import RenewedOptions
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.durability.log_tail import pointer_in
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
-from tubeq_spark.storage.native.errors import RequestError
+from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

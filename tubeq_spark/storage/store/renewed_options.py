@@ -12,8 +12,8 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.native.errors import is_of_credentials
-from tubeq_spark.storage.native.store_client import Patience
+from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -27,6 +27,11 @@ StorageOptions: TypeAlias = "Mapping[str, str] | Callable[[], Mapping[str, str]]
 #: Seconds for which the options of a function are used, and the least seconds between two calls of it.
 _AGE, _PAUSE = 600.0, 60.0
 _CLOCK = SystemClock()
+
+
+def is_of_credentials(error: BaseException) -> bool:
+    """Whether a store refused a request, and may accept it with other credentials."""
+    return isinstance(error, RequestError) and error.is_of_credentials
 
 
 class RenewedOptions:
@@ -66,7 +71,11 @@ class RenewedOptions:
                 self._lock.release()
         return self._current
 
-    def tried(self, call: Callable[[Mapping[str, str]], T]) -> T:
+    def tried(
+        self,
+        call: Callable[[Mapping[str, str]], T],
+        is_refused: Callable[[BaseException], bool] = is_of_credentials,
+    ) -> T:
         """Run a request with the options, and once more with others if the store refuses their credentials.
 
         A refused request has done nothing, so a commit is not sent twice.
@@ -75,7 +84,7 @@ class RenewedOptions:
         try:
             return call(options)
         except Exception as error:
-            if not is_of_credentials(error) or not self._are_others_than(options):
+            if not is_refused(error) or not self._are_others_than(options):
                 raise
         return call(self._current)
 

@@ -1,0 +1,98 @@
+"""How failures of requests to object stores are understood."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from obstore.exceptions import GenericError, PermissionDeniedError
+
+from tubeq_spark.storage.store.request_errors import is_of_file, request_error
+
+if TYPE_CHECKING:
+    from tubeq_spark.storage.store.store import RequestError
+
+KEY = "t/_delta_log/00000000000000000003.json"
+COMMIT = f"Generic S3 error: Error performing PUT http://127.0.0.1:33729/bucket/{KEY} in 4.1ms - "
+#: With a SAS token of Azure's.
+HIDDEN = "Generic MicrosoftAzure error: Error performing PUT REDACTED in 4.1ms - "
+#: On Google Cloud Storage.
+ENCODED = COMMIT.replace("_", "%5F").replace(".json", "%2Ejson")
+TOKEN = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1ms - "
+FAILED = "HTTP error: error sending request"
+RESET = f"{FAILED}\n\nDebug source:\nkind: Request,\n"
+REFUSED = f'{FAILED}\n\nDebug source:\nkind: Connect,\nmessage: "Connection refused",\n'
+NOT_MADE = "HTTP error: builder error\n\nDebug source:\nsource: BadScheme,\n"
+
+
+def status(text: str, code: str = "Some") -> str:
+    return f"Server returned non-2xx status code: {text}: <Error><Code>{code}</Code></Error>"
+
+
+def error_of(text: str) -> RequestError:
+    return request_error(GenericError(text), "az://bucket", KEY)
+
+
+@pytest.mark.parametrize(
+    ("text", "passes", "was_sent"),
+    [
+        (f"{COMMIT}{RESET}", True, True),
+        (f"{COMMIT}{REFUSED}", True, False),
+        (f"{COMMIT}{status('500 Internal')}", True, True),
+        (f"{COMMIT}{status('429 Too Many')}", True, True),
+        (f"{COMMIT}{status('403 Forbidden')}", False, False),
+        (f"{COMMIT}{NOT_MADE}", False, False),
+        (f"{HIDDEN}{RESET}", True, True),
+        (f"{HIDDEN}{REFUSED}", True, False),
+        (f"{ENCODED}{RESET}", True, True),
+        (f"{ENCODED}{RESET}".replace("3%2E", "4%2E"), True, False),
+        (f"{TOKEN}{RESET}", True, False),
+        ("Generic S3 error: something else", False, True),
+    ],
+)
+def test_error_of_a_commit_says_whether_it_passes_and_whether_the_commit_may_be_sent(
+    text: str, passes: bool, was_sent: bool
+) -> None:
+    error = error_of(text)
+    assert (error.passes, error.was_sent) == (passes, was_sent)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "is_of_credentials"),
+    [
+        (status("403 Forbidden"), 403, True),
+        (status("401 Unauthorized"), 401, True),
+        (status("400 Bad Request", "ExpiredToken"), 400, True),
+        (status("400 Bad Request"), 400, False),
+        (status("412 Failed"), 412, False),
+        (REFUSED, None, False),
+    ],
+)
+def test_error_says_its_status_and_whether_other_credentials_may_help(
+    text: str, number: int | None, is_of_credentials: bool
+) -> None:
+    error = error_of(f"{COMMIT}{text}")
+    assert (error.status, error.is_of_credentials) == (number, is_of_credentials)
+
+
+def test_error_tells_the_address_all_causes_and_what_helps() -> None:
+    text = f"The operation lacked the privileges: {HIDDEN}{status('403 Forbidden', 'AccessDenied')}"
+    error = request_error(PermissionDeniedError(text), "az://bucket", KEY)
+    assert str(error).endswith(
+        f"Error performing PUT az://bucket/{KEY} in 4.1ms: Server returned non-2xx status code: "
+        "403 Forbidden: AccessDenied (the key may not do this: give it the right to)"
+    )
+    said = str(error_of(f"{COMMIT}{REFUSED}"))
+    assert "client error (Connect): Connection refused (nothing answers there" in said
+    assert "allow_http" in str(error_of(f"{COMMIT}{NOT_MADE}"))
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "expected"),
+    [("GET", "NoSuchKey", True), ("GET", "NoSuchBucket", False), ("PUT", "NoSuchKey", False)],
+)
+def test_missing_file_is_another_error_than_a_missing_bucket(
+    method: str, code: str, expected: bool
+) -> None:
+    text = f"{COMMIT.replace('PUT', method)}{status('404 Not Found', code)}"
+    assert is_of_file(FileNotFoundError(text)) is expected
