@@ -14,24 +14,12 @@ if TYPE_CHECKING:
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"}
 #: Options of the HTTP client, which all stores have.
-_CLIENT = [
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "http1_only",
-    "http2_keep_alive_interval",
-    "http2_keep_alive_timeout",
-    "http2_keep_alive_while_idle",
-    "http2_only",
-    "pool_idle_timeout",
-    "pool_max_idle_per_host",
-    "proxy_ca_certificate",
-    "proxy_excludes",
-    "proxy_url",
-    "randomize_addresses",
-    "timeout",
-    "user_agent",
-]
+_HTTP = (
+    "allow_http allow_invalid_certificates connect_timeout http1_only http2_keep_alive_interval "
+    "http2_keep_alive_timeout http2_keep_alive_while_idle http2_only pool_idle_timeout "
+    "pool_max_idle_per_host proxy_ca_certificate proxy_excludes proxy_url randomize_addresses timeout user_agent"
+)
+_CLIENT = _HTTP.split()
 #: Options that `Patience` reads.
 _OURS = {"max_retries", "retry_timeout"}
 #: Other names of an option.
