@@ -164,6 +164,8 @@ class Process:
         """
         self.world, self.name, self.faults, self.drift = world, name, faults, drift
         self.is_dead = False
+        #: What modules remember for it, by names.
+        self.memory: dict[str, Any] = {}
 
     @property
     def now(self) -> float:
@@ -285,7 +287,15 @@ class Client(SimpleStore):
         """Remove files."""
         world, who = self.process.world, self.process.name
         whole = [self._whole(name) for name in names]
-        self._repeated("DELETE", ", ".join(names), lambda: world.remove(who, whole))
+
+        def remove() -> None:
+            # A client sends several requests for many files. Some of them may have been done.
+            count = len(whole) if world.rng.random() < 0.9 else world.rng.randint(0, len(whole))
+            world.remove(who, world.rng.sample(whole, count))
+            if count < len(whole):
+                raise RequestError("not all files were removed", was_sent=True, passes=True)
+
+        self._repeated("DELETE", ", ".join(names), remove)
 
     def together(self, call: Callable[[Any], T], items: Iterable[Any]) -> Sequence[T]:
         """Call a function for several items, in any order."""

@@ -115,6 +115,7 @@ def _is_late(version: int, tag: str | None, listed: Mapping[str, Entry]) -> bool
     if after is None:
         # Most stores tell times in whole seconds. If the commit is not late, a removal of old commits was cut short.
         return True if first <= mine.at else None
-    is_between = before is not None and tag in (None, before.tag)
-    # Only a removal that was cut short leaves the versions before and after this one, but not this one.
-    return first < (mine.at - SKEW if is_between else mine.at)
+    if before is not None and tag in (None, before.tag):
+        # Only a removal that was cut short leaves the versions before and after this one, but not this one.
+        return first < mine.at - SKEW
+    return None if abs(first - mine.at) <= SKEW else first < mine.at

@@ -94,6 +94,16 @@ class StoreLog:
         times = [self._listed[versions.commit_name(v)].at for v in versions_of(self._listed)]
         return all(first <= then + SKEW for first, then in itertools.pairwise(times))
 
+    def begin(self, version: int) -> int:
+        """The first of the listed commits that lead to a version one after the other, without those that came too late."""
+        listed = self._listed
+        while version and (before := listed.get(versions.commit_name(version - 1))) is not None:
+            after = listed.get(versions.commit_name(version))
+            if after is not None and before.at > after.at + SKEW:
+                break
+            version -= 1
+        return version
+
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
         if name in self._listed:

@@ -148,7 +148,9 @@ class StoreTable:
         if known is None or not (is_sure or self._is_there(known, files)):
             return self._look_anew(known, at, now)
         found = reading.moved_on(files, known.snapshot, None, self._tidying.note_removes)
-        if files.goes_on_after(found.version) or not files.is_in_order():
+        # A process that was paused meanwhile may have asked for a commit that others have made and removed.
+        is_old = late_commits.may_be_late(found, now)
+        if is_old or files.goes_on_after(found.version) or not files.is_in_order():
             return self._look_anew(known, at, now)
         self._news.append(found.version - known.snapshot.version)
         if found is known.snapshot:
@@ -211,11 +213,11 @@ class StoreTable:
     def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
         """Look for new commits, and yield the newest commit infos with their versions, the newest first."""
         newest = self._look().snapshot.version
-        for last in range(newest, max(newest - limit, -1), -AHEAD):
-            files, first = (
-                StoreLog(self._files, self._uri),
-                max(last - AHEAD, newest - limit, -1) + 1,
-            )
+        files, begin = StoreLog(self._files, self._uri), max(newest - limit, -1)
+        files.list_from(versions.commit_name(begin) if begin >= 0 else None)
+        begin = max(begin, files.begin(newest) - 1)
+        for last in range(newest, begin, -AHEAD):
+            first = max(last - AHEAD, begin) + 1
             files.fetch(range(first, last + 1))
             found = list(versions.history(files, last, last + 1 - first))
             yield from found

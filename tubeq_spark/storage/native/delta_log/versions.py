@@ -165,7 +165,8 @@ def checkpoint_batches(
             there = [name for name in kinds if name in opened.schema_arrow.names]
             yield from opened.iter_batches(at_once, columns=there, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, RequestError) or is_of_the_system(error):
+        # Clients of object stores raise FileNotFoundError without a number of the system.
+        if isinstance(error, (RequestError, FileNotFoundError)) or is_of_the_system(error):
             raise
         raise UnreadableCheckpointError(error) from error
 

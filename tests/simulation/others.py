@@ -1,0 +1,109 @@
+"""Other programs at the same table, which work by the rules of Delta alone: commits, VACUUM, copies of the log.
+
+They know the truth and make no mistakes, so what they break was broken before.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow.parquet import read_table
+
+from tests.simulation.programs import HOURS, SCHEMA
+from tubeq_spark.storage.native.delta_log import data_files
+from tubeq_spark.storage.native.delta_log.snapshot import Shape
+
+if TYPE_CHECKING:
+    from tests.simulation.line import Line
+    from tests.simulation.sim_store import SimStore
+
+_OTHER = "other"
+
+
+class OtherProgram:
+    """A program that is not ours."""
+
+    def __init__(self, world: SimStore, line: Line, directory: str, ids: list[int]) -> None:
+        """Use the table at a directory."""
+        self._world, self._line, self._directory, self._ids = world, line, directory, ids
+
+    def append(self) -> None:
+        """Append a row."""
+        self._ids.append(len(self._ids) + 1)
+        segment = self._world.rng.randint(1, 4)
+        columns = {"segment": [segment], "task_id": [self._ids[-1]], "data": ["other"]}
+        rows = pa.table(columns, schema=SCHEMA)
+        [(file, _, content)] = data_files.encoded(self._shape(), rows, self._now_ms)
+        self._world.create(_OTHER, f"{self._directory}/{file.path}", content)
+        self._commit("WRITE", [file.added()])
+
+    def remove(self) -> None:
+        """Remove a file."""
+        files = self._line.last.files
+        if files:
+            path = self._world.rng.choice(sorted(files))
+            removal = {"path": path, "deletionTimestamp": self._now_ms, "dataChange": True}
+            self._commit("DELETE", [{"remove": removal}])
+
+    def alter(self) -> None:
+        """Set a property."""
+        metadata = self._actions(0)["metaData"]
+        changed = {**self._line.last.properties, "tubeq.altered": str(self._world.now)}
+        self._commit("SET TBLPROPERTIES", [{"metaData": {**metadata, "configuration": changed}}])
+
+    def vacuum(self) -> None:
+        """Remove data files that no version needs which is younger than the retention."""
+        before = self._world.now - HOURS * 3600
+        kept = {*self._line.last.files, *self._removed_since(before)}
+        start = f"{self._directory}/"
+        dead = [
+            name
+            for name, file in self._world.files.items()
+            if name.startswith(f"{start}segment=")
+            and name[len(start) :] not in kept
+            and file.at < before
+        ]
+        self._world.remove(_OTHER, dead)
+        if dead:
+            self._world.note(_OTHER, f"VACUUM removes {len(dead)} files")
+
+    def _removed_since(self, before: float) -> set[str]:
+        """The files that the log, beginning at its newest checkpoint, has removed since a time."""
+        start = f"{self._directory}/_delta_log/"
+        names = sorted(name for name in self._world.files if name.startswith(start))
+        checkpoints = [name for name in names if name.endswith(".checkpoint.parquet")]
+        first = int(checkpoints[-1][len(start) :][:20]) if checkpoints else -1
+        found = []
+        if checkpoints:
+            content = self._world.files[checkpoints[-1]].content
+            found += read_table(pa.BufferReader(content))["remove"].drop_null().to_pylist()
+        for number in range(first + 1, self._line.last.number + 1):
+            file = self._world.files[f"{start}{number:020}.json"]
+            actions = [json.loads(line) for line in file.content.splitlines()]
+            found += [action["remove"] for action in actions if "remove" in action]
+        return {gone["path"] for gone in found if gone["deletionTimestamp"] >= before * 1000}
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._world.now * 1000)
+
+    def _commit(self, operation: str, actions: list[dict[str, Any]]) -> None:
+        info = {"commitInfo": {"timestamp": self._now_ms, "operation": operation}}
+        content = "".join(f"{json.dumps(action)}\n" for action in (info, *actions)).encode()
+        number = self._line.last.number + 1
+        self._world.create(_OTHER, f"{self._directory}/_delta_log/{number:020}.json", content)
+        self._world.note(_OTHER, f"version {number}: {operation}")
+
+    def _actions(self, number: int) -> dict[str, Any]:
+        """The actions of the first commit, by their kinds."""
+        name = f"{self._directory}/_delta_log/{number:020}.json"
+        content = next(e.content for e in self._world.journal if e.name == name and e.content)
+        return {
+            k: action for line in content.splitlines() for k, action in json.loads(line).items()
+        }
+
+    def _shape(self) -> Shape:
+        found = self._actions(0)
+        return Shape.parse(found["metaData"], found["protocol"])

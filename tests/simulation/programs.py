@@ -1,0 +1,314 @@
+"""The programs that share a table, and what they do with it: it proves what a table promises to each of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
+
+from tests.simulation.line import Change
+from tubeq_spark.errors import CommitUnknownError, TubeqError
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.ended import TOTALS
+from tubeq_spark.storage.native.commit_notes import is_of
+from tubeq_spark.storage.native.delta_log.plain_table import Commit
+from tubeq_spark.storage.outcome import EngineError, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from tests.simulation.line import Line, Version
+    from tests.simulation.sim_store import Process
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+
+#: The columns of the table, and the hours for which commits and removed files are kept.
+SCHEMA = pa.schema({"segment": pa.int64(), "task_id": pa.int64(), "data": pa.string()})
+HOURS = 2
+#: The segments of the table.
+_SEGMENTS = 4
+
+
+def creation(now_ms: int) -> bytes:
+    """The first commit of the table."""
+    kept = f"interval {HOURS} hours"
+    kinds = {"segment": "long", "task_id": "long", "data": "string"}
+    columns = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in kinds.items()
+    ]
+    metadata = {
+        "id": "5a1e5a1e-0000-4000-8000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": columns}),
+        "partitionColumns": ["segment"],
+        "configuration": {
+            "delta.logRetentionDuration": kept,
+            "delta.deletedFileRetentionDuration": kept,
+            "delta.dataSkippingStatsColumns": "task_id",
+        },
+        "createdTime": now_ms,
+    }
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE"}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+    ]
+    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a change rests on: it may follow only versions in which all this is the same.
+
+    Attributes:
+        version: The version on which it was decided, as it was committed.
+        segment: The segment that was read; `None` if none was.
+        app: The application id whose version was read, if any.
+    """
+
+    version: Version
+    segment: int | None = None
+    app: str | None = None
+
+    def holds(self, later: Version) -> bool:
+        """Whether the change may follow a version."""
+        before, segment, app = self.version, self.segment, self.app
+        return (
+            later.properties == before.properties
+            and (segment is None or later.within(segment) == before.within(segment))
+            and (app is None or later.transactions.get(app) == before.transactions.get(app))
+        )
+
+    def holds_by(self, later: Snapshot) -> bool:
+        """The same, for a version as a program knows it."""
+        app, segment = self.app, self.segment
+        paths = {f.path for f in later.within({} if segment is None else {"segment": [segment]})}
+        return (
+            dict(later.shape.properties) == self.version.properties
+            and (segment is None or paths == self.version.within(segment))
+            and (app is None or later.version_under(app) == self.version.transactions.get(app))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a program wants to change after it has read a version."""
+
+    rows: pa.Table | None = None
+    gone: Sequence[DataFile] = ()
+    segment: int | None = None
+    once: tuple[str, int] | None = None
+    total: tuple[str, int] | None = None
+
+
+@dataclass(slots=True)
+class Program:
+    """A program that uses the table.
+
+    Attributes:
+        process: Its process.
+        opened: Opens a table object for a process.
+        line: The versions of the table.
+        ids: The ids of all rows that any program has tried to write.
+        table: Its table object.
+        is_busy: Whether it is in the middle of an act.
+        made: The newest version that it has made.
+        done: The number of appends under its own application id that it knows to be done.
+        held: A version that it has read before, and when.
+    """
+
+    process: Process
+    opened: Callable[[Process], PlainTable]
+    line: Line
+    ids: list[int]
+    table: PlainTable = field(init=False)
+    is_busy: bool = False
+    made: int = 0
+    done: int = 0
+    held: tuple[Snapshot, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Open the table."""
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Begin with a new table object, which knows nothing."""
+        self.table, self.held = self.opened(self.process), None
+
+    # -- acts ------------------------------------------------------------------------------------
+
+    def append(self) -> None:
+        """Append rows, whatever others do meanwhile."""
+        rows = self._rows(self._segment())
+        self._write("append", lambda _: _Plan(rows))
+
+    def append_alone(self) -> None:
+        """Append rows to a segment if nobody changes it meanwhile."""
+        segment = self._segment()
+        self._write("gated append", lambda _: _Plan(self._rows(segment), segment=segment))
+
+    def replace(self) -> None:
+        """Replace a file of a segment, as a take does."""
+        segment, began = self._segment(), self.process.world.now
+
+        def decide(base: Snapshot) -> _Plan | None:
+            files = base.within({"segment": [segment]})
+            if not files:
+                return None
+            file = self._rng.choice(files)
+            found = self._read_files([file], began)
+            if not found:
+                return None
+            columns = {**found[0].to_pydict(), "segment": [segment] * found[0].num_rows}
+            rows = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+            return _Plan(rows, [file], segment)
+
+        self._write("replace", decide)
+
+    def remove(self) -> None:
+        """Remove a segment, as an ack does, perhaps by a version that was read a moment ago."""
+        segment = self._segment()
+
+        def decide(base: Snapshot) -> _Plan | None:
+            gone = base.within({"segment": [segment]})
+            return _Plan(None, gone, segment) if gone else None
+
+        self._write("remove", decide, as_known=self._rng.random() < 0.5)
+
+    def append_once(self) -> None:
+        """Append under the next number of an application id, unless that was done before."""
+        app, number = f"app-{self.process.name}", self.done + 1
+
+        def decide(base: Snapshot) -> _Plan | None:
+            is_done = (base.version_under(app) or 0) >= number
+            return None if is_done else _Plan(self._rows(self._segment()), once=(app, number))
+
+        if self._write("once", decide):
+            self.done += 1
+
+    def count(self) -> None:
+        """Raise a total that all programs share."""
+        app, segment = f"{TOTALS}/1", self._segment()
+        self._write(
+            "total",
+            lambda base: _Plan(
+                self._rows(segment), total=(app, (base.version_under(app) or 0) + 1)
+            ),
+        )
+
+    def read(self) -> None:
+        """Read the newest version, and some of its files."""
+        since, began = self.line.last.number, self.process.world.now
+        seen = self.table.newest()
+        self.line.check_seen(seen, since)
+        self.held = seen, began
+        self.read_held()
+
+    def read_held(self) -> None:
+        """Read some files of a version that was read before."""
+        if self.held is not None:
+            seen, began = self.held
+            files = list(seen.files.values())
+            self._read_files(self._rng.sample(files, min(len(files), 2)), began)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint for other readers."""
+        with self.table.writing() as base:
+            self.line.check_seen(self.table.mended(base), base.version)
+
+    def read_history(self) -> None:
+        """Read the newest commits, and compare them with what was committed."""
+        for info in self.table.history(self._rng.randint(1, 30)):
+            self.line.check_told(info["version"], info.get("userMetadata") or "")
+
+    def forget(self) -> None:
+        """Read the whole log again the next time."""
+        self.table.forget()
+
+    # -- parts of them ---------------------------------------------------------------------------
+
+    @property
+    def _rng(self) -> Random:
+        return self.process.world.rng
+
+    def _segment(self) -> int:
+        return self._rng.randint(1, _SEGMENTS)
+
+    def _rows(self, segment: int) -> pa.Table:
+        """New rows for a segment."""
+        count = self._rng.randint(1, 3)
+        ids = [len(self.ids) + 1 + place for place in range(count)]
+        self.ids += ids
+        columns = {"segment": [segment] * count, "task_id": ids, "data": ["x"] * count}
+        return pa.table(columns, schema=SCHEMA)
+
+    def _read_files(self, files: Sequence[DataFile], since: float) -> list[pa.Table]:
+        """Read files of a version that is held since a time, unless it is so old that they may be gone."""
+        try:
+            return [ParquetFile(self.table.opened(file)).read(use_threads=False) for file in files]
+        except FileNotFoundError as error:
+            age = self.process.world.now - since
+            self.line.require(age > HOURS * 3600, f"after {age:.0f} s a file is missing: {error}")
+            return []
+
+    def _write(
+        self, kind: str, decide: Callable[[Snapshot], _Plan | None], *, as_known: bool = False
+    ) -> bool:
+        """Decide on a change, and commit it; false if it is not known to be committed."""
+        since = self.line.last.number
+        with self.table.writing(as_known=as_known) as base:
+            self.line.check_seen(base, self.made if as_known else since)
+            plan = decide(base)
+            if plan is None:
+                return True
+            app = (plan.once or plan.total or (None,))[0]
+            basis = Basis(self.line.versions[base.version], plan.segment, app)
+            change = Change(len(self.line.changes) + 1, kind, basis.holds)
+            self.line.changes[change.number] = change
+            note = f"tubeq operation=put session=s conflicts=0 marker={change.number}"
+            commit = Commit(
+                note, plan.rows, plan.gone, plan.once, plan.total, change.number, written=()
+            )
+            self._commit(base, replace(commit, on=_rebased(commit, basis)), change)
+        return change.outcome == "done"
+
+    def _commit(self, base: Snapshot, commit: Commit, change: Change) -> None:
+        world = self.process.world
+        try:
+            self.table.commit(base, commit)
+            change.outcome = "done"
+        except CommitUnknownError:
+            pass
+        except EngineError as error:
+            change.outcome = self._landed(change) if error.outcome is Outcome.LOST else "nothing"
+        except DamagedFileError:
+            raise
+        except (TubeqError, OSError):
+            change.outcome = "nothing"
+        finally:
+            world.note(self.process.name, f"change {change.number}: {change.outcome}")
+        self.line.check_change(change)
+        self.made = max([self.made, *change.versions])
+
+    def _landed(self, change: Change) -> str:
+        """What the history says of a change whose answers were all lost."""
+        try:
+            infos = list(self.table.history(10))
+        except (TubeqError, OSError):
+            return "unknown"
+        return "done" if any(is_of(info, change.number) for info in infos) else "unknown"
+
+
+def _rebased(commit: Commit, basis: Basis) -> Callable[[Snapshot], Commit | None]:
+    """The same commit for later versions, while all that it rests on is the same."""
+
+    def on(later: Snapshot) -> Commit | None:
+        return replace(commit, on=on) if basis.holds_by(later) else None
+
+    return on

@@ -1,0 +1,156 @@
+"""Runs programs on a shared table by a seed: it proves that no order of their requests loses or doubles a change."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from tests.simulation.line import Finding, Line
+from tests.simulation.other_reader import compare
+from tests.simulation.others import OtherProgram
+from tests.simulation.programs import Program, creation
+from tests.simulation.sim_store import Crash, Faults, Process, SimStore
+from tests.simulation.store_tables import StoreTables
+from tubeq_spark.errors import TubeqError
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.outcome import EngineError
+from tubeq_spark.storage.store.patience import one_patience
+
+TABLE = "queue/t"
+#: The acts of our programs, and of others, with their weights.
+_ACTS = {
+    "append": 30,
+    "append_alone": 10,
+    "replace": 20,
+    "remove": 12,
+    "append_once": 10,
+    "count": 6,
+    "read": 10,
+    "read_held": 4,
+    "checkpoint": 2,
+    "read_history": 3,
+    "forget": 2,
+    "reopen": 3,
+}
+_OTHERS = {"append": 3, "remove": 1, "alter": 1, "vacuum": 4}
+#: How probable it is that another program acts before a request, and while a program is paused.
+_RIVALS, _RIVALS_IN_PAUSES = 0.06, 0.9
+#: So many acts are within each other, at most.
+_DEPTH = 3
+_PROGRAMS = 3
+
+
+class Simulation:
+    """The run of one seed."""
+
+    def __init__(self, seed: int, steps: int = 20, *, compared: bool = False) -> None:
+        """Begin with an empty table.
+
+        Args:
+            seed: All that happens follows from it.
+            steps: So many acts begin one after the other; others begin within them.
+            compared: Whether to compare what other readers read in the end.
+        """
+        rng = random.Random(seed)
+        self.seed, self.steps, self.counts = seed, steps, Counter[str]()
+        self.world = SimStore(rng, self._between, page=rng.choice((3, 1_000)))
+        self.line, self._ids = Line(self.world, TABLE), list[int]()
+        self.world.create("other", f"{TABLE}/_delta_log/{0:020}.json", creation(0))
+        self._tables = StoreTables(TABLE)
+        self._faults = rng.choice(
+            (
+                Faults(lost=0.08, refused=0.02, crash=0.004, pause=0.004),
+                Faults(lost=0.02, crash=0.01, pause=0.02),
+                Faults(lost=0.2, refused=0.05),
+                Faults(pause=0.02),
+            )
+        )
+        self._other = OtherProgram(self.world, self.line, TABLE, self._ids)
+        self._programs: list[Program] = []
+        self._is_compared, self._depth = compared, 0
+
+    def run(self) -> str | None:
+        """Run all acts; the finding, if any."""
+        try:
+            with self._tables.patched(self.world):
+                self._programs = [
+                    Program(self._process(f"p{n}"), self._tables.open, self.line, self._ids)
+                    for n in range(_PROGRAMS)
+                ]
+                for _ in range(self.steps):
+                    self._act()
+                self._end()
+        except Finding as finding:
+            return str(finding)
+        return None
+
+    def _process(self, name: str) -> Process:
+        drift = self.world.rng.choice((0.0, 0.0, -3.0, 3.0))
+        return Process(self.world, name, self._faults, drift)
+
+    def _between(self, process: Process, request: str) -> None:
+        rng = self.world.rng
+        often = _RIVALS_IN_PAUSES if request == "pause" else _RIVALS
+        if self._depth < _DEPTH and rng.random() < often:
+            self.world.note(process.name, f"waits before {request}")
+            self.counts["rivals"] += 1
+            self._act()
+
+    def _act(self) -> None:
+        """Let a program that is not busy act."""
+        idle = [program for program in self._programs if not program.is_busy]
+        rng = self.world.rng
+        self._depth += 1
+        try:
+            if not idle or rng.random() < 0.06:
+                [act] = rng.choices([*_OTHERS], [*_OTHERS.values()])
+                self.counts[f"other {act}"] += 1
+                getattr(self._other, act)()
+            else:
+                self._act_of(rng.choice(idle))
+            self.line.update()
+        finally:
+            self._depth -= 1
+
+    def _act_of(self, program: Program) -> None:
+        [act] = self.world.rng.choices([*_ACTS], [*_ACTS.values()])
+        process = program.process
+        self.world.note(process.name, f"begins to {act}")
+        self.counts[act] += 1
+        program.is_busy = True
+        with process.running():
+            try:
+                with one_patience():
+                    getattr(program, act)()
+                if self.world.rng.random() < 0.7:
+                    process.memory["background"].catch_up()
+            except DamagedFileError as error:
+                self.line.require(False, f"the log is called damaged: {error}")
+            except (TubeqError, EngineError, UnknownLogError, OSError) as error:
+                self.counts[type(error).__name__] += 1
+                self.world.note(process.name, f"{type(error).__name__}: {error}")
+            except Crash:
+                self.counts["crashes"] += 1
+                program.process = self._process(process.name)
+                program.reopen()
+            finally:
+                program.is_busy = False
+
+    def _end(self) -> None:
+        """Let late requests arrive, and compare what a new program reads with what was committed."""
+        self.world.between = lambda _process, _request: None
+        self._faults = Faults()
+        self.world.pass_time(1e9)
+        self.line.update()
+        reader = Program(self._process("reader"), self._tables.open, self.line, self._ids)
+        with reader.process.running():
+            reader.read()
+            reader.read_history()
+        self.line.check_log()
+        self.line.check_files()
+        if self._is_compared:
+            self.counts["compared versions"] += compare(self.world, self.line, TABLE)
+        self.counts["lost answers"] += sum("no answer" in line for line in self.world.trace)
+        self.counts["versions"] += len(self.line.versions)
+        self.counts["late commits"] += len(self.line.late)

@@ -1,0 +1,132 @@
+"""Programs on simulated storages: short runs of the simulation, and the orders of requests in which it found faults."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.line import Line
+from tests.simulation.programs import Program, creation
+from tests.simulation.sim_store import Crash, Process, SimStore
+from tests.simulation.simulation import TABLE, Simulation
+from tests.simulation.store_tables import EVERY, StoreTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LOG = f"{TABLE}/_delta_log"
+_HOURS_3 = 3 * 3_600.0
+
+
+class _Scene:
+    """A table, and programs that act when a request of another one is about to be sent."""
+
+    def __init__(self) -> None:
+        self.world = SimStore(random.Random(1))
+        self.line = Line(self.world, TABLE)
+        self.world.create("other", f"{_LOG}/{0:020}.json", creation(0))
+        self.tables = StoreTables(TABLE)
+
+    def program(self, name: str) -> Program:
+        """A program without faults."""
+        return Program(Process(self.world, name), self.tables.open, self.line, [])
+
+    def run(self, program: Program, *acts: str) -> None:
+        """Let a program act, and do what follows its commits."""
+        with program.process.running():
+            for act in acts:
+                getattr(program, act)()
+                program.process.memory["background"].catch_up()
+
+    def before(self, program: Program, request: str, work: Callable[[], object]) -> None:
+        """Do some work before the first request of a program that begins in a way."""
+
+        def between(process: Process, told: str) -> None:
+            if process is program.process and told.startswith(request):
+                self.world.between = lambda _process, _request: None
+                work()
+
+        self.world.between = between
+
+    def shorten(self, program: Program) -> None:
+        """Let a program commit until the commits of today are removed."""
+        self.run(program, "append")
+        self.world.pass_time(_HOURS_3)
+        until = self.line.last.number // EVERY * EVERY + EVERY
+        self.run(program, *["append"] * (until - self.line.last.number))
+
+
+@pytest.fixture
+def scene() -> Iterator[_Scene]:
+    """A table without rows."""
+    made = _Scene()
+    with made.tables.patched(made.world):
+        yield made
+
+
+def _commit(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
+
+
+def test_a_checkpoint_that_is_removed_before_it_is_read_is_no_damage(scene: _Scene) -> None:
+    """The reader lists the log again."""
+    writer, reader = scene.program("writer"), scene.program("reader")
+    scene.shorten(writer)
+    # It is only a hint, without which readers list the whole log.
+    del scene.world.files[f"{_LOG}/_last_checkpoint"]
+    checkpoint = f"GET _delta_log/{scene.line.last.number:020}.checkpoint"
+    scene.before(reader, checkpoint, lambda: scene.shorten(writer))
+    began = scene.line.last.number
+    with reader.process.running():
+        seen = reader.table.newest()
+    scene.line.check_seen(seen, began + 1)
+
+
+def test_a_read_that_is_paused_for_hours_reads_no_old_version(scene: _Scene) -> None:
+    """The commit that it asks for was made before it began, and is removed before it asks."""
+    writer, reader = scene.program("writer"), scene.program("reader")
+    scene.run(writer, "append")
+    scene.run(reader, "read")
+    scene.run(writer, "append")
+    scene.before(reader, f"GET {_commit(2)}", lambda: scene.shorten(writer))
+    scene.run(reader, "read")
+
+
+def test_a_late_commit_is_not_acknowledged_though_the_next_one_has_the_same_second(
+    scene: _Scene,
+) -> None:
+    """Storages tell times in whole seconds."""
+    writer, paused = scene.program("writer"), scene.program("paused")
+    scene.run(writer, *["append"] * (EVERY - 2))
+    scene.before(paused, f"CREATE {_commit(EVERY - 1)}", lambda: scene.shorten(writer))
+    scene.run(paused, "append")
+    [change] = [c for c in scene.line.changes.values() if not c.versions]
+    assert change.outcome != "done"
+
+
+def test_a_late_commit_is_not_in_the_history(scene: _Scene) -> None:
+    """Who asks the history for a lost answer would take it for committed."""
+    writer, paused = scene.program("writer"), scene.program("paused")
+    scene.run(writer, *["append"] * (EVERY - 2))
+
+    def pause() -> None:
+        scene.shorten(writer)
+        scene.world.pass_time(10.0)
+        scene.before(paused, "LIST", lambda: paused.process.end("LIST"))
+
+    scene.before(paused, f"CREATE {_commit(EVERY - 1)}", pause)
+    with pytest.raises(Crash):
+        scene.run(paused, "append")
+    scene.line.update()
+    assert EVERY - 1 in scene.line.late
+    scene.run(writer, "read_history")
+
+
+@pytest.mark.parametrize("first", [0, 20])
+def test_no_order_of_requests_loses_or_doubles_a_change(first: int) -> None:
+    """Run some seeds; `python -m tests.simulation --seeds 2000` runs more."""
+    for seed in range(first, first + 20):
+        simulation = Simulation(seed, steps=12)
+        assert simulation.run() is None, f"python -m tests.simulation --seed {seed} --steps 12"
