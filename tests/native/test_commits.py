@@ -7,11 +7,10 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from tests.native.logs import HOUR, aged
 from tests.native.support import NOW, OWNER, Place, at, new_rows
@@ -21,18 +20,14 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.times import to_us
+from tubeq_spark.payloads.ddl import columns_of
+from tubeq_spark.payloads.types import arrow_struct, delta_type
 from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.handles import Table
-from tubeq_spark.storage.native.open_location import create, schema_of_ddl
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Append
-from tubeq_spark.storage.store.renewed_options import RenewedOptions
 from tubeq_spark.storage.tables import schema
-
-if TYPE_CHECKING:
-    from deltalake import Schema
 
 LEASE = NewLease(OWNER, NOW)
 
@@ -147,11 +142,15 @@ def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: 
     assert table.metadata().partition_columns == ["segment"]
 
 
-def test_create_when_somebody_else_does_is_no_error(place: Place, tmp_path: Path) -> None:
+def test_create_when_somebody_else_does_meanwhile_is_no_error(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     new = schema.new_registry(path_table(str(tmp_path / "new")), QueueConfig())
-    for _ in range(2):
-        create(Table(str(tmp_path / "new"), "new", RenewedOptions()), new)
-    assert place.engine.tables.is_table(new.name)
+    place.engine.tables.create(new)
+    monkeypatch.setattr(type(place.engine.tables), "is_table", lambda *_: False)
+    place.engine.tables.create(new)
+    assert not place.engine.tables.make(new)
+    assert DeltaTable(str(tmp_path / "new")).version() == 0
 
 
 @pytest.mark.parametrize(
@@ -191,12 +190,13 @@ def test_create_when_somebody_else_does_is_no_error(place: Place, tmp_path: Path
         ),
     ],
 )
-def test_schema_of_ddl_is_as_delta_keeps_it(ddl: str, kind: object) -> None:
-    assert _types(schema_of_ddl(f"data {ddl} COMMENT 'payload', n INT")) == [kind, "integer"]
-
-
-def _types(found: Schema) -> list[object]:
-    return [field["type"] for field in json.loads(found.to_json())["fields"]]
+def test_type_of_a_column_is_as_the_library_has_it(ddl: str, kind: object) -> None:
+    fields, _ = columns_of(f"data {ddl} COMMENT 'payload', n INT")
+    theirs = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+    assert [field["type"] for field in json.loads(theirs.to_json())["fields"]] == [kind, "integer"]
+    ours = pa.schema(list(arrow_struct(fields)))
+    assert ours.equals(pa.schema(theirs.to_arrow()), check_metadata=True)
+    assert [delta_type(each) for each in ours.types] == [kind, "integer"]
 
 
 def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(

@@ -21,6 +21,7 @@ from tests.native.support import NOW, OWNER, Place, at, new_rows
 from tests.queries import select
 from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
+from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Every, GiveBack, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.arrays import nested
@@ -552,8 +553,16 @@ def test_table_when_it_was_removed_and_made_anew_is_read_from_its_beginning(
     "action",
     [
         {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}},
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
         {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["deletionVectors"],
+                "writerFeatures": ["deletionVectors"],
+            }
+        },
         {"add": {"path": "a%20b", "partitionValues": {"segment": "5"}, "size": 1}},
         {"add": {"path": "/x/y", "partitionValues": {"segment": "5"}, "size": 1}},
         {
@@ -577,42 +586,52 @@ def test_log_when_it_has_what_is_not_known_is_refused(place: Place, action: Any)
 
 
 @pytest.mark.parametrize(
-    "properties", [{"delta.appendOnly": "true"}, {"delta.enableChangeDataFeed": "true"}]
+    ("change", "named"),
+    [
+        ({"configuration": {"delta.appendOnly": "true"}}, "delta.appendOnly"),
+        ({"configuration": {"delta.constraints.few": "pri < 5"}}, "delta.constraints.few"),
+        ({"minWriterVersion": 6}, "columnMapping, identityColumns"),
+        ({"minWriterVersion": 7, "writerFeatures": ["invariants", "later"]}, "the feature later"),
+    ],
 )
-def test_table_when_it_wants_more_is_left_to_the_library_from_then_on(
-    place: Place, properties: dict[str, str]
+def test_table_when_writers_need_more_is_read_and_not_written(
+    place: Place, change: dict[str, Any], named: str
 ) -> None:
     place.put(5, [50])
-    log = log_of(place)
-    DeltaTable(str(log.parent)).alter.set_table_properties(properties)
-    assert place.put(6, [60]).inserted == 1
-    table = place.engine._handles.table(place.tube)
-    assert (table.seen(), table.local) == (None, None)
-    assert [row[1] for row in place.stored()] == [50, 60]
+    shape = seen(place).shape
+    metadata = {**shape.metadata, **{k: v for k, v in change.items() if k in shape.metadata}}
+    protocol = {**shape.protocol, **{k: v for k, v in change.items() if k not in metadata}}
+    commit = [{"protocol": protocol}, {"metaData": metadata}]
+    text = "".join(f"{json.dumps(action)}\n" for action in commit)
+    version = seen(place).version + 1
+    (log_of(place) / f"{version:020}.json").write_text(text)
+    for attempt in (
+        lambda: place.put(6, [60]),
+        lambda: place.engine.tables.set_property(place.tube, "tubeq.x", "1"),
+        lambda: place.engine.tables.vacuum(place.tube),
+    ):
+        with pytest.raises(StoreError, match=f"nothing was written.*{named}"):
+            attempt()
+    assert [row[1] for row in place.stored()] == [50]
+    assert place.version(place.tube) == version
 
 
-def test_statement_when_the_table_came_to_want_more_is_decided_anew(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_table_when_its_feed_was_switched_on_by_the_protocol_of_today_keeps_it_in_checkpoints(
+    place: Place,
 ) -> None:
+    features = ["appendOnly", "changeDataFeed", "invariants"]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    version = seen(place).version + 1
+    text = json.dumps({"protocol": protocol})
+    (log_of(place) / f"{version:020}.json").write_text(f"{text}\n")
     place.put(5, [50])
-    local = place.engine._handles.table(place.tube).local
-    assert isinstance(local, LocalTable)
-    newest, calls = local.newest, list[int]()
-
-    def changed() -> Snapshot:
-        calls.append(1)
-        if len(calls) == 2:
-            DeltaTable(str(local.directory)).alter.set_table_properties(
-                {"delta.appendOnly": "true"}
-            )
-        return newest()
-
-    monkeypatch.setattr(local, "newest", changed)
-    with pytest.raises(EngineError) as failed:
-        place.put(6, [60])
-    assert failed.value.outcome is Outcome.CONFLICT
-    assert place.put(6, [60]).inserted == 1
-    assert [row[1] for row in place.stored()] == [50, 60]
+    place.engine.tables.vacuum(place.tube)
+    (log_of(place) / f"{version:020}.json").unlink()
+    anew = Place(log_of(place).parents[1], -7, local=True)
+    assert sorted(seen(anew).shape.protocol["writerFeatures"]) == features
+    assert anew.put(6, [60]).inserted == 1
+    theirs = DeltaTable(str(log_of(place).parent)).protocol()
+    assert sorted(theirs.writer_features or ()) == features
 
 
 # -- files and arrays ------------------------------------------------------------------------------

@@ -243,8 +243,8 @@ def test_vacuum_removes_written_rows_that_no_version_has_once_they_are_old(table
 
 
 def test_read_of_written_rows_with_features_refuses_them(table: Written) -> None:
-    with pytest.raises(StoreError, match="with features"):
-        table.write(100, **{"delta.enableChangeDataFeed": "true"})
+    with pytest.raises(StoreError, match="deletionVectors"):
+        table.write(100, **{"delta.enableDeletionVectors": "true"})
 
 
 @pytest.mark.parametrize("kept", [True, False])

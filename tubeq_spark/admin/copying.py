@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.native.file_copy import Place
+    from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.registry import Registry
 
@@ -282,7 +283,8 @@ class _Copy:
         from tubeq_spark.storage.native.file_copy import copy_table  # noqa: PLC0415  it is optional
 
         try:
-            copy_table(self._source, self._target, name, self._require_alone)
+            newest = _native(self._queue).newest(self._opened.location.table(name))
+            copy_table(self._source, self._target, name, newest, self._require_alone)
         except FileNotFoundError as error:
             raise _changed(f"tube {ctx.record.name!r}") from error
         tables, table = self._made.engine.tables, self._new.location.table(name)
@@ -354,9 +356,14 @@ class _Copy:
             # The copied files were not synced one by one.
             os.sync()
         with table_lock.changing(self._made.engine.committer):
-            create_with_rows(self._target, new, TUBES, rows)
+            create_with_rows(_native(self._made), new, rows)
         if self._target.is_local:
             table_lock.settle()
+
+
+def _native(queue: QueueContext) -> NativeTables:
+    """The tables of the native engine, which both queues have."""
+    return cast("NativeTables", queue.engine.tables)
 
 
 def _changed(what: str) -> TubeBusyError:

@@ -32,6 +32,7 @@ _ARROW = {
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
 }
+_DELTA = {kind: name for name, kind in _ARROW.items()}
 _SQL = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
@@ -57,10 +58,18 @@ _NOT_NULL = re.compile(rf"({QUOTED})|\s*\bNOT\s+NULL\b", re.IGNORECASE)
 
 
 def arrow_struct(fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
-    """Columns as an Arrow type, from Delta's schema."""
+    """Columns as an Arrow type, from Delta's schema, with their comments."""
     return pa.struct(
-        [pa.field(of["name"], _arrow(of["type"]), nullable=of["nullable"]) for of in fields]
+        [
+            pa.field(of["name"], _arrow(of["type"]), of["nullable"], metadata=_comment(of))
+            for of in fields
+        ]
     )
+
+
+def _comment(field: Mapping[str, Any]) -> dict[str, str] | None:
+    comment = (field.get("metadata") or {}).get("comment")
+    return None if comment is None else {"comment": comment}
 
 
 def _arrow(kind: Any) -> pa.DataType:
@@ -75,8 +84,46 @@ def _arrow(kind: Any) -> pa.DataType:
     if kind["type"] == "struct":
         return arrow_struct(kind["fields"])
     if kind["type"] == "map":
-        return pa.map_(_arrow(kind["keyType"]), _arrow(kind["valueType"]))
-    return pa.list_(_arrow(kind["elementType"]))
+        value = pa.field("value", _arrow(kind["valueType"]), kind["valueContainsNull"])
+        return pa.map_(_arrow(kind["keyType"]), value)
+    return pa.list_(pa.field("element", _arrow(kind["elementType"]), kind["containsNull"]))
+
+
+def delta_type(kind: pa.DataType) -> Any:
+    """An Arrow type in Delta's schema.
+
+    Raises:
+        KeyError: Delta has no such type.
+    """
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_delta_field(field) for field in kind]}
+    if pa.types.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": delta_type(kind.key_type),
+            "valueType": delta_type(kind.item_type),
+            "valueContainsNull": kind.item_field.nullable,
+        }
+    if pa.types.is_list(kind):
+        element = kind.value_field
+        return {
+            "type": "array",
+            "elementType": delta_type(element.type),
+            "containsNull": element.nullable,
+        }
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _DELTA[kind]
+
+
+def _delta_field(field: pa.Field) -> dict[str, Any]:
+    metadata = {name.decode(): value.decode() for name, value in (field.metadata or {}).items()}
+    return {
+        "name": field.name,
+        "type": delta_type(field.type),
+        "nullable": field.nullable,
+        "metadata": metadata,
+    }
 
 
 def range_of(kind: pa.DataType) -> tuple[int, int]:

@@ -79,7 +79,7 @@ class NativeEngine(EngineOfThisProcess):
                 for all tables.
         """
         self._handles = Handles(storage_options, local=local)
-        self._admin = NativeTables(self._handles)
+        self._admin = NativeTables(self._handles, self.arrow)
         self._datafusion: DataFusion | None = None
         self.writer = Writer(self.datafusion, self._handles.options)
         self.local_writer = LocalWriter(self.datafusion, self._handles.files, self.writer)

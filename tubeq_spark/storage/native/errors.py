@@ -117,6 +117,13 @@ def reading(hint: str | None = None) -> Iterator[None]:
         raise StoreError(told_all, passes=may_pass(error)) from error
 
 
+def not_written(error: Exception) -> StoreError:
+    """The error of a write to a table with features or a log that this package does not know."""
+    return StoreError(
+        f"nothing was written, as the native engine does not write tables with {error}: {_HELP}"
+    )
+
+
 def unsupported(error: BaseException) -> str | None:
     """The table features that the library refuses; `None` for another error."""
     found = (

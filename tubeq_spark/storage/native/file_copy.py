@@ -11,8 +11,6 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import (
     FileSelector,
@@ -28,12 +26,15 @@ from tubeq_spark.storage.disk import replacing
 from tubeq_spark.storage.durability.log_names import checkpoints_in
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, library_options
-from tubeq_spark.storage.native.open_location import schema_of_columns
 from tubeq_spark.storage.store.renewed_options import RenewedOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import pyarrow as pa
+
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -144,29 +145,23 @@ class Place:
         return self._files.open_output_stream(path, compression=None, buffer_size=2 * _PIECE)
 
 
-def copy_table(source: Place, target: Place, name: str, require_alone: Callable[[], None]) -> None:
+def copy_table(
+    source: Place, target: Place, name: str, newest: Snapshot, require_alone: Callable[[], None]
+) -> None:
     """Copy a table.
 
     Args:
         source: Where it is.
         target: Where to.
         name: Its name.
+        newest: Its newest version.
         require_alone: Raises if other programs may use the target; called before each change of a log there.
 
     Raises:
-        StoreError: The table has files elsewhere, or features that are not copied.
         FileNotFoundError: Another program has removed old files meanwhile.
     """
-    with _reaching():
-        newest = DeltaTable(f"{source.path}/{name}", storage_options=source.options or None)
-        version, files = newest.version(), pa.table(newest.get_add_actions())
-        features = newest.protocol().reader_features
-    paths = files.column("path").to_pylist()
-    if features or any("://" in path or path.startswith("/") for path in paths):
-        msg = f"table {name} cannot be copied: it has {', '.join(features or ['files elsewhere'])}"
-        raise StoreError(msg)
-    data = dict(zip(paths, files.column("size_bytes").to_pylist(), strict=True))
-    log = _log_at(source, name, version)
+    data = {path: file.size for path, file in newest.files.items()}
+    log = _log_at(source, name, newest.version)
     there = target.sizes(name)
     for path in there:
         if path.startswith(f"{name}/{_LOG}/") and path not in log:
@@ -200,19 +195,12 @@ def _log_at(source: Place, name: str, version: int) -> dict[str, int]:
     return {f"{name}/{_LOG}/{file}": found[file] for file in files if file in found}
 
 
-def create_with_rows(place: Place, new: NewTable, name: str, rows: pa.Table) -> None:
+def create_with_rows(tables: NativeTables, new: NewTable, rows: pa.Table) -> None:
     """Create a table with rows, in one commit or not at all.
 
     Raises:
-        DeltaError: The table exists.
+        StoreError: The table exists.
     """
-    schema = pa.schema(schema_of_columns(new.columns).to_arrow())
-    write_deltalake(
-        f"{place.path}/{name}",
-        rows.select(schema.names).cast(schema),
-        mode="error",
-        partition_by=list(new.partitions),
-        configuration=dict(new.properties),
-        storage_options=library_options.to_commit(place.uri, place.options) or None,
-        commit_properties=CommitProperties(max_commit_retries=0),
-    )
+    if not tables.make(new, rows.select([*new.columns])):
+        msg = f"{new.name} was created by another program"
+        raise StoreError(msg)

@@ -18,9 +18,9 @@ from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
-from tubeq_spark.storage.native import library_options
+from tubeq_spark.storage.native import errors, library_options
 from tubeq_spark.storage.native.background import Background
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.native.delta_log.actions import FeatureError, UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
 from tubeq_spark.storage.native.delta_log.table import LocalTable
 from tubeq_spark.storage.native.errors import (
@@ -69,6 +69,8 @@ class Table:
         options: RenewedOptions,
         plain: Callable[[str, LogFiles], PlainTable | None] = lambda _path, _log: None,
         require_place: Callable[[Table], None] = lambda _table: None,
+        *,
+        by_library: bool = False,
     ) -> None:
         self.path = path
         #: Its name in DataFusion.
@@ -78,7 +80,9 @@ class Table:
         self.patience = options.patience
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = local_directory(path) is None
-        self._local = plain(path, self.log)
+        #: The table with its own log, which creates and changes it.
+        self.own = plain(path, self.log)
+        self._local = None if by_library else self.own
         #: Delta's id of the table at the last read. A table that is created again has another one.
         self._id: str | None = None
         self._require_place = require_place
@@ -160,13 +164,45 @@ class Table:
             local = self._local
             if local is not None:
                 with local.writing(as_known=as_known) as snapshot:
-                    self._same(snapshot)
+                    self._same(snapshot).shape.require_writable()
                     yield local, self._mended(local, snapshot) if snapshot.is_misread else snapshot
                 return
+        except FeatureError as error:
+            raise errors.not_written(error) from error
         except UnknownLogError as error:
             self.leave_to_library(error)
         msg = f"{self.path} was changed by somebody else"
         raise EngineError(msg, Outcome.CONFLICT)
+
+    @contextmanager
+    def changing(self) -> Iterator[tuple[PlainTable, Snapshot]]:
+        """The newest version from the whole log, for a change of the table itself or of its files in a block.
+
+        Raises:
+            StoreError: The table cannot be changed without Spark.
+            TableNotFoundError: It does not exist.
+        """
+        own = self.required()
+        if self.is_far:
+            # The table may have been removed and created again. On local files a commit's file shows that.
+            own.forget()
+        try:
+            with own.writing() as snapshot:
+                self._same(snapshot).shape.require_writable()
+                yield own, snapshot
+        except UnknownLogError as error:
+            raise errors.not_written(error) from error
+
+    def required(self) -> PlainTable:
+        """The table with its own log.
+
+        Raises:
+            StoreError: Only the library reaches it.
+        """
+        if self.own is None:
+            msg = f"{self.path} cannot be changed, because only the library deltalake reaches it"
+            raise StoreError(msg)
+        return self.own
 
     def _mended(self, local: PlainTable, snapshot: Snapshot) -> Snapshot:
         mended = local.mended(snapshot)
@@ -443,7 +479,14 @@ class Handles:
                     msg = f"{name} is a name in a catalog: only Spark knows where it is"
                     raise StoreError(msg)
                 alias = f"tubeq_table_{len(self._known)}"
-                table = Table(path, alias, self.options, self._plain, self._require_place)
+                table = Table(
+                    path,
+                    alias,
+                    self.options,
+                    self._plain,
+                    self._require_place,
+                    by_library=not self._is_plain,
+                )
                 self._known[name] = table
             return table
 
@@ -466,8 +509,6 @@ class Handles:
 
     def _plain(self, path: str, files: LogFiles) -> PlainTable | None:
         """The table at a path with our own log reader; `None` if only the library can read it."""
-        if not self._is_plain:
-            return None
         directory = local_directory(path)
         if directory is not None:
             return LocalTable(directory, files)

@@ -15,6 +15,7 @@ from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.expression_parts import implied
 from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.delta_log.definition import with_types
 from tubeq_spark.storage.native.delta_log.plain_table import Commit
 from tubeq_spark.storage.native.errors import is_from_library
 from tubeq_spark.storage.native.small_files import Listed
@@ -99,8 +100,6 @@ class LocalWriter:
     def append(self, table: Table, append: Append, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
         rows = held(append.rows)
-        if append.replaces is not None:
-            return self._library.append(table, append, note)
         once, total = (None, append.once) if append.is_total else (append.once, None)
 
         for is_last in (*[False] * (APPENDS - 1), True):
@@ -111,11 +110,18 @@ class LocalWriter:
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
                     said = user_metadata(note, affected, append.operation_id, append.user_metadata)
-                    new = whole(rows, snapshot.shape.schema)
-                    change = Commit(
-                        said, new, (), once, total, append.operation_id, written=written
-                    )
-                    self.commit(local, snapshot, _appended(change, snapshot, append))
+                    if append.replaces is None:
+                        new = whole(rows, snapshot.shape.schema)
+                        change = Commit(
+                            said, new, (), once, total, append.operation_id, written=written
+                        )
+                        change = _appended(change, snapshot, append)
+                    else:
+                        gone, shape = snapshot.within({}), with_types(snapshot.shape, rows.schema)
+                        change = Commit(
+                            said, rows, gone, once, operation_id=append.operation_id, shape=shape
+                        )
+                    self.commit(local, snapshot, change)
                     return affected
             except EngineError as error:
                 # An append reads nothing, so the changes of another commit do not matter.

@@ -25,7 +25,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import US, to_us
 from tubeq_spark.storage.native import late_commits
 from tubeq_spark.storage.native.delta_log import data_files, reading, versions
-from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, encoded
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError, encoded
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
 from tubeq_spark.storage.native.rival_commit import RivalCommit
 from tubeq_spark.storage.native.sending import sent_once
@@ -272,6 +272,15 @@ class StoreTable:
             self._base = (self._lately() if as_known else None) or self._fresh()
             yield self._base.snapshot
 
+    def create(self, before: Snapshot, change: Commit) -> object:
+        """Commit the first version of a table. Raises as `commit`."""
+        with self._writing:
+            return self.commit(before, change)
+
+    def vacuum(self, snapshot: Snapshot) -> None:
+        """Remove the old part of the log, and the files that no kept version needs."""
+        self._tidying.vacuum(snapshot)
+
     def mended(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, with a checkpoint for other readers."""
         log.info("%s gets a checkpoint, as others misread its log", self._uri)
@@ -334,7 +343,7 @@ class StoreTable:
         """Write the data files of a change."""
         if change.rows is None or not change.rows.num_rows:
             return []
-        parts = list(data_files.encoded(snapshot.shape, change.rows, now_ms))
+        parts = list(data_files.encoded(change.shape or snapshot.shape, change.rows, now_ms))
 
         def put(part: tuple[DataFile, pa.Table, bytes]) -> None:
             self._files.put(part[0].path, part[2])
@@ -401,8 +410,7 @@ class StoreTable:
             self.forget()
             msg = f"version {version} of {self._uri} was committed by others long ago"
             raise EngineError(msg, Outcome.CONFLICT)
-        after = Actions(list(added), [file.removed(now_ms)["remove"] for file in change.gone])
-        after.transactions.update(change.transactions(now_ms))
+        after = change.after(added, now_ms)
         self._tidying.note_removes(version, after)
         newest = snapshot.after(after)
         self._remember(_Known(newest, tag, sent_at, sure))

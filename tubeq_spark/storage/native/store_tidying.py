@@ -15,6 +15,7 @@ from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, version_of
 from tubeq_spark.storage.native.delta_log import checkpoints, versions
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError, hours_of
+from tubeq_spark.storage.native.delta_log.dead_files import dead_files
 from tubeq_spark.storage.native.delta_log.log_files import EVERY, is_checkpoint_due
 from tubeq_spark.storage.native.store_log import KEPT_HOURS, LOG, StoreLog
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
@@ -69,12 +70,22 @@ class StoreTidying:
             self.checkpoint(snapshot)
             self._clean(snapshot)
 
+    def vacuum(self, snapshot: Snapshot) -> None:
+        """As of `PlainTable`."""
+        self._write_checkpoint(snapshot)
+        self._clean(snapshot)
+        dead = dead_files(StoreLog(self._files, self._uri), snapshot, self._files.list(""))
+        if dead:
+            self._files.delete(dead)
+
+    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+        files, now_ms = StoreLog(self._files, self._uri), to_us(_CLOCK.now()) // 1_000
+        checkpoints.write(files, snapshot, now_ms, dict(self._removes))
+
     def checkpoint(self, snapshot: Snapshot) -> None:
         """Write the checkpoint of a version. If that fails, readers go on from the last one."""
-        files = StoreLog(self._files, self._uri)
         try:
-            now_ms = to_us(_CLOCK.now()) // 1_000
-            checkpoints.write(files, snapshot, now_ms, dict(self._removes))
+            self._write_checkpoint(snapshot)
         except (OSError, UnknownLogError, DamagedFileError, pa.ArrowException, ValueError):
             log.warning("%s has no new checkpoint", self._uri, exc_info=True)
 

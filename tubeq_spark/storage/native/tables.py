@@ -1,28 +1,35 @@
-"""Makes, changes, measures and maintains Delta tables by the library."""
+"""Makes, changes, measures and maintains Delta tables."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from deltalake import Schema
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.times import to_us
+from tubeq_spark.payloads.ddl import columns_of
+from tubeq_spark.payloads.types import arrow_struct
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
 from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
+from tubeq_spark.storage.native.commit_notes import is_of, told_by, user_metadata
+from tubeq_spark.storage.native.delta_log import definition
+from tubeq_spark.storage.native.delta_log.plain_table import Commit as DeltaCommit
+from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.handles import read, schema_of
-from tubeq_spark.storage.native.open_location import create, schema_of_columns, schema_of_ddl
-from tubeq_spark.storage.native.writer import APPENDS, sent
+from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.storage.outcome import (
     NEWEST,
@@ -33,26 +40,26 @@ from tubeq_spark.storage.outcome import (
     newest_write,
     read_commit,
 )
+from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import Append
-from tubeq_spark.storage.store.patience import patiently
 from tubeq_spark.storage.store.store_clock import drift, endpoint
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
 
-    from tubeq_spark.storage.native.delta_log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles, Table
     from tubeq_spark.storage.native.stored_tables import StoredTables
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 T = TypeVar("T")
+_ROW = row()
 #: Spark's log store for DynamoDB writes a commit here first (`BaseExternalLogStore.createTemporaryPath`).
 _BEGUN = "_delta_log/.tmp"
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
@@ -115,40 +122,12 @@ def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _require_newly_read(table: Table) -> None:
-    """Have the library read the log again, before it removes files or changes columns.
-
-    The table may have been removed and created again. On local files the identity of a commit's file shows that.
-    """
-    if table.is_far:
-        table.forget()
-
-
-def alter(
-    table: Table, newest: DeltaTable, operation: str, commit: Callable[[CommitProperties], object]
-) -> None:
-    """Commit a change of a table itself as the next version."""
-    operation_id = -random.getrandbits(62) - 1
-    said = user_metadata(Note(operation), None, operation_id)
-    properties = saying(newest, said, at_once=True)
-    sent(table, newest, operation_id, lambda: commit(properties), lambda _: None)
-
-
-def vacuum(table: DeltaTable, log: LogFiles) -> None:
-    """Remove dead files, and the log before the last checkpoint, by the table's retention."""
-    table.create_checkpoint()
-    log.expire(table)
-    # The default retention is the table's own. A full VACUUM, as Spark makes it, also removes files that a stopped
-    # writer has left; the other kind removes only files that the log shows as removed.
-    table.vacuum(dry_run=False, full=True)
-
-
 class NativeTables:
     """The tables of a `NativeEngine`."""
 
-    def __init__(self, handles: Handles) -> None:
-        """Work with these handles."""
-        self._handles = handles
+    def __init__(self, handles: Handles, rows_of: Callable[[Select], pa.Table]) -> None:
+        """Work with these handles; `rows_of` answers a query."""
+        self._handles, self._rows_of = handles, rows_of
         #: The last result for each table and tube on local files.
         self._ended: dict[tuple[str, int], EndedLog] = {}
 
@@ -156,13 +135,35 @@ class NativeTables:
 
     def create(self, table: NewTable) -> None:
         """Create a table if it does not exist; another creator at the same time is no error."""
+        self.make(table)
+
+    def make(self, table: NewTable, rows: pa.Table | None = None) -> bool:
+        """Create a table with rows, in one commit, if it does not exist.
+
+        Returns:
+            Whether it did not exist, and nobody else has created it meanwhile.
+
+        Raises:
+            CommitUnknownError: The commit was sent, and nobody can tell whether the table exists.
+        """
         opened = self._handles.table(table.name)
-        if opened.is_far and opened.local is not None:
+        if opened.is_far and opened.own is not None:
             # Otherwise the first commit of a table that was removed by hand could follow the versions of the old one.
-            opened.local.forget()
-        if not self.is_table(table.name):
-            with errors.reading():
-                create(opened, table)
+            opened.own.forget()
+        if self.is_table(table.name):
+            return False
+        now_ms = to_us(SystemClock().now()) // 1_000
+        shape = definition.shape_of(table, str(uuid.uuid4()), now_ms)
+        change = _change("create", "CREATE TABLE", shape, rows=rows)
+        try:
+            with errors.telling(is_far=opened.is_far):
+                opened.required().create(Snapshot.before(shape), change)
+        except EngineError as error:
+            if error.outcome is Outcome.CONFLICT:
+                return False
+            msg = f"{table.name} could not be created: {reason_of(error)}"
+            raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
+        return True
 
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False when another commit came first.
@@ -171,83 +172,81 @@ class NativeTables:
         """
         former = self.property(table, name)
 
-        def attempt(opened: Table, newest: DeltaTable) -> bool:
-            if newest.metadata().configuration.get(name) != former:
-                return False
-            alter(
-                opened,
-                newest,
-                "set_property",
-                lambda properties: newest.alter.set_table_properties(
-                    {name: value}, raise_if_not_exists=False, commit_properties=properties
-                ),
-            )
-            return True
+        def changed(shape: Shape) -> Shape | None:
+            is_former = shape.properties.get(name) == former
+            return definition.with_property(shape, name, value) if is_former else None
 
-        return self._alter(table, attempt)
+        return self._alter(table, "set_property", "SET TBLPROPERTIES", changed) is True
 
     def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
         """Add the columns that a table lacks."""
 
-        def attempt(opened: Table, newest: DeltaTable) -> bool:
-            there = schema_of(newest).names
-            missing = {name: of for name, of in columns.items() if name not in there}
-            if missing:
-                added = schema_of_columns(missing).fields
-                alter(
-                    opened,
-                    newest,
-                    "add_columns",
-                    lambda properties: newest.alter.add_columns(
-                        added, commit_properties=properties
-                    ),
-                )
-            return True
+        def changed(shape: Shape) -> Shape | None:
+            return definition.with_columns(shape, columns)
 
-        while not self._alter(table, attempt):
+        while self._alter(table, "add_columns", "ADD COLUMNS", changed) is False:
             continue
 
-    def _alter(self, table: str, attempt: Callable[[Table, DeltaTable], bool]) -> bool:
-        """Change a table itself; False when another commit came first.
+    def _alter(
+        self,
+        table: str,
+        step: str,
+        operation: str,
+        changed: Callable[[Shape], Shape | None],
+    ) -> bool | None:
+        """Change a table itself.
+
+        Args:
+            table: The table.
+            step: The operation in the note of the commit.
+            operation: Its name in the history.
+            changed: The new shape of the table; `None` if it must not, or need not, be changed.
+
+        Returns:
+            False when another commit came first; `None` if `changed` has refused.
 
         Raises:
             StoreError: The storage failed. The table itself may be changed, but none of its rows.
         """
-        opened = self._handles.table(table)
-        _require_newly_read(opened)
+        opened, change = self._handles.table(table), None
         for _ in range(APPENDS if opened.is_far else 1):
             try:
-                with errors.telling(is_far=opened.is_far), opened.writing() as newest:
-                    return attempt(opened, newest)
+                with errors.telling(is_far=opened.is_far), opened.changing() as (own, newest):
+                    shape = changed(newest.shape)
+                    if shape is None:
+                        return None
+                    change = _change(step, operation, shape, newest.shape)
+                    own.commit(newest, change)
+                    return True
             except EngineError as error:
-                if not errors.is_conflict(error):
+                if error.outcome is not Outcome.CONFLICT:
+                    if change is not None and self._has(opened, change):
+                        return True
                     msg = f"{table} could not be changed: {reason_of(error)}"
                     raise StoreError(msg, passes=error.outcome is Outcome.LOST) from error
         return False
 
+    @staticmethod
+    def _has(table: Table, change: DeltaCommit) -> bool:
+        """Whether a table has a commit that failed after it had its name."""
+        with errors.reading():
+            newest = table.required().history(1)
+            return any(is_of(commit, change.operation_id) for commit in newest)
+
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
-        opened = self._handles.table(table)
-        _require_newly_read(opened)
-        with errors.reading():
-            patiently(lambda: self._vacuum(opened), opened.patience, errors.may_pass)
-
-    @staticmethod
-    def _vacuum(opened: Table) -> None:
-        with opened.writing() as newest:
-            vacuum(newest, opened.log)
+        with errors.reading(), self._handles.table(table).changing() as (own, newest):
+            own.vacuum(newest)
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
         """The commit that gives a table another payload type, and leaves only its tombstones."""
-        schema, former = self._tube_schema(table)
-        if former == _type_of(payload):
-            return Append(table, empty(schema), operation_id, once)
-        with errors.reading(), self._handles.table(table).newest() as newest:
-            found = newest.to_pyarrow_table(filters=[(PARTITION, "=", 0)])
-        kind = pa.schema(schema_of_ddl(f"data {_struct(payload)}").to_arrow()).field("data").type
+        schema, kind = self._tube_schema(table), _type_of(payload)
         place = schema.get_field_index("data")
+        if schema.field(place).type == kind:
+            return Append(table, empty(schema), operation_id, once)
+        found = self._rows_of(Select(table, named(*schema.names), _ROW.segment == 0))
         tombstones = found.cast(schema).set_column(
             place, schema.field(place).with_type(kind), pa.nulls(found.num_rows, kind)
         )
@@ -255,23 +254,15 @@ class NativeTables:
 
     def has_payload(self, table: str, payload: str | None) -> bool:
         """Whether the table of a tube holds payloads of this type."""
-        _, found = self._tube_schema(table)
-        return bool(found == _type_of(payload))
+        return bool(self._tube_schema(table).field("data").type == _type_of(payload))
 
-    def _tube_schema(self, table: str) -> tuple[pa.Schema, Any]:
-        """The columns of a tube's table, and the type of its payload as Delta has it."""
-        schema, told = self._newest(
-            table,
-            lambda seen: (
-                seen.shape.schema,
-                Schema.from_json(seen.shape.metadata["schemaString"]),
-            ),
-            lambda newest: (schema_of(newest), newest.schema()),
-        )
+    def _tube_schema(self, table: str) -> pa.Schema:
+        """The columns of a tube's table."""
+        schema = self._newest(table, lambda seen: seen.shape.schema, schema_of)
         if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
-        return schema, _data(told)
+        return schema
 
     @staticmethod
     def refused_columns(_error: BaseException) -> str | None:
@@ -294,6 +285,11 @@ class NativeTables:
                 return of_seen(seen)
             with opened.newest() as newest:
                 return of_library(newest)
+
+    def newest(self, table: str) -> Snapshot:
+        """A table's newest version. Raises as `property`."""
+        with errors.reading():
+            return self._handles.table(table).required().newest()
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
@@ -319,8 +315,10 @@ class NativeTables:
 
     def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
         """The newest commits to a table, the newest first; times in microseconds."""
-        with errors.reading(), self._handles.table(table).newest() as newest:
-            return history_rows(newest.history(limit))
+        own = self._handles.table(table).required()
+        with errors.reading():
+            most = own.newest().version + 1 if limit is None else limit
+            return history_rows(list(own.history(most)))
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
@@ -509,14 +507,35 @@ class NativeTables:
         return newest_write([(row["operation"], int(row["timestamp"])) for row in commits])
 
 
-def _struct(payload: str | None) -> str:
-    return "STRING" if payload is None else f"STRUCT<{payload}>"
+def _type_of(payload: str | None) -> pa.DataType:
+    """The Arrow type of a payload with these columns in DDL; `None` is JSON text."""
+    return pa.string() if payload is None else arrow_struct(columns_of(payload)[0])
 
 
-def _type_of(payload: str | None) -> Any:
-    return _data(schema_of_ddl(f"data {_struct(payload)}"))
+def _change(
+    step: str,
+    operation: str,
+    shape: Shape,
+    before: Shape | None = None,
+    rows: pa.Table | None = None,
+) -> DeltaCommit:
+    """The commit of a change of a table itself.
 
+    Args:
+        step: The operation in its note.
+        operation: Its name in the history.
+        shape: The new shape.
+        before: The former shape; `None` for a new table.
+        rows: The rows of a new table.
+    """
 
-def _data(schema: Schema) -> Any:
-    fields = json.loads(schema.to_json())["fields"]
-    return next(field["type"] for field in fields if field["name"] == "data")
+    def on(later: Snapshot) -> DeltaCommit | None:
+        """The same change behind commits of others that leave the table itself as it is."""
+        return change if later.shape is before else None
+
+    operation_id = -random.getrandbits(62) - 1
+    said = user_metadata(Note(step), None, operation_id)
+    change = DeltaCommit(
+        said, rows, operation_id=operation_id, on=on, shape=shape, operation=operation
+    )
+    return change

@@ -21,7 +21,11 @@ _OF_THE_COMMIT = b'{"commitInfo":'
 
 
 class UnknownLogError(Exception):
-    """A log has an action or feature that only the library supports."""
+    """A log has an action or a form that this package does not know."""
+
+
+class FeatureError(UnknownLogError):
+    """A table has features of Delta's protocol, or rules for its rows, that this package does not know."""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ import itertools
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 #: The number of removed files that are copied at a time.
 _AT_ONCE = 8_192
-#: Milliseconds of an hour, and the hours for which Delta keeps files by default.
-_HOUR, _DELTAS_HOURS = 3_600_000, 7 * 24
+_HOUR = 3_600_000
+#: Delta's property for the time for which removed files stay, and its default in hours.
+DELETED_RETENTION, DELTAS_HOURS = "delta.deletedFileRetentionDuration", 7 * 24
 _TEXT, _LONG, _YES = pa.string(), pa.int64(), pa.bool_()
 _TEXTS = pa.map_(_TEXT, _TEXT)
 #: The actions of a checkpoint, as Delta's protocol has them.
@@ -78,7 +80,14 @@ _SCHEMA = pa.schema(
                 "createdTime": _LONG,
             }
         ),
-        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+        "protocol": pa.struct(
+            {
+                "minReaderVersion": pa.int32(),
+                "minWriterVersion": pa.int32(),
+                "readerFeatures": pa.list_(_TEXT),
+                "writerFeatures": pa.list_(_TEXT),
+            }
+        ),
     }
 )
 
@@ -187,8 +196,7 @@ def _gone(
         for gone in (known[version] if version in known else commit(log, version).removes)
     ]
     now = _structs("remove", [{**gone, "dataChange": False} for gone in removes])
-    name, deltas = "delta.deletedFileRetentionDuration", _DELTAS_HOURS
-    hours = hours_of(snapshot.shape.properties, name, deltas)
+    hours = hours_of(snapshot.shape.properties, DELETED_RETENTION, DELTAS_HOURS)
     there = array(list(snapshot.files), _TEXT)
     for found in (*(() if before is None else _gone_before(log, before)), now):
         kept = found
@@ -200,6 +208,13 @@ def _gone(
         # A file that came back since, for example by RESTORE, is not removed.
         is_there = pc.is_in(pc.struct_field(kept, "path"), value_set=there)
         yield "remove", kept.filter(pc.invert(is_there))
+
+
+def removed(log: Log, version: int) -> set[str]:
+    """The paths of the removed files in a checkpoint, whose retention has not ended. Raises as `checkpoint_batches`."""
+    paths = (pc.struct_field(batch, "path").to_pylist() for batch in _gone_before(log, version))
+    # Other writers encode the characters of a path that a URI does not have.
+    return {form for some in paths for path in some for form in (path, unquote(path))}
 
 
 def _gone_before(log: Log, version: int) -> Iterator[pa.StructArray]:

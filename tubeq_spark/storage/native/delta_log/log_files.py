@@ -83,14 +83,11 @@ class LogFiles:
         """Whether a version that this process has committed should have a checkpoint."""
         return self._log is not None and is_checkpoint_due(self._log, version)
 
-    def expire(self, table: DeltaTable) -> None:
-        """Remove the part of the log that is no longer kept; the table's lock is held."""
-        hours = hours_of(table.metadata().configuration, LOG_RETENTION, 30 * 24)
-        if self._synced is None:
-            table.cleanup_metadata()
-        elif hours is not None:
-            # The library removes files in any order, and leaves a hole if it is stopped on the way.
-            shorten(self._synced, table.version(), SystemClock().now().timestamp() - hours * 3600)
+    def expire(self, version: int, properties: Mapping[str, str | None]) -> None:
+        """Remove the part of the log that is no longer kept. Arguments as for `committed`."""
+        hours = hours_of(properties, LOG_RETENTION, 30 * 24)
+        if self._synced is not None and hours is not None:
+            shorten(self._synced, version, SystemClock().now().timestamp() - hours * 3600)
 
     def committed(self, version: int, properties: Mapping[str, str | None], before: int) -> None:
         """Shorten the log after some commits; the table's lock is held.
@@ -100,7 +97,7 @@ class LogFiles:
             properties: The table's properties.
             before: The version on which it was committed.
         """
-        looked = before // EVERY if self._looked is None else self._looked
+        looked = max(before, 0) // EVERY if self._looked is None else self._looked
         self._looked = version // EVERY
         if self._log is None or self._synced is None or self._looked == looked:
             return
@@ -120,7 +117,7 @@ def is_checkpoint_due(files: Log, version: int) -> bool:
     The cost of a checkpoint grows with the number of files of the table, and of removed files that it lists. If
     there are many, checkpoints are written less often.
     """
-    if version % EVERY:
+    if not version or version % EVERY:
         return False
     try:
         last = pointer(files)

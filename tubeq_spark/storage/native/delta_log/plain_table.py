@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tubeq_spark.storage.ended import FOR_EVER_MS
+from tubeq_spark.storage.native.delta_log.actions import Actions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.snapshot import Shape, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Commit:
             `None` if it must be decided anew.
         written: Added files that were written before.
         order: The order in which the rows that stay in their partitions are read next; empty if there is none.
+        shape: The new columns and properties of the table; `None` if they stay.
+        operation: Its name in the history; `None` is that of a write or a removal.
     """
 
     user_metadata: str
@@ -44,10 +47,12 @@ class Commit:
     on: Callable[[Snapshot], Commit | None] = lambda _: None
     written: Sequence[DataFile] = ()
     order: Sequence[str] = ()
+    shape: Shape | None = None
+    operation: str | None = None
 
-    def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
+    def transactions(self, now_ms: int) -> dict[str, tuple[int, int | None]]:
         """The transaction versions of application ids, with their times for Spark's expiry."""
-        found = {}
+        found: dict[str, tuple[int, int | None]] = {}
         if self.once is not None:
             found[self.once[0]] = (self.once[1], now_ms)
         if self.total is not None:
@@ -67,11 +72,10 @@ class Commit:
         count = sum(file.rows or 0 for file in added)
         info: dict[str, Any] = {
             "timestamp": now_ms,
-            "operation": "WRITE" if added else "DELETE",
+            "operation": self.operation or ("WRITE" if added else "DELETE"),
             "operationParameters": {"mode": "Overwrite" if self.gone else "Append"}
             if added
             else {},
-            "readVersion": before,
             "operationMetrics": {
                 "num_added_files": len(added),
                 "num_removed_files": len(self.gone),
@@ -80,7 +84,13 @@ class Commit:
             "engineInfo": "tubeq_spark",
             "userMetadata": self.user_metadata,
         }
+        if before >= 0:
+            info["readVersion"] = before
         found: list[Mapping[str, Any]] = [{"commitInfo": info}]
+        if self.shape is not None and before < 0:
+            found.append({"protocol": self.shape.protocol})
+        if self.shape is not None:
+            found.append({"metaData": self.shape.metadata})
         found += [
             {"txn": {"appId": app, "version": version, "lastUpdated": at_ms}}
             for app, (version, at_ms) in self.transactions(now_ms).items()
@@ -88,6 +98,12 @@ class Commit:
         found += [file.removed(now_ms) for file in self.gone]
         found += [file.added() for file in added]
         return found
+
+    def after(self, added: Sequence[DataFile], now_ms: int) -> Actions:
+        """What its readers find in the log. Arguments as for `actions`."""
+        removes = [file.removed(now_ms)["remove"] for file in self.gone]
+        metadata = None if self.shape is None else self.shape.metadata
+        return Actions(list(added), removes, self.transactions(now_ms), metadata)
 
 
 class PlainTable(Protocol):
@@ -131,6 +147,22 @@ class PlainTable(Protocol):
             as_known: Whether the newest version of a moment ago is enough, where each look costs a request.
 
         Raises as `newest`.
+        """
+        ...
+
+    def create(self, before: Snapshot, change: Commit) -> object:
+        """Commit the first version of a table that did not exist at the last read. Raises as `commit`."""
+        ...
+
+    def vacuum(self, snapshot: Snapshot) -> None:
+        """Remove the old part of the log, and the files that no kept version needs; the table's lock is held.
+
+        Args:
+            snapshot: The newest version. It gets a checkpoint.
+
+        Raises:
+            OSError: The storage fails.
+            UnknownLogError: A commit has something that this package does not know.
         """
         ...
 

@@ -8,24 +8,34 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import Schema
 
-from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError
+from tubeq_spark.payloads.types import arrow_struct
+from tubeq_spark.storage.native.delta_log.actions import Actions, FeatureError, UnknownLogError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from tubeq_spark.storage.native.delta_log.actions import DataFile
 
-#: The protocol versions of plain tables, for readers and writers.
-_READERS, _WRITERS = {1}, {1, 2}
+#: The features that protocol versions stand for, for readers and writers. Later versions name their features.
+_READERS: Mapping[int, Collection[str]] = {1: (), 2: ("columnMapping",)}
+_WRITERS: Mapping[int, Collection[str]] = {
+    **dict.fromkeys(range(1, 5), ()),
+    5: ("columnMapping",),
+    6: ("columnMapping", "identityColumns"),
+}
+#: Features of writers that a table uses only with a rule or a property of its own.
+_UNUSED = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"}
+#: Such rules, in the columns and among the properties.
+_RULES = ("delta.invariants", "delta.generationExpression")
+_CONSTRAINT = "delta.constraints."
 
 
 @functools.lru_cache(maxsize=64)
 def _columns(text: str) -> pa.Schema:
     """The columns of a schema in JSON. The cache is small, because most tubes have the same."""
-    return pa.schema(Schema.from_json(text).to_arrow())
+    return pa.schema(list(arrow_struct(json.loads(text)["fields"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +61,35 @@ class Shape:
         """The shape by these actions.
 
         Raises:
-            UnknownLogError: The table needs features that only the library knows.
+            FeatureError: Its readers need features that this package does not know.
+            UnknownLogError: It has partitions that are no numbers.
         """
-        if (
-            protocol["minReaderVersion"] not in _READERS
-            or protocol["minWriterVersion"] not in _WRITERS
-        ):
-            raise UnknownLogError(str(protocol))
-        properties, text = dict(metadata["configuration"] or {}), metadata["schemaString"]
-        if properties.get("delta.appendOnly") == "true" or "delta.invariants" in text:
-            msg = "a table with rules for its rows"
-            raise UnknownLogError(msg)
-        schema = _columns(text)
+        readers = _features(protocol, "Reader", _READERS)
+        if readers - _UNUSED:
+            raise FeatureError(_named(readers))
+        properties = dict(metadata["configuration"] or {})
+        schema = _columns(metadata["schemaString"])
         by = tuple(metadata["partitionColumns"] or ())
         if not all(pa.types.is_integer(schema.field(name).type) for name in by):
             msg = "partitions that are no numbers"
             raise UnknownLogError(msg)
         return cls(schema, by, properties, metadata, protocol)
+
+    def require_writable(self) -> None:
+        """Refuse to write a table with features or rules that this package does not know.
+
+        Raises:
+            FeatureError: The table has such.
+        """
+        features = _features(self.protocol, "Writer", _WRITERS) - _UNUSED
+        if features:
+            raise FeatureError(_named(features))
+        rules = [rule for rule in _RULES if rule in self.metadata["schemaString"]]
+        rules += [name for name in self.properties if name.startswith(_CONSTRAINT)]
+        if self.properties.get("delta.appendOnly") == "true":
+            rules.append("delta.appendOnly")
+        if rules:
+            raise FeatureError(", ".join(rules))
 
     @property
     def schema_json(self) -> dict[str, Any]:
@@ -93,6 +115,21 @@ class Shape:
         return [name for name in names if name in self.schema.names and name not in self.by]
 
 
+def _features(
+    protocol: Mapping[str, Any], of: str, by_version: Mapping[int, Collection[str]]
+) -> set[str]:
+    """The features that readers ("Reader") or writers ("Writer") of a table need."""
+    version = protocol[f"min{of}Version"]
+    if version in by_version:
+        return {*by_version[version]}
+    named = protocol.get(f"{of.lower()}Features")
+    return {f"version {version} for {of.lower()}s"} if named is None else {*named}
+
+
+def _named(features: Collection[str]) -> str:
+    return f"the feature{'s' if len(features) > 1 else ''} {', '.join(sorted(features))}"
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A version of a table; it does not change.
@@ -111,6 +148,11 @@ class Snapshot:
     files: Mapping[str, DataFile]
     transactions: Mapping[str, tuple[int, int | None]]
     is_misread: bool = False
+
+    @classmethod
+    def before(cls, shape: Shape) -> Snapshot:
+        """The version before the first one of a new table."""
+        return cls(-1, shape, {}, {})
 
     @classmethod
     def first(cls, version: int, actions: Actions) -> Snapshot:

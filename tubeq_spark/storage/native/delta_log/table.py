@@ -14,6 +14,7 @@ import os
 import shutil
 import threading
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,16 +26,17 @@ from tubeq_spark.storage.durability.commit_file import DamagedFileError, fault_o
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
-from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
+from tubeq_spark.storage.native.delta_log.actions import DataFile, UnknownLogError
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
 from tubeq_spark.storage.native.delta_log.commits import require_space
+from tubeq_spark.storage.native.delta_log.dead_files import dead_files
 from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.delta_log.reading import require_no_hole
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.store.store import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.log import FileIdentity
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
@@ -83,6 +85,15 @@ class LocalTable:
                     return known[0]
                 found = known[0]
         return self._remember(reading.newest(self._read, found, last))
+
+    def create(self, before: Snapshot, change: Commit) -> object:
+        """Commit the first version of a table. Raises as `commit`."""
+        with self._writing:
+            try:
+                self._log.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise EngineError(reason_of(error), Outcome.FAILED) from error
+            return self.commit(before, change)
 
     @property
     def known(self) -> Snapshot | None:
@@ -172,8 +183,9 @@ class LocalTable:
                 raise EngineError(msg, Outcome.STALE)
             if rows is not None and rows.num_rows:
                 require_space(self.directory, rows, change.gone)
+                shape = change.shape or snapshot.shape
                 written = data_files.write(
-                    self.directory, snapshot.shape, rows, now_ms, change.gone, change.order
+                    self.directory, shape, rows, now_ms, change.gone, change.order
                 )
             ours = [file for file, _ in written]
             added = [*ours, *change.written]
@@ -189,13 +201,29 @@ class LocalTable:
             raise EngineError(msg, Outcome.CONFLICT)
         if is_synced:
             self._synced.committed(version)
-        after = Actions(added, [{"path": file.path} for file in change.gone])
-        after.transactions.update(change.transactions(now_ms))
-        newest = self._remember(snapshot.after(after))
+        newest = self._remember(snapshot.after(change.after(added, now_ms)))
         if self._files.is_checkpoint_due(version):
             self._checkpoint(newest, now_ms)
         self._files.committed(version, snapshot.shape.properties, snapshot.version)
         return written
+
+    def vacuum(self, snapshot: Snapshot) -> None:
+        """Remove the old part of the log, and the files that no kept version needs; the table's lock is held."""
+        checkpoints.write(self._read, snapshot, to_us(SystemClock().now()) // 1_000)
+        self._files.expire(snapshot.version, snapshot.shape.properties)
+        for name in dead_files(self._read, snapshot, self._listed()):
+            (self.directory / name).unlink(missing_ok=True)
+
+    def _listed(self) -> list[Entry]:
+        """All files in the directory of the table and below."""
+        found = []
+        for place, _, names in os.walk(self.directory):
+            for path in (Path(place, name) for name in names):
+                with suppress(FileNotFoundError):
+                    told = path.stat()
+                    name = path.relative_to(self.directory).as_posix()
+                    found.append(Entry(name, told.st_size, told.st_mtime, None))
+        return found
 
     def has(self, files: Sequence[DataFile]) -> bool:
         """Whether files exist with the lengths that were written."""

@@ -1,0 +1,152 @@
+"""New and changed tables by our own log, compared with those of the library."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema
+
+from tests.native.support import Place, new_rows
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.location import path_of, path_table
+from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.tables import schema
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tubeq_spark.storage.tables.schema import NewTable
+
+_PAYLOAD = "STRUCT<n: BIGINT COMMENT 'how many', l: ARRAY<STRING>, m: MAP<STRING, DECIMAL(9, 2)>, b: BINARY>"
+
+
+def definitions(root: Path) -> list[NewTable]:
+    """The definitions of all kinds of tables."""
+    config, name = QueueConfig(), path_table(str(root / "made"))
+    return [
+        schema.new_tube_table(name, config, None, change_feed=False, local=True),
+        schema.new_tube_table(name, config, _PAYLOAD, change_feed=False, optional=True),
+        schema.new_tube_table(name, config, None, change_feed=True),
+        schema.new_registry(name, config),
+        schema.new_sessions(name, config),
+        schema.new_taken_utubes(name, config),
+    ]
+
+
+def actions(table: Path, version: int) -> dict[str, Any]:
+    """The actions of a commit, by their kinds."""
+    text = (table / "_delta_log" / f"{version:020}.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        found |= json.loads(line)
+    return found
+
+
+def made_by_the_library(directory: Path, new: NewTable, text: str) -> Path:
+    """The same table as the library makes it."""
+    DeltaTable.create(
+        str(directory),
+        Schema.from_json(text),
+        partition_by=list(new.partitions),
+        configuration=dict(new.properties),
+        raise_if_key_not_exists=False,
+    )
+    return directory
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_new_table_is_as_the_library_makes_it(tmp_path: Path, number: int) -> None:
+    new = definitions(tmp_path)[number]
+    Place(tmp_path, -1, local=True).engine.tables.create(new)
+    ours = actions(tmp_path / "made", 0)
+    text = ours["metaData"]["schemaString"]
+    theirs = actions(made_by_the_library(tmp_path / "theirs", new, text), 0)
+
+    def told(metadata: dict[str, Any]) -> dict[str, Any]:
+        others = {k: v for k, v in metadata.items() if k not in {"id", "createdTime"}}
+        return others | {"schemaString": json.loads(metadata["schemaString"])}
+
+    assert told(ours["metaData"]) == told(theirs["metaData"])
+    assert ours["protocol"] == theirs["protocol"]
+    assert ours["commitInfo"]["operation"] == theirs["commitInfo"]["operation"]
+    fields = json.loads(text)["fields"]
+    assert [field["metadata"]["comment"] for field in fields] == [
+        c for _, c in new.columns.values()
+    ]
+
+
+def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(5, [50])
+    place.engine.tables.add_columns(place.tube, schema.OPTIONAL_COLUMNS)
+    place.engine.tables.add_columns(place.tube, schema.OPTIONAL_COLUMNS)
+    assert place.engine.tables.set_property(place.tube, "tubeq.fence", "7")
+    place.put(6, [60])
+    table = DeltaTable(path_of(place.tube) or "")
+    assert table.version() == 4
+    assert table.metadata().configuration["tubeq.fence"] == "7"
+    comments = {field.name: field.metadata.get("comment") for field in table.schema().fields}
+    assert comments["rank"] == schema.OPTIONAL_COLUMNS["rank"][1]
+    found = pl.scan_delta(table).select("task_id", "rank").sort("task_id").collect()
+    assert found.rows() == [(50, None), (60, None)]
+    history = [commit["operation"] for commit in table.history()]
+    assert history == ["WRITE", "SET TBLPROPERTIES", "ADD COLUMNS", "WRITE", "CREATE TABLE"]
+
+
+def test_payload_type_when_it_is_replaced_leaves_tombstones_alone(tmp_path: Path) -> None:
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(0, [1])
+    place.put(5, [50])
+    before = place.version(place.tube)
+    tables = place.engine.tables
+    payload = _PAYLOAD.removeprefix("STRUCT<").removesuffix(">")
+    for _ in range(2):
+        place.run(tables.replacing_payload_type(place.tube, payload, ("app", 1), -5))
+    assert tables.has_payload(place.tube, payload)
+    assert not tables.has_payload(place.tube, None)
+    table = DeltaTable(path_of(place.tube) or "")
+    assert table.version() == before + 1
+    wanted = next(
+        field for field in json.loads(table.schema().to_json())["fields"] if field["name"] == "data"
+    )
+    assert wanted["metadata"] == {"comment": "payload, JSON text unless the tube has a schema"}
+    assert wanted["type"]["fields"][0]["metadata"] == {"comment": "how many"}
+    assert table.to_pyarrow_table().select(["segment", "task_id", "data"]).to_pylist() == [
+        {"segment": 0, "task_id": 1, "data": None}
+    ]
+
+
+def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
+    place, rival = (Place(tmp_path, n, local=True) for n in (-1, -2))
+    place.create()
+    tables = place.engine.tables
+    real = type(tables).property
+
+    class Late(type(tables)):  # type: ignore[misc]
+        def property(self, table: str, name: str) -> str | None:
+            found = real(self, table, name)
+            rival.engine.tables.set_property(table, name, "theirs")
+            return found
+
+    late = Late(place.engine._handles, place.engine.arrow)
+    assert not late.set_property(place.tube, schema.FENCE, "ours")
+    assert tables.property(place.tube, schema.FENCE) == "theirs"
+
+
+def test_create_when_the_directory_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "made").write_text("a file")
+    with pytest.raises(StoreError, match="made"):
+        Place(tmp_path, -1, local=True).engine.tables.create(definitions(tmp_path)[0])
+
+
+def test_append_of_another_type_is_refused(tmp_path: Path) -> None:
+    place = Place(tmp_path, -1, local=True).create()
+    rows = new_rows(5, [50]).set_column(0, "segment", pa.array(["x"]))
+    with pytest.raises((EngineError, pa.ArrowInvalid)) as failed:
+        place.run(place.statements.put(rows, 1, [5]))
+    assert not isinstance(failed.value, EngineError) or failed.value.outcome is Outcome.FAILED
