@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from tubeq_spark.storage.durability.commit_file import changes_in, fault_of, fewer_than_told
-from tubeq_spark.storage.durability.log_tail import BEGINNING, LogFacts, Verdict, judge
+from tubeq_spark.storage.check.verdict import Verdict, judge
+from tubeq_spark.storage.durability.commit_file import (
+    DamagedCommitError,
+    actions_in,
+    fault_of,
+    fewer_than_told,
+)
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
 from tubeq_spark.storage.native.delta_log.actions import encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 OURS = encoded([{"commitInfo": {"a": 1}}, {"remove": {"path": "x\u2028y"}}, {"add": {"path": "z"}}])
 SPARKS = b'{"commitInfo":{"operation":"MERGE"}}\n{"add":{}}\n'
@@ -14,8 +26,9 @@ LIBRARYS = b'{"commitInfo":{"clientVersion":"delta-rs.1.2"}}\n{"add":{}}'
 OLD_LIBRARYS = b'{"add":{}}\n{"commitInfo":{"clientVersion":"delta-rs.py-1.0.2"}}'
 
 
-def judged(last: int, **facts: object) -> Verdict:
-    return judge(LogFacts(range(last + 1), **facts))  # type: ignore[arg-type]
+def judged(versions: Iterable[int], checkpoints: Iterable[int] = (), **facts: Any) -> Verdict:
+    states = {version: Contents() for version in checkpoints}
+    return judge(LogFacts(Path(), versions=[*versions], states=states, **facts))
 
 
 @pytest.mark.parametrize(
@@ -60,11 +73,13 @@ def test_commit_of_others_has_the_files_that_it_counts(
 
 
 def test_commit_of_the_library_counts_files_of_changes_among_those_it_adds() -> None:
-    info = {"operationMetrics": {"num_added_files": 2, "num_removed_files": 1}}
-    text = b'{"commitInfo":{}}\n{"add":{}}\n{"cdc":{}}\n{"remove":{}}'
+    info = b'{"commitInfo":{"operationMetrics":{"num_added_files":2,"num_removed_files":1}}}\n'
+    others = b'{"cdc":{}}\n{"remove":{}}\n'
 
-    assert fewer_than_told(info, added=1, removed=1, changes=changes_in(text)) == ""
-    assert fewer_than_told(info, added=0, removed=1, changes=changes_in(text)) != ""
+    kinds = [kind for kind, _ in actions_in(info + b'{"add":{}}\n' + others)]
+    assert kinds == ["commitInfo", "add", "cdc", "remove"]
+    with pytest.raises(DamagedCommitError, match="adds 2 files by its own account, but names 1"):
+        actions_in(info + others)
 
 
 def test_write_that_counts_rows_and_names_no_file_has_a_fault() -> None:
@@ -75,12 +90,12 @@ def test_write_that_counts_rows_and_names_no_file_has_a_fault() -> None:
 
 
 def test_log_without_damage_is_read_from_its_newest_checkpoint() -> None:
-    assert judged(9, checkpoints=[3, 7], hint=7) == Verdict(7, 9, 9, [], "")
-    assert judged(9) == Verdict(BEGINNING, 9, 9, [], "")
+    assert judged(range(10), checkpoints=[3, 7], hint=7) == Verdict(7, 9, 9, [], "")
+    assert judged(range(10)) == Verdict(BEGINNING, 9, 9, [], "")
 
 
 def test_log_with_a_fault_before_a_checkpoint_is_whole() -> None:
-    verdict = judged(9, checkpoints=[5], faults={2: "is empty"})
+    verdict = judged(range(10), checkpoints=[5], faults={2: "is empty"})
 
     assert verdict.is_whole
     assert not verdict.is_needed(2)
@@ -88,19 +103,19 @@ def test_log_with_a_fault_before_a_checkpoint_is_whole() -> None:
 
 
 def test_log_with_a_fault_after_all_checkpoints_ends_before_it() -> None:
-    verdict = judged(9, checkpoints=[5], faults={7: "is empty", 9: "is empty"})
+    verdict = judged(range(10), checkpoints=[5], faults={7: "is empty", 9: "is empty"})
 
     assert (verdict.readable, verdict.newest, verdict.begins) == (6, 9, 5)
 
 
 def test_log_with_a_hole_names_it() -> None:
-    verdict = judge(LogFacts([3, 4, 6, 7], checkpoints=[3]))
+    verdict = judged([3, 4, 6, 7], checkpoints=[3])
 
     assert (verdict.readable, list(verdict.holes)) == (4, [5])
 
 
 def test_log_without_a_beginning_has_no_version() -> None:
-    verdict = judge(LogFacts([3, 4], bad_checkpoints={f"{3:020}.checkpoint.parquet": "is empty"}))
+    verdict = judged([3, 4], bad_checkpoints={f"{3:020}.checkpoint.parquet": "is empty"})
 
     assert verdict.readable is None
     assert 0 in verdict.holes
@@ -110,7 +125,7 @@ def test_log_without_a_beginning_has_no_version() -> None:
     ("hint", "said"), [(5, ""), (3, ""), (8, "cannot be read"), (1, "does not lead on")]
 )
 def test_hint_is_wrong_where_it_leads_to_no_newest_version(hint: int, said: str) -> None:
-    facts = LogFacts([*range(3, 10)], checkpoints=[1, 3, 5], hint=hint)
+    fault = judged(range(3, 10), checkpoints=[1, 3, 5], hint=hint).hint_fault
 
-    assert said in judge(facts).hint_fault
-    assert bool(said) is bool(judge(facts).hint_fault)
+    assert said in fault
+    assert bool(said) is bool(fault)

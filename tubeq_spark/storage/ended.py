@@ -13,20 +13,20 @@ because others commit meanwhile.
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
+from tubeq_spark.storage.durability.commit_file import info_in
+from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
 from tubeq_spark.storage.outcome import PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tubeq_spark.storage.statement import Affected
 
@@ -46,8 +46,8 @@ _ENDED = re.compile(
 _READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
 #: The metrics of a commit of Spark that have the number of deleted rows.
 _DELETED = ("numTargetRowsDeleted", "numDeletedRows")
-#: Bytes of commits with ended tasks, sums or totals. Commits without them are not parsed.
-_ENDED_LOCALLY, _READ_LOCALLY, _TOTAL = b" ended=", b" read=", b'{"txn"'
+#: Bytes of commits with ended tasks or sums. Commits without them are not parsed.
+_ENDED_LOCALLY, _READ_LOCALLY = b" ended=", b" read="
 #: The most attempts to read a log from which others remove commits meanwhile.
 _TRIES = 5
 
@@ -209,20 +209,27 @@ def read_log(log: Path, tube: int) -> EndedLog:
     Raises:
         OSError: The log cannot be read.
     """
-    for _ in range(_TRIES - 1):
-        with suppress(FileNotFoundError):
-            return _read(log, tube)
-    return _read(log, tube)
+    for _ in range(_TRIES):
+        facts = LogFacts.listed(log)
+        totals = _totals(facts)
+        if not facts.is_outdated:
+            notes = notes_of(tube, _commits(log, facts.versions))
+            native, _ = totals.get(total(tube), (0, None))
+            last = max(facts.versions, default=-1)
+            return EndedLog(native, *totals.get(told_total(tube), (0, None)), notes, last)
+    raise FileNotFoundError(str(log))
 
 
-def _read(log: Path, tube: int) -> EndedLog:
-    names = os.listdir(log)  # noqa: PTH208  (names are enough)
-    versions = versions_of(names)
-    last = versions[-1] if versions else -1
-    totals = _totals(log, names, versions)
-    notes = notes_of(tube, _commits(log, versions))
-    native, _ = totals.get(total(tube), (0, None))
-    return EndedLog(native, *totals.get(told_total(tube), (0, None)), notes, last)
+def _totals(facts: LogFacts) -> Mapping[str, tuple[int, int | None]]:
+    """The totals of all tubes with their times."""
+    begins = (v for v in sorted(facts.parts, reverse=True) if facts.checkpoint(v, ["txn"]))
+    start = next(begins, BEGINNING)
+    state = facts.states.get(start, Contents())
+    for version in facts.versions:
+        commit = facts.commit(version) if version > start else None
+        if commit is not None:
+            state.apply(commit)
+    return state.transactions
 
 
 def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[EndedNote]:
@@ -265,7 +272,7 @@ def _versions(log: Path) -> list[int]:
     return versions_of(os.listdir(log))  # noqa: PTH208  (names are enough)
 
 
-def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
+def _commits(log: Path, versions: Sequence[int]) -> Iterator[dict[str, Any]]:
     """The commits, the newest first. Commits without a note have only their version."""
     for version in reversed(versions):
         try:
@@ -274,37 +281,9 @@ def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
         except FileNotFoundError:
             # The log was shortened meanwhile. Removed commits are already added up.
             return
-        said: dict[str, Any] = {}
+        info: Mapping[str, Any] = {}
         if _ENDED_LOCALLY in text or _READ_LOCALLY in text:
-            actions = (json.loads(line) for line in text.splitlines() if line.strip())
             # Readers refuse a damaged commit that they need. The notes of other damaged commits are lost.
             with suppress(ValueError):
-                said = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-        yield {**said, "version": version}
-
-
-def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, tuple[int, int | None]]:
-    """The totals of all tubes with their times. Totals only grow, so the greatest is the newest."""
-    found: dict[str, tuple[int, int | None]] = {}
-    checkpoints = sorted(name for name, file in checkpoints_in(names).items() if file.is_parquet)
-    last = checkpoints[-1][:20] if checkpoints else None
-    for transaction in itertools.chain(
-        *(_checkpointed(log / name) for name in checkpoints if name[:20] == last),
-        *(_committed(log, v) for v in versions if last is None or v > int(last)),
-    ):
-        app, version = transaction["appId"], int(transaction["version"])
-        if version >= found.get(app, (0, None))[0]:
-            found[app] = (version, transaction.get("lastUpdated"))
-    return found
-
-
-def _checkpointed(file: Path) -> list[dict[str, Any]]:
-    from pyarrow.parquet import read_table  # noqa: PLC0415  a new table has no checkpoint
-
-    found: list[dict[str, Any] | None] = read_table(file, columns=["txn"]).column("txn").to_pylist()
-    return [transaction for transaction in found if transaction is not None]
-
-
-def _committed(log: Path, version: int) -> list[dict[str, Any]]:
-    lines = Path(commit_file(log, version)).read_bytes().splitlines()
-    return [json.loads(line)["txn"] for line in lines if line.startswith(_TOTAL)]
+                info = info_in(text)
+        yield {**info, "version": version}

@@ -14,12 +14,16 @@ import pyarrow.parquet as pq
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.arrays import array
-from tubeq_spark.storage.check import log_reading
-from tubeq_spark.storage.check.log_reading import State, read_log
+from tubeq_spark.storage.check.verdict import judge
 from tubeq_spark.storage.durability.commit_file import fault_of_length, fault_of_size
-from tubeq_spark.storage.durability.files_there import is_of_the_system
+from tubeq_spark.storage.durability.files_there import (
+    fits,
+    is_elsewhere,
+    is_of_the_system,
+    stale_of,
+)
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
-from tubeq_spark.storage.durability.log_tail import BEGINNING, judge
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
@@ -27,15 +31,9 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tubeq_spark.storage.check.log_reading import LogRead
-    from tubeq_spark.storage.durability.log_tail import Verdict
+    from tubeq_spark.storage.check.verdict import Verdict
 
 _STATES = array([state.value for state in TaskState], pa.string())
-
-
-def is_elsewhere(path: str) -> bool:
-    """Whether a file belongs to another table, as in a shallow clone; it is not checked."""
-    return ":" in path or path.startswith("/")
 
 
 def fault_of_file(file: Path, size: int) -> str:
@@ -149,9 +147,9 @@ class Examined:
     """
 
     damages: list[Damage]
-    log: LogRead | None = None
+    log: LogFacts | None = None
     verdict: Verdict | None = None
-    state: State = field(default_factory=State)
+    state: Contents = field(default_factory=Contents)
     bad_files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -163,7 +161,8 @@ def examine(table: Table, now: float) -> Examined:
         now: The moment, in seconds since the epoch.
     """
     try:
-        log = read_log(table.log)
+        log = LogFacts.listed(table.log)
+        log.read()
     except OSError as error:
         message = f"the log cannot be read: {reason_of(error)}"
         return Examined([table.damage("unreadable", table.log, message, loses=True)])
@@ -174,13 +173,12 @@ def examine(table: Table, now: float) -> Examined:
         )
         damages.append(table.damage("unreadable", table.log / log.unread, message, loses=True))
         return Examined(damages, log)
-    facts = log.facts
-    if not facts.versions and not facts.checkpoints:
+    if not log.versions and not log.states:
         message = "the log has no version that can be read; only a copy of the table helps"
         damages.append(table.damage("hole", table.log, message, loses=True))
         return Examined(damages, log)
-    verdict = judge(facts)
-    state = State()
+    verdict = judge(log)
+    state = Contents()
     if verdict.readable is not None:
         state = log.at(verdict.begins, verdict.readable)
     found = Examined(damages, log, verdict, state)
@@ -193,12 +191,11 @@ def examine(table: Table, now: float) -> Examined:
 # -- the log ----------------------------------------------------------------------------------------
 
 
-def _of_log(table: Table, log: LogRead, verdict: Verdict, state: State) -> Iterator[Damage]:
-    facts = log.facts
+def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Contents) -> Iterator[Damage]:
     first_lost = None if verdict.is_whole else (verdict.readable or 0) + 1
     if verdict.readable is None:
         first_lost = 0
-    places = [(version, "commit", f"is {_is(fault)}") for version, fault in facts.faults.items()]
+    places = [(version, "commit", f"is {_is(fault)}") for version, fault in log.faults.items()]
     places += [(version, "hole", "is missing") for version in verdict.holes]
     for version, kind, what in sorted(places):
         said = f"the commit of version {version} {what}"
@@ -212,7 +209,7 @@ def _of_log(table: Table, log: LogRead, verdict: Verdict, state: State) -> Itera
             yield table.damage(kind, path, message, loses=True, tasks=tasks)
         else:
             yield table.damage(kind, path, f"{said}, as one before it is", loses=True)
-    for name, fault in facts.bad_checkpoints.items():
+    for name, fault in log.bad_checkpoints.items():
         is_lossless = verdict.is_whole
         message = f"the checkpoint {name} {fault}"
         message += (
@@ -255,18 +252,19 @@ def _tasks(tasks: tuple[int, ...]) -> str:
     return f"the tasks {', '.join(map(str, tasks))}"
 
 
-def _lost_tasks(table: Table, log: LogRead, verdict: Verdict, state: State) -> tuple[int, ...]:
+def _lost_tasks(table: Table, log: LogFacts, verdict: Verdict, state: Contents) -> tuple[int, ...]:
     """The tasks of the newest known version that are not in the last readable one."""
     if table.tube is None or verdict.readable is None:
         return ()
-    later = State(dict(state.files), state.metadata, state.protocol)
-    log.after(later, verdict.readable)
-    new = {path: add for path, add in later.files.items() if path not in state.files}
+    later = Contents(dict(state.adds))
+    for version in sorted(version for version in log.commits if version > verdict.readable):
+        later.apply(log.commits[version])
+    new = {path: add for path, add in later.adds.items() if path not in state.adds}
     new |= {path: {} for path in _unnamed(table, log, verdict.readable)}
-    return tuple(sorted(_all_tasks(table, new) - _all_tasks(table, state.files)))
+    return tuple(sorted(_all_tasks(table, new) - _all_tasks(table, state.adds)))
 
 
-def _unnamed(table: Table, log: LogRead, version: int) -> Iterator[str]:
+def _unnamed(table: Table, log: LogFacts, version: int) -> Iterator[str]:
     """Data files after a version that no commit names, most likely of damaged commits."""
     try:
         since = Path(commit_file(table.log, version)).stat().st_mtime
@@ -292,7 +290,7 @@ def _all_tasks(table: Table, files: Mapping[str, Mapping[str, Any]]) -> set[int]
 # -- beside it --------------------------------------------------------------------------------------
 
 
-def _leftovers(table: Table, log: LogRead, now: float) -> Iterator[Damage]:
+def _leftovers(table: Table, log: LogFacts, now: float) -> Iterator[Damage]:
     for name in log.names:
         if name.endswith(".tmp"):
             file = table.log / name
@@ -305,18 +303,17 @@ def _leftovers(table: Table, log: LogRead, now: float) -> Iterator[Damage]:
                 yield table.damage("leftover", file, message)
 
 
-def _of_checksums(table: Table, log: LogRead) -> Iterator[Damage]:
-    facts = log.facts
-    bad = {f"{version:020}.json" for version in facts.faults} | {*facts.bad_checkpoints}
+def _of_checksums(table: Table, log: LogFacts) -> Iterator[Damage]:
+    bad = {f"{version:020}.json" for version in log.faults} | {*log.bad_checkpoints}
     for name in log.names:
         file = table.log / name
         if name in bad or f".{name}.crc" not in log.names:
             continue
         path = table.log / f".{name}.crc"
-        if log_reading.is_stale(file):
+        if any(stale_of(table.log, [name])):
             message = f"the checksum of {name} cannot be that file's, so Spark does not read it"
             yield table.damage("checksum", path, message)
-        elif not log_reading.fits(file):
+        elif not fits(file):
             message = (
                 f"{name} does not fit its checksum, so it may not be what was written, and Spark does "
                 "not read it; its repair takes it as it is"
@@ -325,7 +322,7 @@ def _of_checksums(table: Table, log: LogRead) -> Iterator[Damage]:
 
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
-    for path, add in _here(found.state.files.items()):
+    for path, add in _here(found.state.adds.items()):
         file = table.directory / path
         try:
             fault = table.fault_of(path, int(add["size"]))

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.model.reports import CheckReport
-from tubeq_spark.storage.check.examine import Examined, Table, examine, is_elsewhere, repaired
+from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.check.repair import repair as repair_table
+from tubeq_spark.storage.durability.files_there import is_elsewhere
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SYSTEM, TUBES
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
@@ -120,7 +121,7 @@ def _tables(place: Path) -> Iterator[Table]:
 def _of_newer_formats(registry: Table, found: Examined) -> set[str]:
     """The tubes whose tables have newer formats, by those files of the registry that can be read."""
     names: set[str] = set()
-    for path in found.state.files:
+    for path in found.state.adds:
         if path in found.bad_files or is_elsewhere(path):
             continue
         try:

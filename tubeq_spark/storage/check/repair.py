@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.storage.check.examine import Examined, Table
-    from tubeq_spark.storage.durability.log_tail import Verdict
+    from tubeq_spark.storage.check.verdict import Verdict
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.locks.table_lock import TableLock
 
@@ -65,7 +65,7 @@ def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
             table.log.joinpath(damage.path).unlink(missing_ok=True)
     if log is None or verdict is None:
         return
-    bad = [*log.facts.faults, *verdict.holes]
+    bad = [*log.faults, *verdict.holes]
     unneeded = [version for version in bad if not verdict.is_needed(version)]
     if verdict.begins == verdict.newest and verdict.newest in unneeded:
         # The newest version must have a commit, for readers who look for one.
@@ -77,7 +77,7 @@ def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
     if not verdict.is_whole and verdict.readable is not None and accept_loss:
         gone |= {*names_after(log.names, verdict.readable)}
     if verdict.is_whole or gone:
-        gone |= {*_with_checksums(table.log, log.facts.bad_checkpoints)}
+        gone |= {*_with_checksums(table.log, log.bad_checkpoints)}
     if gone:
         move_aside(table.log, gone)
     if verdict.hint_fault or gone:

@@ -11,16 +11,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import Counter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.durability.log_names import commit_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 #: The first field of `commitInfo`, with the length of the lines after the first one.
 FOLLOWS = "follows"
@@ -28,7 +26,6 @@ _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}
 #: A part of the first line of commits of the library deltalake; of its early versions, of the last line. The library
 #: writes no end of the last line.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
-_CHANGE = b'\n{"cdc":'
 #: The metrics of added and removed files in operations of Spark and of the library.
 _ADDED = ("numAddedFiles", "numTargetFilesAdded", "numFilesAdded")
 _ADDED_BY_LIBRARY = ("num_added_files", "num_target_files_added")
@@ -44,16 +41,6 @@ _REMOVED = (
 def following(rest: bytes) -> dict[str, int]:
     """The value for `FOLLOWS` in the first line, from the following lines."""
     return {"lines": rest.count(b"\n"), "bytes": len(rest)}
-
-
-def is_ours(text: bytes) -> bool:
-    """Whether the first line has the length, so that file counts need not be checked."""
-    return _OURS.match(text) is not None
-
-
-def told_in(text: bytes) -> tuple[bytes, bytes]:
-    """The first and the last line of another writer's commit; one of them may have its `commitInfo`."""
-    return text.partition(b"\n")[0], text.rpartition(b"\n")[2]
 
 
 def fault_of(text: bytes) -> str:
@@ -72,14 +59,9 @@ def fault_of(text: bytes) -> str:
         if rest != size or (rest and not text.endswith(b"\n")):
             return f"is cut short: {lines} lines of {size} bytes follow its first one, but {rest} bytes are there"
         return ""
-    if not text.endswith(b"\n") and not any(_BY_LIBRARY in line for line in told_in(text)):
+    if not text.endswith(b"\n") and not any(_BY_LIBRARY in line for line in _ends_of(text)):
         return "is cut short: its last line has no end"
     return ""
-
-
-def changes_in(text: bytes) -> int:
-    """The number of files for the change feed that a commit adds."""
-    return text.count(_CHANGE) + text.startswith(_CHANGE[1:])
 
 
 def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, changes: int = 0) -> str:
@@ -117,64 +99,49 @@ class DamagedCommitError(ValueError):
     """A commit file is incomplete; the message says why, without its subject."""
 
 
-@dataclass(slots=True)
-class CommitFile:
-    """The file actions of a commit.
-
-    Attributes:
-        version: Its version.
-        adds: The actions that add files, by the paths of the files.
-        removes: The actions that remove files, by their paths.
-        metadata: The table's new metadata, if it changes.
-        protocol: Its new protocol, if that changes.
-    """
-
-    version: int
-    adds: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    removes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    metadata: Mapping[str, Any] | None = None
-    protocol: Mapping[str, Any] | None = None
-
-    def take(self, kind: str, action: Mapping[str, Any] | None) -> None:
-        """Add an action; other kinds are ignored."""
-        if action is None:
-            return
-        if kind == "add":
-            int(action["size"])
-            self.adds[unquote(action["path"])] = action
-        elif kind == "remove":
-            self.removes[unquote(action["path"])] = action
-        elif kind == "metaData":
-            self.metadata = action
-        elif kind == "protocol":
-            self.protocol = action
-
-
-def read_commit(log: Path, version: int) -> CommitFile:
-    """Read a commit.
+def actions_in(text: bytes) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """Parse the text of a commit into its actions, with their kinds; without `commitInfo` if the commit is ours.
 
     Raises:
-        DamagedCommitError: The commit file is incomplete.
-        OSError: The commit file cannot be read.
+        DamagedCommitError: The commit is incomplete.
     """
-    text = Path(commit_file(log, version)).read_bytes()
     fault = fault_of(text)
     if fault:
         raise DamagedCommitError(fault)
-    found, info = CommitFile(version), dict[str, Any]()
-    for number, line in enumerate(text.splitlines(), 1):
+    is_ours = _OURS.match(text) is not None
+    found: list[tuple[str, Any]] = []
+    for number, line in enumerate(text.split(b"\n"), 1):
         try:
-            for kind, action in json.loads(line).items():
-                found.take(kind, action)
-                if kind == "commitInfo":
-                    info = action
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # In our commits the first line, a third of most commits, is for people.
+            if line.strip() and not (is_ours and number == 1):
+                found += [named for named in json.loads(line).items() if named[1] is not None]
+        except (ValueError, AttributeError) as error:
             msg = f"cannot be read: line {number} is no action of a commit"
             raise DamagedCommitError(msg) from error
-    fault = fewer_than_told(info, len(found.adds), len(found.removes), changes=changes_in(text))
+    if not is_ours:
+        kinds = Counter(kind for kind, _ in found)
+        info: Mapping[str, Any] = next(
+            (action for kind, action in found if kind == "commitInfo"), {}
+        )
+        fault = fewer_than_told(info, kinds["add"], kinds["remove"], changes=kinds["cdc"])
     if fault:
         raise DamagedCommitError(fault)
     return found
+
+
+def info_in(text: bytes) -> Mapping[str, Any]:
+    """The `commitInfo` in the text of a commit; empty if it has none.
+
+    Raises:
+        ValueError: The text is damaged.
+    """
+    found = (json.loads(line).get("commitInfo") for line in _ends_of(text) if line)
+    return next((info for info in found if info), {})
+
+
+def _ends_of(text: bytes) -> tuple[bytes, bytes]:
+    """The first and the last line of a commit; one of them may have its `commitInfo`."""
+    return text.partition(b"\n")[0], text.rpartition(b"\n")[2]
 
 
 class DamagedFileError(StoreError):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
+import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tubeq_spark.storage.durability.log_names import checksum_of
 
@@ -30,14 +27,18 @@ def is_of_the_system(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
+def is_elsewhere(path: str) -> bool:
+    """Whether a file in a log belongs to another table, as in a shallow clone; it is not checked."""
+    return ":" in path or path.startswith("/")
+
+
 def is_there(table: Path, path: str, size: int | None) -> bool:
     """Whether a file has its full length, and ends like a Parquet file.
 
     Raises:
         OSError: The system refuses access to the file.
     """
-    if ":" in path or path.startswith("/"):
-        # The file belongs to another table, as in a shallow clone.
+    if is_elsewhere(path):
         return True
     file = table / path
     try:
@@ -64,23 +65,6 @@ def is_parquet(file: Path) -> bool:
         return False
 
 
-def has_its_files(table: Path, checkpoint: str) -> bool:
-    """Whether a checkpoint can be read and all its files exist.
-
-    Raises:
-        OSError: The system refuses to read the files.
-    """
-    try:
-        with pq.ParquetFile(table / "_delta_log" / checkpoint) as file:
-            read = file.read(columns=["add.path", "add.size"])
-    except (pa.ArrowException, OSError) as error:
-        if is_of_the_system(error):
-            raise
-        return False
-    adds = [add for add in read["add"].to_pylist() if add is not None and add["path"] is not None]
-    return all(is_there(table, unquote(add["path"]), add["size"]) for add in adds)
-
-
 def stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
     """The checksum files that cannot belong to their files."""
     for name in names:
@@ -90,3 +74,13 @@ def stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
             text, chunks = checksum.read_bytes(), -(-file.stat().st_size // _CHUNK)
             if not text.startswith(_CHECKSUM) or len(text) != 2 * len(_CHECKSUM) + 4 * chunks:
                 yield checksum
+
+
+def fits(file: Path) -> bool:
+    """Whether a file fits its checksum file; true if it has none."""
+    try:
+        text, content = checksum_of(file).read_bytes()[2 * len(_CHECKSUM) :], file.read_bytes()
+    except FileNotFoundError:
+        return True
+    made = (zlib.crc32(content[at : at + _CHUNK]) for at in range(0, len(content), _CHUNK))
+    return text == b"".join(number.to_bytes(4, "big") for number in made)

@@ -14,8 +14,8 @@ from tubeq_spark.storage.durability.log_names import (
     log_file,
     version_of,
 )
-from tubeq_spark.storage.durability.log_tail import pointer
 from tubeq_spark.storage.ended import first_note
+from tubeq_spark.storage.log.facts import pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,11 @@ because a version is lost if an earlier one is lost.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tubeq_spark.model.durability import Durability
@@ -20,12 +19,14 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import background
+from tubeq_spark.storage.durability.commit_file import DamagedCommitError, actions_in
+from tubeq_spark.storage.durability.files_there import is_elsewhere
 from tubeq_spark.storage.durability.log_names import checksum_of, commit_file, versions_of
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX, Mark, MarkFile, place_of
 from tubeq_spark.storage.location import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tubeq_spark.storage.durability.sync_mark import Place
 
@@ -254,8 +255,8 @@ class SyncedLog:
     def _sync_version(self, version: int) -> None:
         """Sync the files of another writer's commit."""
         commit = Path(commit_file(self.log, version))
-        files, is_whole = _files_of(commit.read_bytes())
-        if len(files) > _MANY or not is_whole:
+        files = _files_of(commit.read_bytes())
+        if files is None or len(files) > _MANY:
             disk.sync_file_system(self.log)
             return
         self._sync_contents(self.table / file for file in files)
@@ -285,21 +286,16 @@ def _sync_with_checksum(file: Path) -> None:
         disk.sync_file(checksum)
 
 
-def _files_of(commit: bytes) -> tuple[list[str], bool]:
-    """The added files of a commit, relative to its table, and whether it needs no other files."""
-    files, is_whole = list[str](), True
-    for line in commit.splitlines():
-        if not line.startswith(b'{"commitInfo":'):
-            for kind, action in json.loads(line).items():
-                if kind in {"add", "cdc"}:
-                    path = unquote(action["path"])
-                    is_whole = is_whole and _is_plain(path, action)
-                    files.append(path)
-    return files, is_whole
-
-
-def _is_plain(path: str, action: dict[str, Any]) -> bool:
-    return not (action.get("deletionVector") or path.startswith("/") or ":" in path)
+def _files_of(commit: bytes) -> Sequence[str] | None:
+    """The added files of a commit, relative to its table; `None` if it may need other files, too."""
+    try:
+        added = [action for kind, action in actions_in(commit) if kind in {"add", "cdc"}]
+    except DamagedCommitError:
+        return None
+    paths = [unquote(action["path"]) for action in added]
+    if any(map(is_elsewhere, paths)) or any(action.get("deletionVector") for action in added):
+        return None
+    return paths
 
 
 _known: dict[str, SyncedLog] = {}

@@ -15,7 +15,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.disk import PUT
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.delta_log import actions
+from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.statement import WrittenRows
@@ -64,7 +64,7 @@ class PutDirectories:
         local = self._own(table)
         try:
             content = local.read(f"{directory}/{_FIRST}")
-            found = Snapshot.first(0, actions.read(content.splitlines()))
+            found = Snapshot.first(0, versions.parsed(content, f"{directory}/{_FIRST}"))
         except OSError as error:
             msg = f"the files of the put cannot be read, nothing was put: {reason_of(error)}"
             raise StoreError(msg) from error

@@ -6,6 +6,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.storage.durability.commit_file import info_in
 from tubeq_spark.storage.durability.log_names import versions_of
 from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.native.sending import ShortLogError
@@ -62,7 +63,7 @@ class RivalCommit:
                 self._require_log()
                 return None
         try:
-            return versions.info_in(self.text or b"")
+            return info_in(self.text or b"")
         except ValueError:
             # A commit that cannot be parsed is not ours.
             return {}

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.storage.durability.commit_file import FOLLOWS, following
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Actions that do not change the state of a table.
 _SILENT = frozenset({"commitInfo", "cdc"})
 #: The beginning of a pair of escapes, by which earlier versions wrote the rarest characters.
 _PAIRS = ("\\ud", "\\uD")
-#: The beginning of the line for people, which is a third of most commits.
-_OF_THE_COMMIT = b'{"commitInfo":'
 
 
 class UnknownLogError(Exception):
@@ -171,21 +169,6 @@ class Actions:
             self.protocol = action
         elif kind not in _SILENT:
             raise UnknownLogError(kind)
-
-
-def read(lines: Iterable[bytes]) -> Actions:
-    """The actions of a commit.
-
-    Raises:
-        UnknownLogError: It has an action of an unknown kind.
-    """
-    found = Actions()
-    for line in lines:
-        if line.strip() and not line.startswith(_OF_THE_COMMIT):
-            for kind, action in json.loads(line).items():
-                if action is not None:
-                    found.take(kind, action)
-    return found
 
 
 def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:

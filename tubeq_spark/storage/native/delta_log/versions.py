@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tubeq_spark.storage.durability.commit_file import (
-    changes_in,
+    DamagedCommitError,
+    actions_in,
     damaged,
-    fault_of,
-    fewer_than_told,
-    is_ours,
-    told_in,
+    info_in,
 )
 from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
-from tubeq_spark.storage.durability.log_tail import pointer_in
-from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
+from tubeq_spark.storage.log.facts import pointer_in
+from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
@@ -68,22 +65,15 @@ def parsed(text: bytes, file: str) -> Actions:
         DamagedFileError: It is not as it was written.
         UnknownLogError: It says something that only the library knows.
     """
-    fault = fault_of(text)
-    if fault:
-        raise damaged(file, fault)
+    found = Actions()
     try:
-        found = read(text.split(b"\n"))
-        if not is_ours(text):
-            fault = fewer_than_told(
-                info_in(text), len(found.adds), len(found.removes), changes=changes_in(text)
-            )
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise damaged(file, f"cannot be read: {error}") from error
+        for kind, action in actions_in(text):
+            found.take(kind, action)
+    except DamagedCommitError as error:
+        raise damaged(file, str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         msg = f"{file} is not as it should be: {error}"
         raise UnknownLogError(msg) from error
-    if fault:
-        raise damaged(file, fault)
     return found
 
 
@@ -107,12 +97,6 @@ def history(log: Log, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
             # The commit is damaged, or not ours.
             info = {}
         yield {**info, "version": version}
-
-
-def info_in(text: bytes) -> Mapping[str, Any]:
-    """The commit info in the text of a commit; empty if it has none."""
-    found = (json.loads(line).get("commitInfo") for line in told_in(text) if line)
-    return next((info for info in found if info), {})
 
 
 def checkpoint_name(version: int) -> str:
