@@ -122,7 +122,7 @@ class Flock:
             OSError: The file, or its file system, cannot be locked.
         """
         while True:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._descriptor = self._opened()
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
                 # Somebody may have removed the file meanwhile.
@@ -135,6 +135,15 @@ class Flock:
                     return False
                 raise
             self.forget()
+
+    def _opened(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT
+        try:
+            return os.open(self._path, flags, 0o666)
+        except FileNotFoundError:
+            # Somebody has removed the location. The tables, which are gone too, have the better error.
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path, flags, 0o666)
 
     def release(self) -> None:
         """Unlock it, if this process has it.
