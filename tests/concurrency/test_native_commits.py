@@ -203,7 +203,11 @@ def test_verb_when_storage_fails_before_its_commit_is_there_says_so_and_can_be_r
     # What this process does by itself is this host's, whatever it fails with.
     # It adds a column first, which this process always does by itself.
     adds = verb == "release_with_errors"
-    may_land = not adds and message == FAR and table.mine.tube._ctx.queue.engine._handles._is_plain is False
+    may_land = (
+        not adds
+        and message == FAR
+        and table.mine.tube._ctx.queue.engine._handles._is_plain is False
+    )
 
     with line.before_next(fails(message)):
         error = CommitUnknownError if may_land else StoreError

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.concurrency.support import leave_to_the_library
 from tubeq_spark import InvalidOptionError, Queue, StoreError
 from tubeq_spark.cli.app import app
 from tubeq_spark.programs import ExitCode
@@ -25,6 +26,11 @@ ODD = [
     "~x",
     "$x",
     "a\u00a0b",
+    "a%20b",
+    "100%25",
+    "a\\b",
+    "a#b",
+    "a?b",
 ]
 
 
@@ -52,12 +58,15 @@ def test_queue_in_a_directory_of_an_odd_name_is_there_and_nowhere_else(
 
 
 @pytest.mark.parametrize("name", ["a%20b", "100%25", "a\\b", "a#b", "a?b"])
-def test_queue_in_a_directory_that_the_library_takes_for_another_is_refused(
+def test_table_that_only_the_library_reads_in_a_directory_that_it_takes_for_another_is_refused(
     tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(StoreError, match=r"takes .* for another directory: give it a name without"):
-        Queue(None, str(tmp_path / name), engine="native")
-    assert list(tmp_path.iterdir()) == []
+    with Queue(None, str(tmp_path / name), engine="native") as queue:
+        tube = queue.create_tube("work")
+        leave_to_the_library(queue._context.engine)
+        with pytest.raises(StoreError, match=r"takes .* for another directory"):
+            tube.put("x")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(

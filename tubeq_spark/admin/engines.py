@@ -39,8 +39,6 @@ ENGINES = ("auto", "spark", "native")
 #: The environment variable that replaces "auto".
 _VARIABLE = "TUBEQ_ENGINE"
 _LIBRARY = "deltalake"
-#: Characters that the library decodes in a path, or takes for a slash or for the end of the path.
-_MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\\#?]")
 #: Parts of a URI that the library, or the client of object stores, changes.
 _MISREAD_IN_URIS = re.compile(r'[%\\#?\[\]{}^`|<>"]|//|/\.{1,2}(/|$)')
 
@@ -285,11 +283,6 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
     if unreachable is not None:
         return unreachable
     directory = local_directory(location.text)
-    if directory is not None and _MISREAD.search(directory.as_posix()):
-        return (
-            f"the library {_LIBRARY} takes {location.text} for another directory: give it a name "
-            "without #, ?, backslashes and % before two hexadecimal digits"
-        )
     if directory is None and _MISREAD_IN_URIS.search(location.text.partition("://")[2]):
         return (
             f"the library {_LIBRARY} takes {location.text} for another place: give it a name without "

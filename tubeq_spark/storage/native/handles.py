@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import uuid
 from contextlib import contextmanager, suppress
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.store import Entry
 
 log = logging.getLogger(__name__)
+#: Characters that the library decodes in a local path, or takes for a slash or for the end of the path.
+_MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\\#?]")
 
 
 class Table:
@@ -417,6 +420,9 @@ class _Snapshot:
                     raise
             else:
                 return handle
+        if local_directory(self._path) is not None and _MISREAD.search(self._path):
+            msg = f"the library deltalake is needed here, and takes {self._path} for another directory"
+            raise StoreError(msg)
         options = self._made(self._path, self._options)
         return DeltaTable(self._path, storage_options=options or None)
 
