@@ -78,6 +78,22 @@ def test_log_with_a_hole_and_a_lost_end_loses_the_end_only(table: Path) -> None:
     assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 9
 
 
+def test_log_with_a_hole_after_its_checkpoint_ends_there(table: Path) -> None:
+    """The commit of the checkpoint is gone, too, so that no commit leads to the hole."""
+    with Queue(
+        None, str(table.parent), engine="native", config=QueueConfig(durability="none")
+    ) as q:
+        q["work"].put("later")
+    log = table / "_delta_log"
+    for version in (9, 10):
+        (log / f"{version:020}.json").unlink()
+
+    assert recovered(table).damage == ""
+    (aside,) = log.glob("_lost-*")
+    assert [file.name for file in aside.iterdir()] == [f"{11:020}.json"]
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 9
+
+
 def test_log_of_which_more_is_lost_than_was_read_is_left_as_it_is(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -322,7 +322,9 @@ def _of_checksums(table: Table, log: LogFacts) -> Iterator[Damage]:
 
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
-    for path, add in _here(found.state.adds.items()):
+    for path, add in found.state.adds.items():
+        if is_elsewhere(path):
+            continue
         file = table.directory / path
         try:
             fault = table.fault_of(path, int(add["size"]))
@@ -337,12 +339,6 @@ def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
             message = f"the data file {path} {fault}: {held}"
             message += "; its repair takes it out of the table" if table.uri is None else ""
             yield table.damage("file", file, message, loses=True, tasks=tasks)
-
-
-def _here(
-    files: Iterable[tuple[str, Mapping[str, Any]]],
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return ((path, add) for path, add in files if not is_elsewhere(path))
 
 
 def repaired(damages: Iterable[Damage], left: Iterable[Damage]) -> list[Damage]:

@@ -11,8 +11,8 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.check.examine import examine
-from tubeq_spark.storage.durability.log_names import checksum_of, names_after, version_of
-from tubeq_spark.storage.durability.whole_log import move_aside, point_to
+from tubeq_spark.storage.durability.log_names import version_of
+from tubeq_spark.storage.durability.whole_log import move_aside, move_lost, point_to
 from tubeq_spark.storage.native.delta_log import commits
 
 if TYPE_CHECKING:
@@ -73,14 +73,10 @@ def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
     if unneeded:
         names = [*_before(log.names, unneeded, verdict.begins)]
         move_aside(table.log, names, newest_first=False)
-    gone = set[str]()
-    if not verdict.is_whole and verdict.readable is not None and accept_loss:
-        gone |= {*names_after(log.names, verdict.readable)}
-    if verdict.is_whole or gone:
-        gone |= {*_with_checksums(table.log, log.bad_checkpoints)}
-    if gone:
-        move_aside(table.log, gone)
-    if verdict.hint_fault or gone:
+    aside = None
+    if verdict.readable is not None and (verdict.is_whole or accept_loss):
+        aside = move_lost(table.log, log.names, verdict.readable, log.bad_checkpoints)
+    if verdict.hint_fault or aside is not None:
         point_to(table.log, _beginning(table.log, verdict))
 
 
@@ -95,12 +91,6 @@ def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Itera
             begins in versions and name in {of_commit, f".{of_commit}.crc"}
         ):
             yield name
-
-
-def _with_checksums(log: Path, names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        yield name
-        yield checksum_of(log / name).name
 
 
 def _beginning(log: Path, verdict: Verdict) -> Path | None:

@@ -64,26 +64,18 @@ def look(table: Path, covered: int) -> Tail:
     Raises:
         OSError: The log cannot be listed, or the system refuses to read a file.
     """
-    return _tail(table, LogFacts.listed(table / "_delta_log"), covered)
-
-
-def _tail(table: Path, facts: LogFacts, covered: int) -> Tail:
+    facts = LogFacts.listed(table / "_delta_log")
     versions = facts.versions
     if not versions:
         return Tail(-1)
     unsynced = [version for version in versions if version > covered]
     examined = unsynced[-MOST_LOST:]
-    before = versions[-1] if not examined else examined[0] - 1
+    begins = versions[-1] if not examined else examined[0] - 1
     if covered in versions and examined == unsynced:
-        before = covered
-    commits, why = _whole_commits(facts, before, examined)
-    if why:
-        # A checkpoint may have the contents of the damaged commit.
-        begins = _covering(table, facts, before + len(commits) + 1)
-        if begins is not None:
-            return _tail(table, facts, begins)
+        begins = covered
+    begins, commits, why = _whole_commits(table, facts, begins)
     kept, lacks = _with_all_files(table, commits)
-    readable = max(kept, default=before)
+    readable = max(kept, default=begins)
     lost = [version for version in versions if version > readable]
     checkpoints = {
         name: file.version for name, file in checkpoints_in(facts.names).items() if file.is_parquet
@@ -122,34 +114,40 @@ def _has_its_files(table: Path, contents: Contents) -> bool:
     return all(is_there(table, path, int(add["size"])) for path, add in contents.adds.items())
 
 
+def _whole_commits(
+    table: Path, facts: LogFacts, begins: int
+) -> tuple[int, Mapping[int, Contents], str]:
+    """Read the commits after a version, up to the first one that is damaged or missing and in no checkpoint.
+
+    Returns:
+        The version before the first commit, the commits, and the reason why the next one cannot be read.
+    """
+    commits: dict[int, Contents] = {}
+    while (version := begins + len(commits) + 1) <= facts.versions[-1]:
+        commit = facts.commit(version)
+        if commit is not None:
+            commits[version] = commit
+            continue
+        covering = _covering(table, facts, version)
+        if covering is None:
+            fault = facts.faults.get(version, "is not there")
+            return begins, commits, f"the commit of version {version} {fault}"
+        begins, commits = covering, {}
+    return begins, commits, ""
+
+
 def _covering(table: Path, facts: LogFacts, missing: int) -> int | None:
-    """The first complete checkpoint that replaces a missing or damaged commit.
+    """The first complete checkpoint that replaces a missing or damaged commit; `None` if there is none.
 
     A process that shortens a log removes commits before a checkpoint only after the rest is on the disk. The disk may
     apply the removals in another order, so the log begins at that checkpoint. If a file of the checkpoint is missing,
     the log was not shortened: these commits were never on the disk.
-
-    Returns:
-        The version of the checkpoint; `None` if there is none.
     """
     for version in sorted(version for version in facts.parts if version >= missing):
         contents = facts.checkpoint(version)
         if contents is not None and _has_its_files(table, contents):
             return version
     return None
-
-
-def _whole_commits(
-    facts: LogFacts, before: int, versions: Iterable[int]
-) -> tuple[Mapping[int, Contents], str]:
-    """The readable commits up to the first unreadable one, and the reason why that cannot be read."""
-    found: dict[int, Contents] = {}
-    for place, version in enumerate(versions, before + 1):
-        commit = facts.commit(version) if version == place else None
-        if commit is None:
-            return found, f"the commit of version {place} {facts.faults.get(place, 'is not there')}"
-        found[version] = commit
-    return found, ""
 
 
 def _with_all_files(

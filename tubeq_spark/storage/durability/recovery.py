@@ -15,13 +15,12 @@ from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.durability.log_names import checksum_of, commit_file, names_after
-from tubeq_spark.storage.durability.whole_log import ASIDE, move_aside, point_to
+from tubeq_spark.storage.durability.log_names import commit_file
+from tubeq_spark.storage.durability.whole_log import ASIDE, move_lost, point_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from tubeq_spark.storage.durability.log_tail import Tail
     from tubeq_spark.storage.durability.sync_mark import Mark
@@ -116,11 +115,9 @@ def _written(synced: SyncedLog, version: int) -> float:
 def _mend(synced: SyncedLog, tail: Tail) -> None:
     for checksum in tail.stale:
         checksum.unlink(missing_ok=True)
-    names = {*names_after(os.listdir(synced.log), tail.readable)}  # noqa: PTH208
-    for checkpoint in tail.checkpoints:
-        names |= {checkpoint, checksum_of(synced.log / checkpoint).name}
-    if names:
-        aside = move_aside(synced.log, names)
+    names = os.listdir(synced.log)  # noqa: PTH208  (names are enough)
+    aside = move_lost(synced.log, names, tail.readable, tail.checkpoints)
+    if aside is not None:
         log.error(
             "%s lost versions %s to a power cut: %s. It goes on from version %d; their commits are in %s",
             synced.table,
@@ -129,12 +126,7 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
             tail.readable,
             aside,
         )
-    _point_to_checkpoint(synced.log)
-
-
-def _point_to_checkpoint(directory: Path) -> None:
-    """Make `_last_checkpoint` name the newest checkpoint."""
-    point_to(directory, max(directory.glob(_CHECKPOINT), default=None))
+    point_to(synced.log, max(synced.log.glob(_CHECKPOINT), default=None))
 
 
 def _leave(synced: SyncedLog, error: OSError) -> None:

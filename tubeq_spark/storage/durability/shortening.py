@@ -15,7 +15,7 @@ from tubeq_spark.storage.durability.log_names import (
     version_of,
 )
 from tubeq_spark.storage.ended import first_note
-from tubeq_spark.storage.log.facts import pointer
+from tubeq_spark.storage.log.facts import BEGINNING, LogFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,8 +45,8 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
     Raises:
         OSError: The log cannot be read, or the rest may not be on the disk. No needed file was removed.
     """
-    directory = synced.log
-    names = os.listdir(directory)  # noqa: PTH208  (names are enough)
+    directory, facts = synced.log, LogFacts.listed(synced.log)
+    names = facts.names
     _remove_left(directory, [name for name in names if name.endswith(".tmp")], before)
     found = sorted(
         (file.version, name, file) for name in names if (file := _file(name)) is not None
@@ -61,7 +61,7 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
         ),
         -1,
     )
-    most = min(first, _last_checkpoint(directory))
+    most = min(first, BEGINNING if facts.hint is None else facts.hint)
     checkpoints = [
         v for v, name, file in found if file.is_plain and v <= most and is_parquet(directory / name)
     ]
@@ -104,11 +104,3 @@ def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
         with suppress(FileNotFoundError):
             if (directory / name).stat().st_mtime < before - LEFT_SECONDS:
                 (directory / name).unlink()
-
-
-def _last_checkpoint(directory: Path) -> int:
-    """The version of the checkpoint at which readers begin; -1 if none is known."""
-    with suppress(ValueError):
-        last = pointer(directory)
-        return -1 if last is None else int(last["version"])
-    return -1

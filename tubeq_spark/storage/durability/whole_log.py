@@ -19,6 +19,7 @@ from tubeq_spark.storage.durability.log_names import (
     checksum_of,
     commit_file,
     log_file,
+    names_after,
 )
 
 if TYPE_CHECKING:
@@ -85,6 +86,28 @@ def move_aside(log: Path, names: Iterable[str], *, newest_first: bool = True) ->
         with suppress(FileNotFoundError):
             (log / name).rename(aside / name)
     return aside
+
+
+def move_lost(
+    log: Path, names: Iterable[str], readable: int, checkpoints: Iterable[str]
+) -> Path | None:
+    """Move the files of versions that cannot be read aside.
+
+    Args:
+        log: As for `move_aside`.
+        names: The names of all files of the log.
+        readable: The last version that can be read.
+        checkpoints: The names of damaged checkpoints.
+
+    Returns:
+        The directory with the moved files; `None` if there are none.
+
+    Raises:
+        OSError: The files cannot be moved.
+    """
+    lost = {*names_after(names, readable)}
+    lost.update(name for file in checkpoints for name in (file, checksum_of(log / file).name))
+    return move_aside(log, lost) if lost else None
 
 
 def point_to(log: Path, checkpoint: Path | None) -> None:

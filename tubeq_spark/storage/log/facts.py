@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,8 +140,11 @@ class LogFacts:
         Raises:
             OSError: It cannot be listed, or the system refuses to read a file.
         """
+        hint, hint_fault = None, ""
         # Before the listing, which then has the checkpoint.
-        hint, hint_fault = _hint(log)
+        with suppress(FileNotFoundError):
+            last = pointer_in((log / LAST_CHECKPOINT).read_bytes())
+            hint, hint_fault = (last["version"], "") if last else (None, "cannot be read")
         names = sorted(os.listdir(log))  # noqa: PTH208  (names are enough)
         parts: dict[int, list[str]] = {}
         for name, file in checkpoints_in(names).items():
@@ -223,36 +227,13 @@ class LogFacts:
         return state
 
 
-def _hint(log: Path) -> tuple[int | None, str]:
-    try:
-        last = pointer(log)
-    except ValueError:
-        return None, "cannot be read"
-    return (None, "") if last is None else (int(last["version"]), "")
-
-
-def pointer(log: Path) -> Mapping[str, Any] | None:
-    """The contents of `_last_checkpoint`; `None` if there is none.
-
-    Returns:
-        Its fields. "version" and "size" are numbers.
-
-    Raises:
-        ValueError: The file has other contents.
-    """
-    try:
-        return pointer_in((log / LAST_CHECKPOINT).read_bytes())
-    except FileNotFoundError:
-        return None
-
-
-def pointer_in(text: bytes) -> Mapping[str, Any]:
-    """Parse the text of a `_last_checkpoint`. Returns and raises as `pointer` does."""
+def pointer_in(text: bytes) -> Mapping[str, Any] | None:
+    """The fields of a `_last_checkpoint`, "version" and "size" as numbers; `None` if it cannot be read."""
     try:
         last = json.loads(text)
         return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(error) from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _in_checkpoint(file: Path, kinds: Iterable[str]) -> Iterator[Action]:

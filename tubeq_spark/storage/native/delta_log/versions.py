@@ -163,5 +163,5 @@ def pointer(log: Log) -> Mapping[str, Any] | None:
     """
     try:
         return pointer_in(log.read(LAST_CHECKPOINT))
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return None
