@@ -1,0 +1,160 @@
+"""A written history of calls of a queue, as JSON lines: who called a verb, when, and with which result.
+
+Times are microseconds of the true time, `number`s order begins and ends of calls even at the same time. A task in a
+result is a dict of its fields, with times in microseconds of the clock of its writer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: The end of a call whose effect may come at any later time.
+NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A queue object.
+
+    Attributes:
+        name: Its name.
+        skew: By how many microseconds its clock is ahead of the true time.
+        silent: Times from and until which it did nothing, not even beat its heart. A crash is silent for ever.
+    """
+
+    name: str
+    skew: int = 0
+    silent: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a verb.
+
+    Attributes:
+        actor: The queue object.
+        verb: The verb.
+        tube: The name of the tube; "" for a verb of the queue.
+        args: The arguments that the verb depends on. Durations are microseconds.
+        began: When it began, and `ended` when it ended.
+        first: The number of its begin, and `last` that of its end.
+        outcome: "returned", "raised" (nothing is changed), or "unknown": its effect may come, even later, or not.
+        result: The result: a task, tasks, a number, or `None`.
+        error: The class of the error.
+        text: The text of the error.
+        session: The session that calls; `None` if unknown.
+    """
+
+    actor: str
+    verb: str
+    tube: str
+    args: dict[str, Any]
+    began: int
+    ended: int
+    first: int
+    last: int
+    outcome: str = "returned"
+    result: Any = None
+    error: str | None = None
+    text: str = ""
+    session: str | None = None
+
+    @property
+    def returned(self) -> bool:
+        """Whether it has returned."""
+        return self.outcome == "returned"
+
+    @property
+    def unknown(self) -> bool:
+        """Whether its effect is unknown."""
+        return self.outcome == "unknown"
+
+    def before(self, other: Call) -> bool:
+        """Whether it had ended when another call began."""
+        return not self.unknown and self.last < other.first
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """The tasks in its result."""
+        found = self.result if isinstance(self.result, list) else [self.result]
+        return [task for task in found if isinstance(task, dict) and "task_id" in task]
+
+
+@dataclass(slots=True)
+class History:
+    """The calls of some queue objects, in the order of their begins.
+
+    Attributes:
+        actors: The queue objects.
+        calls: The calls.
+        tubes: The options of each tube, as microseconds, with its type as `type`.
+        ttr: Microseconds after which the session of a silent queue object is dead.
+        is_faulty: Whether the storage lost requests or answers.
+    """
+
+    actors: dict[str, Actor] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    tubes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ttr: int = 60_000_000
+    is_faulty: bool = False
+
+    def lines(self) -> Iterable[str]:
+        """The history as JSON lines."""
+        yield json.dumps({"tubes": self.tubes, "ttr": self.ttr, "is_faulty": self.is_faulty})
+        for actor in self.actors.values():
+            yield json.dumps({"actor": asdict(actor)})
+        for call in self.calls:
+            yield json.dumps({"call": asdict(call)})
+
+    def save(self, path: Path) -> None:
+        """Write it to a file."""
+        path.write_text("\n".join(self.lines()) + "\n")
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[str]) -> History:
+        """Read what `lines` has written."""
+        found = cls()
+        for line in lines:
+            entry = json.loads(line)
+            if "call" in entry:
+                found.calls.append(Call(**entry["call"]))
+            elif "actor" in entry:
+                actor = entry["actor"]
+                silent = tuple((begin, end) for begin, end in actor["silent"])
+                found.actors[actor["name"]] = Actor(actor["name"], actor["skew"], silent)
+            else:
+                found.tubes, found.ttr = entry["tubes"], entry["ttr"]
+                found.is_faulty = entry["is_faulty"]
+        return found
+
+
+def shown(history: History, tubes: Iterable[str]) -> list[str]:
+    """The calls of some tubes, a line each, for people."""
+    wanted = {*tubes, ""}
+    return [_line(call) for call in history.calls if call.tube in wanted]
+
+
+def _line(call: Call) -> str:
+    args = ", ".join(f"{name}={value}" for name, value in call.args.items() if value is not None)
+    end = call.error or _brief(call.result)
+    if call.unknown:
+        end = f"unknown ({call.error or 'crashed'})"
+    span = f"{call.began / 1e6:9.3f}…{min(call.ended, call.began + 10**9) / 1e6:9.3f}"
+    return f"{span} {call.first:4}-{call.last:<4} {call.actor} {call.tube}.{call.verb}({args}) -> {end}"
+
+
+def _brief(result: Any) -> str:
+    if isinstance(result, dict) and "task_id" in result:
+        names = ("state", "pri", "utube", "attempts", "next_event")
+        values = " ".join(
+            f"{name}={result[name]}" for name in names if result.get(name) is not None
+        )
+        return f"#{result['data']} {values}"
+    if isinstance(result, list):
+        return f"[{'; '.join(_brief(each) for each in result)}]"
+    return str(result)

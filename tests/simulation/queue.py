@@ -1,0 +1,142 @@
+"""Runs the whole queue under simulation: `python -m tests.simulation.queue --seeds 2000`, or `--seed N` to replay one.
+
+A failing seed prints the calls of the tubes concerned, without the acts that it does not need to fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING
+
+from tests.simulation.checker import Violation, check
+from tests.simulation.history import shown
+from tests.simulation.queue_acts import Plan, plan_of
+from tests.simulation.queue_run import run
+from tests.simulation.scheduler import StuckError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.simulation.history import History
+
+#: So often it is told how far it is.
+_TOLD = 100
+#: The most lines of a printed history, and the most runs that make it shorter.
+_LINES, _RUNS = 30, 150
+#: Background work that fails: a failure of the storage is no fault.
+_LEFT = ("StoreError", "CommitUnknownError")
+
+
+def judge(plan: Plan) -> tuple[list[Violation], History | None]:
+    """Run a plan; its violations, and its history."""
+    gc.disable()
+    try:
+        done = run(plan)
+    except StuckError as error:
+        return [Violation("stuck", "", str(error))], None
+    finally:
+        gc.enable()
+    found = check(done.history)
+    for thread, error in done.scheduler.errors:
+        if type(error).__name__ not in _LEFT:
+            found.append(Violation("thread", "", f"{thread.name} ended with {error!r}"))
+    return found, done.history
+
+
+def shrunk(plan: Plan, rules: set[str]) -> Plan:
+    """A plan with fewer acts that violates one of the same rules."""
+    size, runs = len(plan.acts) // 2, 0
+    while size and runs < _RUNS:
+        place = 0
+        while place < len(plan.acts) and runs < _RUNS:
+            fewer = plan.only(plan.acts[:place] + plan.acts[place + size :])
+            runs += 1
+            if {violation.rule for violation in judge(fewer)[0]} & rules:
+                plan = fewer
+            else:
+                place += size
+        size //= 2
+    return plan
+
+
+def replay(seed: int, acts: Sequence[int] | None = None) -> int:
+    """Run a seed, and print the shortest history that shows what is wrong; 1 if something is."""
+    plan = plan_of(seed)
+    if acts is not None:
+        plan = plan.only(tuple(act for act in plan.acts if act.number in acts))
+    found, _ = judge(plan)
+    if not found:
+        print(f"seed {seed}: nothing was found")
+        return 0
+    plan = shrunk(plan, {violation.rule for violation in found})
+    found, history = judge(plan)
+    print(f"seed {seed}: {dict(plan.tubes)}, {plan.faults}, clocks ahead by {plan.skews}")
+    print("\n".join(f"  {violation.rule}: {violation.text}" for violation in found[:5]))
+    if history is not None:
+        tubes = {violation.tube for violation in found} - {""} or set(plan.tubes)
+        print("\n".join(line[:300] for line in _concerned(history, tubes)))
+    numbers = ",".join(str(act.number) for act in plan.acts)
+    print(f"again: python -m tests.simulation.queue --seed {seed} --acts {numbers}")
+    return 1
+
+
+def _concerned(history: History, tubes: Iterable[str]) -> list[str]:
+    """The calls of some tubes; without what only looks at the end, if they are many."""
+    lines = shown(history, tubes)
+    if len(lines) > _LINES:
+        lines = [line for line in lines if not any(verb in line for verb in ("tasks_by", ".open"))]
+    return lines[:_LINES]
+
+
+def _one(seed: int) -> tuple[int, list[Violation]]:
+    logging.disable(logging.CRITICAL)
+    return seed, judge(plan_of(seed))[0]
+
+
+def sweep(seeds: range, workers: int) -> int:
+    """Run seeds, and print those that violate something; 1 if one does."""
+    began, bad, rules = time.monotonic(), list[int](), Counter[str]()
+    with ProcessPoolExecutor(workers) as pool:
+        for done, (seed, found) in enumerate(pool.map(_one, seeds, chunksize=4), 1):
+            if found:
+                bad.append(seed)
+                rules.update({violation.rule for violation in found})
+                print(f"seed {seed}: {found[0].rule}: {found[0].text[:300]}", flush=True)
+            if done % _TOLD == 0:
+                print(f"{done} seeds, {time.monotonic() - began:.0f} s", flush=True)
+    print(
+        f"{len(seeds)} seeds, {time.monotonic() - began:.0f} s, found in {len(bad)}: {dict(rules)}"
+    )
+    return 1 if bad else 0
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=200, help="run so many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--workers", type=int, default=2, help="in so many processes")
+    parser.add_argument("--seed", type=int, help="replay one seed, and print what is wrong")
+    parser.add_argument("--acts", help="only with the acts of these numbers")
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    if given.seed is not None:
+        acts = None if given.acts is None else [int(number) for number in given.acts.split(",")]
+        return replay(given.seed, acts)
+    return sweep(range(given.first, given.first + given.seeds), given.workers)
+
+
+if __name__ == "__main__":
+    # The order of a set of texts must not differ between two runs.
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        again = [sys.executable, "-m", "tests.simulation.queue", *sys.argv[1:]]
+        raise SystemExit(subprocess.call(again, env={**os.environ, "PYTHONHASHSEED": "0"}))
+    raise SystemExit(main())

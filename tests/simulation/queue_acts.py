@@ -1,0 +1,397 @@
+"""What programs do in a simulation: a plan of acts by a seed, and how each act calls the queue.
+
+An act has a seed of its own, so a plan without some of its acts is still a plan.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from tests.simulation.sim_store import Faults
+from tubeq_spark import Backoff, PutItem, Rate, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.queue_run import Program
+
+TYPES = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
+US = 1_000_000
+
+
+class Act(NamedTuple):
+    """A step of one thread of a program."""
+
+    number: int
+    program: int
+    thread: int
+    verb: str
+    tube: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a simulation does.
+
+    Attributes:
+        seed: Its seed.
+        tubes: The options of each tube, as `create_tube` gets them, with `type`.
+        skews: By how many seconds the clock of each program is ahead.
+        faults: The faults of the storage.
+        acts: The acts of all threads.
+    """
+
+    seed: int
+    tubes: Mapping[str, Mapping[str, Any]]
+    skews: tuple[float, ...]
+    faults: Faults
+    acts: tuple[Act, ...] = field(repr=False)
+
+    def only(self, acts: tuple[Act, ...]) -> Plan:
+        """The same with some acts."""
+        return replace(self, acts=acts)
+
+
+#: How often each verb is called.
+_OFTEN = {
+    "put": 16, "put_many": 6, "put_arrow": 3, "take": 22, "take_many": 8, "take_arrow": 4,
+    "exchange": 7, "ack": 14, "ack_many": 4, "release": 7, "release_many": 2, "touch": 4, "bury": 4,
+    "delete": 3, "peek": 3, "kick": 4, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
+    "alter": 1, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "close": 1, "crash": 3,
+    "freeze": 2.5, "sleep": 6, "share": 0.7,
+}  # fmt: skip
+
+
+def plan_of(seed: int, acts: int = 26) -> Plan:
+    """The plan of a seed."""
+    rng = random.Random(f"plan {seed}")
+    names = ["t", "u"][: rng.choice((1, 1, 2))]
+    programs = rng.choice((1, 2, 2, 3, 3, 4))
+    tubes = {name: _options(rng) for name in names}
+    skews = tuple(rng.choice((0.0, 0.0, rng.uniform(-1.5, 1.5))) for _ in range(programs))
+    bad = rng.random()
+    faults = (
+        Faults() if bad < 0.6 else Faults(lost=rng.uniform(0, 0.04), refused=rng.uniform(0, 0.02))
+    )
+    threads = [rng.choice((1, 1, 1, 2)) for _ in range(programs)]
+    verbs, weights = list(_OFTEN), list(_OFTEN.values())
+    chosen = rng.choices(verbs, weights, k=acts)
+    made = []
+    for number, verb in enumerate(chosen):
+        program = rng.randrange(programs)
+        thread = rng.randrange(threads[program])
+        # A simulation begins with tasks.
+        first = rng.choice(("put", "put_many")) if number < 3 else verb
+        made.append(Act(number, program, thread, first, rng.choice(names)))
+    return Plan(seed, tubes, skews, faults, tuple(made))
+
+
+def _options(rng: random.Random) -> dict[str, Any]:
+    """The type and the options of a tube."""
+    kind = rng.choice(TYPES)
+    found: dict[str, Any] = {"type": kind}
+
+    def perhaps(name: str, often: float, *values: Any) -> None:
+        if rng.random() < often:
+            found[name] = rng.choice(values)
+
+    perhaps("max_attempts", 0.25, 1, 2, 3)
+    perhaps("most_taken", 0.15, 1, 2)
+    perhaps("unique_for", 0.1, 5.0, 40.0)
+    if kind.endswith("ttl"):
+        perhaps("ttr", 0.8, 4.0, 10.0, 30.0)
+        perhaps("ttl", 0.3, 20.0, 60.0, 150.0)
+        perhaps("pri", 0.2, 1)
+        perhaps("delay", 0.1, 3.0)
+        perhaps("backoff", 0.25, Backoff(2.0, 2.0, 10.0, 0.0))
+        perhaps("aging", 0.15, 2.0)
+    if kind == "limfifottl":
+        perhaps("capacity", 0.8, 2, 3, 5)
+    if kind.startswith("utube"):
+        perhaps("parallel", 0.25, 2, 3)
+        perhaps("rate", 0.2, Rate(1, 10.0), Rate(2, 10.0))
+        perhaps("storage_mode", 0.2, "ready_buffer")
+        if "aging" not in found:
+            perhaps("order", 0.2, "fair")
+    return found
+
+
+def written(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a tube as a history has them."""
+    found = dict(options)
+    for name in ("ttl", "ttr", "delay", "aging", "unique_for"):
+        if name in found:
+            found[name] = round(found[name] * US)
+    if "backoff" in found:
+        backoff = found["backoff"]
+        found["backoff"] = [round(backoff.first * US), backoff.factor, round(backoff.most * US)]
+    if "rate" in found:
+        found["rate"] = [found["rate"].tasks, round(found["rate"].seconds * US)]
+    return found
+
+
+class Turn:
+    """One act: it calls a verb of a queue object, with arguments by its own seed."""
+
+    def __init__(self, program: Program, act: Act, options: Mapping[str, Any]) -> None:
+        self.program, self.act, self.options = program, act, options
+        self.rng = random.Random(f"act {program.run.plan.seed} {act.number}")
+        self.has_ttl = options["type"].endswith("ttl")
+        self.has_utubes = options["type"].startswith("utube")
+        self._serial = act.number * 10
+
+    def do(self) -> None:
+        """Do it."""
+        getattr(self, f"_{self.act.verb}")()
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def _item(self) -> dict[str, Any]:
+        rng, found = self.rng, dict[str, Any]()
+        self._serial += 1
+        found["data"] = self._serial
+        if self.has_ttl:
+            for name, often, values in (
+                ("pri", 0.4, (0, 1, 2)),
+                ("ttl", 0.15, (6.0, 25.0, 90.0)),
+                ("ttr", 0.2, (3.0, 12.0)),
+                ("delay", 0.2, (1.0, 8.0)),
+            ):
+                if rng.random() < often:
+                    found[name] = rng.choice(values)
+        if self.has_utubes:
+            found["utube"] = rng.choice(("a", "a", "b", "c", None))
+        if rng.random() < (0.5 if "unique_for" in self.options else 0.12):
+            found["unique"] = rng.choice("xyz")
+        return found
+
+    @staticmethod
+    def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
+        """An item as a history has it."""
+        times = ("ttl", "ttr", "delay")
+        return {name: round(v * US) if name in times else v for name, v in item.items()}
+
+    def _held(self, count: int) -> list[int]:
+        """Ids of tasks that the program holds, sometimes of others."""
+        own = list(dict.fromkeys(self.program.held.get(self.act.tube, [])))
+        known = self.program.run.known.get(self.act.tube, [])
+        pool = own if own and self.rng.random() < 0.85 else known
+        return self.rng.sample(pool, min(count, len(pool)))
+
+    def _any(self, count: int = 1) -> list[int]:
+        known = self.program.run.known.get(self.act.tube, [])
+        return self.rng.sample(known, min(count, len(known)))
+
+    def _call(self, verb: str, args: Mapping[str, Any], call: Callable[[Any], Any]) -> Any:
+        """Call a verb of the tube."""
+        name = self.act.tube
+        return self.program.call(verb, name, args, lambda: call(self.program.queue.tube(name)))
+
+    # -- puts ------------------------------------------------------------------------------------
+
+    def _put(self) -> None:
+        item = self._item()
+        options = {name: value for name, value in item.items() if name != "data"}
+        if self.options["type"] == "limfifottl" and self.rng.random() < 0.3:
+            options["timeout"] = 1.0
+        self._call(
+            "put", {"items": [self._plain(item)]}, lambda tube: tube.put(item["data"], **options)
+        )
+
+    def _put_many(self) -> None:
+        items = [self._item() for _ in range(self.rng.randint(2, 4))]
+        self._call(
+            "put_many",
+            {"items": [self._plain(item) for item in items]},
+            lambda tube: tube.put_many([PutItem(**item) for item in items]),
+        )
+
+    def _put_arrow(self) -> None:
+        items = [self._item() for _ in range(self.rng.randint(1, 3))]
+        for item in items:
+            item.pop("unique", None)
+        columns: dict[str, Any] = {"data": [str(item["data"]) for item in items]}
+        for name, kind in (("pri", pa.int32()), ("ttl", pa.float64()), ("ttr", pa.float64())):
+            if any(name in item for item in items):
+                columns[name] = pa.array([item.get(name) for item in items], kind)
+        for item in items:
+            item.pop("delay", None)
+        if self.has_utubes:
+            columns["utube"] = pa.array([item["utube"] for item in items], pa.string())
+        table = pa.table(columns)
+        self._call(
+            "put_arrow",
+            {"items": [self._plain(item) for item in items]},
+            lambda tube: tube.put_arrow(table, key=f"k{self.act.number}"),
+        )
+
+    # -- takes -----------------------------------------------------------------------------------
+
+    def _taking(self, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arguments for the history, and for the verb."""
+        written: dict[str, Any] = {"n": n}
+        given: dict[str, Any] = {}
+        if self.has_utubes and self.rng.random() < 0.15:
+            given["utube"] = written["utube"] = self.rng.choice((["a"], ["b", "c"]))
+        if self.has_utubes and n > 1 and self.rng.random() < 0.5:
+            given["per_utube"] = written["per_utube"] = self.rng.choice((2, 3))
+        return written, given
+
+    def _took(self, found: Any) -> None:
+        tasks = found if isinstance(found, list) else [found]
+        held = self.program.held.setdefault(self.act.tube, [])
+        held += [task.task_id for task in tasks if task is not None]
+
+    def _take(self) -> None:
+        written, given = self._taking(1)
+        timeout = self.rng.choice((0, 0, 0, 1.0, 5.0))
+        self._took(self._call("take", written, lambda tube: tube.take(timeout, **given)))
+
+    def _take_many(self) -> None:
+        n = self.rng.choice((2, 3, 5))
+        written, given = self._taking(n)
+        self._took(self._call("take_many", written, lambda tube: tube.take_many(n, **given)) or [])
+
+    def _take_arrow(self) -> None:
+        n = self.rng.choice((2, 3))
+        written, given = self._taking(n)
+        batch = self._call("take_arrow", written, lambda tube: tube.take_arrow(n, **given))
+        if batch is None or not batch.count:
+            return
+        ids = [task["task_id"] for task in self.program.shown]
+        some = self.rng.sample(ids, self.rng.randint(1, len(ids)))
+        if self.rng.random() < 0.3:
+            self._took_ids(some)
+            return
+        verb = self.rng.choice(("ack", "ack", "release", "bury"))
+        part = {} if len(some) == len(ids) and self.rng.random() < 0.5 else {"df": some}
+        args = {"ids": some if part else ids, "batch": ids}
+        self.program.call(f"{verb}_many", self.act.tube, args, lambda: getattr(batch, verb)(**part))
+        self._took_ids([number for number in ids if number not in args["ids"]])
+
+    def _took_ids(self, ids: list[int]) -> None:
+        self.program.held.setdefault(self.act.tube, []).extend(ids)
+
+    def _exchange(self) -> None:
+        n = self.rng.choice((0, 1, 1, 2))
+        written, given = self._taking(n)
+        ids = self._held(self.rng.choice((1, 1, 2)))
+        written["ack"] = ids
+        self._took(
+            self._call("exchange", written, lambda tube: tube.exchange(ack=ids, take=n, **given))
+            or []
+        )
+
+    # -- named tasks -----------------------------------------------------------------------------
+
+    def _one(self, verb: str, ids: list[int], *given: Any, **options: Any) -> None:
+        if ids:
+            args = {
+                "ids": ids,
+                **{name: value for name, value in options.items() if name == "error"},
+            }
+            args |= {"delay": round(options["delay"] * US)} if "delay" in options else {}
+            args |= {"increment": round(given[0] * US)} if given else {}
+            self._call(verb, args, lambda tube: getattr(tube, verb)(ids[0], *given, **options))
+
+    def _many(self, verb: str, ids: list[int], **options: Any) -> None:
+        if ids:
+            args = {"ids": ids, **options}
+            args |= {"delay": round(options["delay"] * US)} if "delay" in options else {}
+            self._call(verb, args, lambda tube: getattr(tube, verb)(ids, **options))
+
+    def _ack(self) -> None:
+        self._one("ack", self._held(1))
+
+    def _ack_many(self) -> None:
+        self._many("ack_many", self._held(3))
+
+    def _releasing(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.has_ttl and self.rng.random() < 0.4:
+            options["delay"] = self.rng.choice((2.0, 6.0))
+        if self.rng.random() < 0.4:
+            options["error"] = f"e{self.act.number}"
+        return options
+
+    def _release(self) -> None:
+        self._one("release", self._held(1), **self._releasing())
+
+    def _release_many(self) -> None:
+        self._many("release_many", self._held(2), **self._releasing())
+
+    def _touch(self) -> None:
+        if self.has_ttl:
+            self._one("touch", self._held(1), self.rng.choice((2.0, 15.0)))
+
+    def _bury(self) -> None:
+        self._one("bury", self._any(), **({"error": "bad"} if self.rng.random() < 0.3 else {}))
+
+    def _delete(self) -> None:
+        self._one("delete", self._any())
+
+    def _peek(self) -> None:
+        self._one("peek", self._any())
+
+    # -- the tube --------------------------------------------------------------------------------
+
+    def _kick(self) -> None:
+        count = self.rng.choice((1, 1, 2, None))
+        self._call("kick", {"count": count}, lambda tube: tube.kick(count))
+
+    def _truncate(self) -> None:
+        self._call("truncate", {}, lambda tube: tube.truncate())
+
+    def _release_all(self) -> None:
+        self._call("release_all", {}, lambda tube: tube.release_all())
+
+    def _drop(self) -> None:
+        self._call("drop", {}, lambda tube: tube.drop())
+        self.program.create(self.act.tube)
+
+    def _pause(self) -> None:
+        self._call("pause", {}, lambda tube: tube.pause())
+        self.program.sleep(self.rng.choice((1.0, 12.0)))
+        self._call("resume", {}, lambda tube: tube.resume())
+
+    def _alter(self) -> None:
+        name = "capacity" if self.options["type"] == "limfifottl" else "most_taken"
+        change = {name: self.rng.choice((2, 4))}
+        self._call("alter", change, lambda tube: tube.alter(**change))
+
+    def _statistics(self) -> None:
+        name = self.act.tube
+        self.program.call("statistics", name, {}, lambda: self.program.queue.statistics(name))
+
+    def _tasks_by_state(self) -> None:
+        state = self.rng.choice(("r", "t", "~", "!"))
+        self._call(
+            "tasks_by_state",
+            {"state": state},
+            lambda tube: list(tube.tasks_by_state(TaskState(state))),
+        )
+
+    # -- the program -----------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self.program.call("sweep", "", {}, lambda: self.program.queue.sweep() and None)
+
+    def _close(self) -> None:
+        self.program.close()
+        self.program.open()
+
+    def _crash(self) -> None:
+        self.program.actor.fuse(self.rng.randint(1, 25), None)
+
+    def _freeze(self) -> None:
+        self.program.actor.fuse(self.rng.randint(1, 25), self.rng.choice((6.0, 20.0, 100.0)))
+
+    def _sleep(self) -> None:
+        self.program.sleep(self.rng.choice((0.5, 2.0, 5.0, 12.0, 35.0)))
+
+    def _share(self) -> None:
+        self.program.share(self.rng)

@@ -1,0 +1,265 @@
+"""The lives of all tasks of a history: which calls concern each task, and as what."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.simulation.history import NEVER, Call, History
+from tests.simulation.queue_task import GONE, Death, Life, Op, State, Task, Window, by_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: Verbs that put tasks, and verbs that take some.
+PUTS = ("put", "put_many", "put_arrow")
+TAKES = ("take", "take_many", "take_arrow", "exchange")
+#: Verbs on named tasks, by the action on each of them.
+NAMED = {
+    "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",
+    "touch": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
+    "delete_many": "delete", "peek": "see",
+}  # fmt: skip
+#: Verbs on all tasks of a tube.
+WHOLE = ("truncate", "drop", "release_all")
+SECOND = 1_000_000
+#: Clocks round to a microsecond.
+_NEAR = 2
+#: Microseconds after which all notice that a session is dead, and by which its lease may be shorter.
+_NOTICED, _SLACK = 30 * SECOND, 5 * SECOND
+#: What never changes of a task.
+_FIXED = ("task_id", "pri", "utube", "created", "unique")
+
+
+def key_of(data: Any) -> str:
+    """The key of a task: its payload."""
+    return json.dumps(data, sort_keys=True)
+
+
+def is_wanted(call: Call, item: Mapping[str, Any]) -> bool:
+    """Whether a take asks for the sub-queue of a task."""
+    utubes = call.args.get("utube")
+    return utubes is None or item.get("utube") in utubes
+
+
+def _is_only_key(task: Mapping[str, Any]) -> bool:
+    """Whether a result shows a task that is gone, but whose key is still in use."""
+    return task["state"] == GONE and task["data"] is None
+
+
+class Put(NamedTuple):
+    """The put of a task: the call, and its item with the defaults of the tube."""
+
+    call: Call
+    item: Mapping[str, Any]
+
+
+class Lives:
+    """The tasks of a history.
+
+    Attributes:
+        keys: The key of each task id.
+        puts: The put of each task that was added, or may have been.
+        by_key: The life of each task.
+        clashes: Results that disagree with an earlier one about what never changes, with a text.
+        strangers: Keys of tasks that nobody has put.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        skews = [actor.skew for actor in history.actors.values()] or [0]
+        self._fastest, self._apart = max(skews), max(skews) - min(skews)
+        self.windows = dict(self._all_windows())
+        self.keys: dict[int, str] = {}
+        self.clashes: list[tuple[Call, str]] = []
+        seen = self._seen()
+        self.puts = dict(self._all_puts())
+        self.strangers = sorted(seen.keys() - self.puts.keys())
+        self._of_tube: dict[str, list[str]] = defaultdict(list)
+        for key, put in self.puts.items():
+            self._of_tube[put.call.tube].append(key)
+        self.by_key: dict[str, Life] = {}
+        ops, deaths = self._ops(), self._deaths()
+        for key, put in self.puts.items():
+            if not put.call.unknown or key in seen:
+                task = self._task(key, put, seen.get(key), deaths)
+                self.by_key[key] = Life(task, ops[key], self.windows)
+
+    def _all_windows(self) -> Iterator[tuple[int, Window]]:
+        slowest: dict[str, int] = defaultdict(int)
+        for call in self._history.calls:
+            skew = self._history.actors[call.actor].skew
+            fastest = NEVER if call.unknown else call.ended + self._fastest
+            low, high = call.began + skew - _NEAR, call.ended + skew + _NEAR
+            if call.verb in TAKES:
+                slowest[call.actor] = max(slowest[call.actor], call.ended - call.began)
+            yield call.first, Window(low, high, fastest + _NEAR, slowest[call.actor])
+
+    def _seen(self) -> dict[str, Mapping[str, Any]]:
+        """The first result that shows each task. All results must agree about what never changes."""
+        first: dict[str, Mapping[str, Any]] = {}
+        for call in self._history.calls:
+            for task in call.tasks():
+                if _is_only_key(task):
+                    continue
+                key = key_of(task["data"])
+                known = first.setdefault(key, task)
+                other = self.keys.setdefault(task["task_id"], key)
+                both = [name for name in _FIXED if name in known and name in task]
+                if other != key or any(known[name] != task[name] for name in both):
+                    self.clashes.append((call, f"{task} was {known} before"))
+        return first
+
+    def _all_puts(self) -> Iterator[tuple[str, Put]]:
+        for call in self._history.calls:
+            if call.verb not in PUTS or call.outcome == "raised":
+                continue
+            is_any = call.unknown or (call.verb == "put_arrow" and call.result)
+            added = {key_of(task["data"]) for task in call.tasks()}
+            for item in call.args["items"]:
+                key = key_of(item["data"])
+                if is_any or key in added:
+                    yield key, Put(call, self.resolved(call, item))
+
+    def resolved(self, call: Call, item: Mapping[str, Any]) -> dict[str, Any]:
+        """An item of a put with the defaults of its tube."""
+        options = self._history.tubes[call.tube]
+        found = {**item}
+        for name in ("pri", "ttl", "ttr", "delay"):
+            if found.get(name) is None:
+                found[name] = options.get(name)
+        if found["ttr"] is None:
+            found["ttr"] = found["ttl"]
+        return found
+
+    def _task(
+        self, key: str, put: Put, seen: Mapping[str, Any] | None, deaths: Mapping[str, Death]
+    ) -> Task:
+        options, at = self._history.tubes[put.call.tube], self.windows[put.call.first]
+        created = (at.low, at.high) if seen is None else (seen["created"],) * 2
+        backoff = options.get("backoff")
+        steps = None if backoff is None else tuple(backoff)
+        return Task(
+            key, put.call.tube, created, put.item, options.get("max_attempts"), steps, deaths
+        )
+
+    def _deaths(self) -> dict[str, Death]:
+        """When the session of each silent actor may be dead for others."""
+        found: dict[str, Death] = {}
+        # A beat may be a third of the ttr old when the silence begins.
+        least = self._history.ttr // 2 - self._apart - _SLACK
+        for call in self._history.calls:
+            actor = self._history.actors[call.actor]
+            long = [silence for silence in actor.silent if silence[1] - silence[0] > least]
+            if call.session is None or not long:
+                continue
+            begin, end = long[0]
+            over = begin + self._history.ttr + self._apart + _NOTICED
+            found[call.session] = Death(begin + least, over if end >= NEVER else NEVER)
+        return found
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def _ops(self) -> dict[str, list[Op]]:
+        found: dict[str, list[Op]] = defaultdict(list)
+        sharing: dict[str | None, set[str]] = defaultdict(set)
+        for call in self._history.calls:
+            sharing[call.session].add(call.actor)
+        for call in self._history.calls:
+            ops = self._left(call) if call.outcome == "raised" else self._of_verb(call)
+            if call.verb == "close":
+                # A session that others share keeps its tasks.
+                may_skip = not call.returned or len(sharing[call.session]) > 1
+                ops = ((key, Op(call, "close", None, may_skip)) for key in self._earlier(call))
+            for key, op in ops:
+                found[key].append(op)
+        return found
+
+    def _earlier(self, call: Call) -> Iterator[str]:
+        """The tasks that may have been put before a call ended."""
+        for key, put in self.puts.items():
+            if put.call.first < call.last and call.tube in ("", put.call.tube):
+                yield key
+
+    def _left(self, call: Call) -> Iterator[tuple[str, Op]]:
+        """What a verb that raised may have done."""
+        if call.error == "NotTakenError":
+            # What is left of a batch goes back.
+            for number in call.args.get("batch", ()):
+                if number in self.keys:
+                    yield self.keys[number], Op(call, "close", None, may_skip=True)
+        if call.error == "StoreError" and call.verb in WHOLE:
+            # It makes several commits.
+            for key in self._earlier(call):
+                yield key, Op(call, call.verb, None, may_skip=True)
+
+    def _of_verb(self, call: Call) -> Iterator[tuple[str, Op]]:
+        """What a verb does to the tasks of its tube."""
+        shown = {key_of(task["data"]): task for task in call.tasks() if not _is_only_key(task)}
+        if call.verb in PUTS:
+            yield from self._of_put(call, shown)
+        elif call.verb in NAMED:
+            yield from self._of_named(call, call.args["ids"], shown)
+        elif call.verb in TAKES:
+            yield from self._of_named(call, call.args.get("ack", ()), {})
+            yield from self._of_take(call, shown)
+        elif call.verb == "tasks_by_state":
+            yield from ((key, Op(call, "see", task)) for key, task in shown.items())
+        elif call.verb == "kick" and call.result != 0:
+            yield from ((key, Op(call, "kick", None, True)) for key in self._earlier(call))
+        elif call.verb in WHOLE:
+            yield from (
+                (key, Op(call, call.verb, None, call.unknown)) for key in self._earlier(call)
+            )
+
+    def _of_put(self, call: Call, shown: Mapping[str, Any]) -> Iterator[tuple[str, Op]]:
+        wanted = {key_of(item["data"]) for item in call.args["items"]}
+        for key in wanted:
+            if key in self.puts and self.puts[key].call is call:
+                yield key, Op(call, "put", shown.get(key), call.unknown)
+        for key in shown.keys() - wanted:
+            yield key, Op(call, "see", shown[key])
+
+    def _of_named(
+        self, call: Call, ids: list[int], shown: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Op]]:
+        action = NAMED.get(call.verb, "ack")
+        for key in (self.keys[number] for number in ids if number in self.keys):
+            yield key, Op(call, action, shown.get(key), call.unknown)
+
+    def _of_take(self, call: Call, shown: Mapping[str, Any]) -> Iterator[tuple[str, Op]]:
+        for key in self._of_tube[call.tube] if call.unknown else shown:
+            if not call.unknown or is_wanted(call, self.puts[key].item):
+                yield key, Op(call, "take", shown.get(key), call.unknown)
+
+    # -- what is sure ----------------------------------------------------------------------------
+
+    def states_at(self, key: str, call: Call) -> set[State]:
+        """The states in which a call may have found a task, by all orders of its operations."""
+        life, found = self.by_key[key], set[State]()
+        at, last = self.windows[call.first], NEVER if call.unknown else call.last
+        before = after = 0
+        for i, op in enumerate(life.ops):
+            if op.last < call.first and not op.may_skip:
+                before |= 1 << i
+            if op.call.first > last or op.call is call:
+                after |= 1 << i
+        for done, state in life.nodes:
+            if done & before == before and not done & after:
+                found |= by_time(life.task, state, at)
+        return found
+
+    def others(self, call: Call) -> Iterator[str]:
+        """The tasks of a call's tube that are not in its result, and whose lives are known."""
+        shown = {key_of(task["data"]) for task in call.tasks()}
+        for key in self._of_tube[call.tube]:
+            life = self.by_key.get(key)
+            if life is not None and key not in shown and life.is_possible and not life.is_cut:
+                yield key
+
+    def kinds(self, call: Call) -> dict[str, set[str]]:
+        """The kinds of states in which a call may have found the other tasks."""
+        return {
+            key: {state.kind for state in self.states_at(key, call)} for key in self.others(call)
+        }

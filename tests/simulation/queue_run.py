@@ -1,0 +1,340 @@
+"""Runs a plan: programs with queue objects on one simulated storage, and the history of their calls."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.history import NEVER, Call, History
+from tests.simulation.history import Actor as WrittenActor
+from tests.simulation.queue_acts import US, Plan, Turn, written
+from tests.simulation.queue_seam import LOCATION, storage
+from tests.simulation.queue_threads import simulated
+from tests.simulation.scheduler import Actor, Scheduler
+from tests.simulation.sim_store import Crash, Faults, SimStore
+from tubeq_spark import CommitUnknownError, Queue, Task
+from tubeq_spark.batch import Batch
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Mapping
+
+#: The fields of a task in a history.
+_FIELDS = ("task_id", "data", "pri", "utube", "attempts", "owner", "error", "unique")
+
+
+def run(plan: Plan) -> Run:
+    """Run a plan."""
+    found = Run(plan)
+    found.play()
+    return found
+
+
+class Run:
+    """One simulation."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.world = SimStore(random.Random(f"world {plan.seed}"))
+        self.scheduler = Scheduler(plan.seed, self.world)
+        self.history = History(is_faulty=plan.faults != Faults())
+        self.history.tubes = {name: written(options) for name, options in plan.tubes.items()}
+        #: The ids of tasks that somebody has seen, by tube.
+        self.known: dict[str, list[int]] = {}
+        self.numbers = 0
+        self._actors: list[Actor] = []
+        self.programs: list[Program] = []
+        self._running = 0
+
+    def play(self) -> None:
+        """Run it."""
+        with simulated(self.scheduler), storage(self.scheduler):
+            first = self.actor("z", 0.0, Faults())
+            self.scheduler.spawn(first, lambda: self._begin(first))
+            self.scheduler.run()
+        self.history.calls.sort(key=lambda call: call.first)
+        for actor in self._actors:
+            silent = tuple(
+                (_us(a), NEVER if b == float("inf") else _us(b)) for a, b in actor.silent
+            )
+            self.history.actors[actor.name] = WrittenActor(
+                actor.name, round(actor.drift * US), silent
+            )
+
+    def actor(self, name: str, skew: float, faults: Faults) -> Actor:
+        """A new actor."""
+        made = Actor(self.scheduler, f"{name}{len(self._actors)}", faults, skew)
+        self._actors.append(made)
+        return made
+
+    def number(self) -> int:
+        """The next number of a begin or an end."""
+        self.numbers += 1
+        return self.numbers
+
+    def _begin(self, first: Actor) -> None:
+        maker = Program(self, "z", 0.0, Faults(), first)
+        maker.open()
+        for tube in self.plan.tubes:
+            maker.create(tube)
+        for place, skew in enumerate(self.plan.skews):
+            program = Program(self, "abcde"[place], skew, self.plan.faults)
+            self.programs.append(program)
+            acts = [act for act in self.plan.acts if act.program == place]
+            program.threads = [[act for act in acts if act.thread == thread] for thread in (0, 1)]
+            program.start()
+        self.scheduler.wait(lambda: all(program.is_over for program in self.programs))
+        self._end(maker)
+        maker.queue.close()
+
+    def _end(self, last: Program) -> None:
+        """Look at what is there, wait for all that time brings, and take every task."""
+        for tube in self.plan.tubes:
+            self._look(last, tube)
+            last.call("resume", tube, {}, lambda tube=tube: last.queue.tube(tube).resume())
+        last.sleep(160.0)
+        last.call("sweep", "", {}, lambda: last.queue.sweep() and None)
+        for tube in self.plan.tubes:
+            self._look(last, tube)
+            last.call(
+                "kick", tube, {"count": None}, lambda tube=tube: last.queue.tube(tube).kick(None)
+            )
+            args = {"n": 50, "per_utube": 50}
+            for _ in range(4):
+                last.sleep(12.0)
+                found = last.call(
+                    "take_many", tube, args,
+                    lambda tube=tube: last.queue.tube(tube).take_many(50, **self._per_utube(tube)),
+                ) or []  # fmt: skip
+                ids = [task.task_id for task in found]
+                if not ids:
+                    break
+                last.call(
+                    "ack_many", tube, {"ids": ids},
+                    lambda tube=tube, ids=ids: last.queue.tube(tube).ack_many(ids),
+                )  # fmt: skip
+            self._look(last, tube)
+
+    def _per_utube(self, tube: str) -> dict[str, int]:
+        return {"per_utube": 50} if self.plan.tubes[tube]["type"].startswith("utube") else {}
+
+    @staticmethod
+    def _look(last: Program, tube: str) -> None:
+        last.call("statistics", tube, {}, lambda: last.queue.statistics(tube))
+        for state in ("r", "t", "~", "!"):
+            last.call(
+                "tasks_by_state", tube, {"state": state},
+                lambda state=state: list(last.queue.tube(tube).tasks_by_state(state)),
+            )  # fmt: skip
+
+
+class Program:
+    """A program: after a crash it is started again, as another actor."""
+
+    def __init__(
+        self, run: Run, name: str, skew: float, faults: Faults, actor: Actor | None = None
+    ) -> None:
+        self.run, self._name, self._skew, self._faults = run, name, skew, faults
+        self.actor = run.actor(name, skew, faults) if actor is None else actor
+        self.queue: Queue = None  # type: ignore[assignment]  # it is opened first
+        self.held: dict[str, list[int]] = {}
+        #: The last result, as the history has it.
+        self.shown: Any = None
+        self.threads: list[list[Any]] = [[]]
+        self._working = 0
+        self.is_over = False
+
+    # -- its threads -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start its first thread, which opens the queue object."""
+        self._working = 0
+        self.held = {}
+        self.run.scheduler.spawn(self.actor, lambda: self._main(self.actor))
+
+    def _main(self, actor: Actor) -> None:
+        try:
+            if self.open():
+                for acts in self.threads:
+                    if acts:
+                        self._working += 1
+                        self.run.scheduler.spawn(actor, lambda acts=acts: self._work(actor, acts))
+                self.run.scheduler.wait(lambda: self._working == 0)
+            else:
+                self.threads = [[]]
+            self._finish(actor)
+        except Crash:
+            self._again(actor)
+
+    def _work(self, actor: Actor, acts: list[Any]) -> None:
+        try:
+            while acts and not actor.is_dead:
+                act = acts.pop(0)
+                Turn(self, act, self.run.plan.tubes[act.tube]).do()
+                self.sleep(0.3)
+        finally:
+            if not actor.is_dead:
+                self._working -= 1
+
+    def _finish(self, actor: Actor) -> None:
+        if self.run.plan.seed % 3:
+            self.close()
+        elif not actor.is_dead:
+            actor.close()
+            actor.is_dead = True
+        self.is_over = True
+
+    def _again(self, dead: Actor) -> None:
+        """Start again after a crash."""
+        self.actor = self.run.actor(self._name, self._skew, self._faults)
+        self.start()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self.actor.sleep(seconds)
+
+    # -- its queue object ------------------------------------------------------------------------
+
+    def open(self, **options: Any) -> bool:
+        """Open the queue; a storage that fails is tried again."""
+        for _ in range(20):
+            queue = self.call(
+                "open", "", {}, lambda: Queue(None, LOCATION, engine="native", **options)
+            )
+            if queue is not None:
+                self.queue = queue
+                self.held = {}
+                return True
+            self.sleep(5.0)
+        return False
+
+    def create(self, tube: str) -> None:
+        """Create a tube."""
+        options = dict(self.run.plan.tubes[tube])
+        for _ in range(20):
+            done = self.call(
+                "create_tube", tube, {},
+                lambda: self.queue.create_tube(tube, options["type"], if_not_exists=True, **{
+                    name: value for name, value in options.items() if name != "type"
+                }),
+            )  # fmt: skip
+            if done is not None:
+                return
+            self.sleep(5.0)
+
+    def close(self) -> None:
+        """Close the queue object."""
+        self.call("close", "", {}, self.queue.close)
+        self.held = {}
+
+    def share(self, rng: random.Random) -> None:
+        """Open the queue anew, in the session of another program."""
+        others = [
+            other for other in self.run.programs if other.queue is not None and other is not self
+        ]
+        if len([acts for acts in self.threads if acts]) > 1 or not others:
+            return
+        session = rng.choice(others).queue.session_uuid
+        self.close()
+        queue = self.call(
+            "open", "", {}, lambda: Queue(None, LOCATION, engine="native", session_uuid=session)
+        )
+        if queue is None:
+            self.open()
+        else:
+            self.queue = queue
+
+    # -- its history -----------------------------------------------------------------------------
+
+    def call(self, verb: str, tube: str, args: Mapping[str, Any], call: Callable[[], Any]) -> Any:
+        """Call a verb, and write it down; `None` if it raises."""
+        run, actor, queue = self.run, self.actor, self.queue
+        began, first = run.scheduler.now_us(), run.number()
+        before = None if queue is None else str(queue.session_uuid)
+        result, shown, error, outcome = None, None, None, "returned"
+        try:
+            result = call()
+            shown = _shown(result)
+        except Crash:
+            outcome = "unknown"
+            raise
+        except CommitUnknownError as unknown:
+            error, outcome = unknown, "unknown"
+        except Exception as raised:  # noqa: BLE001  (the checker judges it)
+            # A batch whose table cannot be read is taken.
+            error, outcome = raised, "raised" if result is None else "unknown"
+            result = None
+        finally:
+            session = before
+            if queue is not None and ("take" in verb or verb == "exchange"):
+                session = str(queue.session_uuid)
+            self.shown = shown
+            run.history.calls.append(
+                Call(
+                    actor.name,
+                    verb,
+                    tube,
+                    dict(args),
+                    began,
+                    run.scheduler.now_us(),
+                    first,
+                    run.number(),
+                    outcome,
+                    shown,
+                    None if error is None else type(error).__name__,
+                    str(error or ""),
+                    session,
+                )
+            )
+            for task in shown if isinstance(shown, list) else [shown]:
+                if isinstance(task, dict) and "task_id" in task:
+                    ids = run.known.setdefault(tube, [])
+                    ids += [] if task["task_id"] in ids else [task["task_id"]]
+        return result
+
+
+def _shown(result: Any) -> Any:
+    """A result as a history has it."""
+    if isinstance(result, Task):
+        return _task(result)
+    if isinstance(result, list):
+        return [_shown(each) for each in result]
+    if isinstance(result, Batch):
+        return [_row(row) for row in result.table.to_pylist()] if result.count else []
+    if isinstance(result, dict) and "tasks" in result:
+        return {"tasks": result["tasks"]}
+    if hasattr(result, "first_task_id"):
+        return result.count
+    return result if isinstance(result, int) else None
+
+
+def _task(task: Task) -> dict[str, Any]:
+    found = {name: getattr(task, name) for name in _FIELDS}
+    times = {name: _of(getattr(task, name)) for name in ("created", "next_event", "taken_at")}
+    return {
+        **found,
+        "state": task.state.value,
+        "ttl": _span(task.ttl),
+        "ttr": _span(task.ttr),
+        **times,
+    }
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a batch."""
+    found = {name: row[name] for name in ("task_id", "pri", "utube", "attempts")}
+    found |= {"data": json.loads(row["data"]), "state": "t", "created": _of(row["created"])}
+    return found | {"ttl": _span(row["ttl"]), "ttr": _span(row["ttr"])}
+
+
+def _span(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * US)
+
+
+def _of(moment: dt.datetime | None) -> int | None:
+    return None if moment is None else round(moment.timestamp() * US)
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * US)

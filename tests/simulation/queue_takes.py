@@ -1,0 +1,220 @@
+"""The rules of the contract for one take: what it may return, and what it must find."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from tests.simulation.queue_lives import NAMED, TAKES, is_wanted
+from tests.simulation.queue_task import READY, TAKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from tests.simulation.checker import Checker
+    from tests.simulation.history import Call
+
+_SECOND = 1_000_000
+#: Microseconds: a pause is seen by all; a lock of an interrupted take is left to it.
+PAUSED, _GRACE = 6 * _SECOND, 8 * _SECOND
+#: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
+_LAST = 6
+
+
+class Takes:
+    """The rules of one take."""
+
+    def __init__(self, checker: Checker, call: Call) -> None:
+        self.checker, self.call = checker, call
+        self.options = checker.history.tubes[call.tube]
+        self.has_utubes = self.options["type"].startswith("utube")
+        self.tasks = [] if call.result is None else call.tasks()
+        self.wanted = call.args["n"]
+        acked = call.args.get("ack", ())
+        self._kinds: dict[str, set[str]] = {
+            key: kinds
+            for key, kinds in checker.lives.kinds(call).items()
+            if not any(checker.lives.keys.get(number) == key for number in acked)
+        }
+        self.rivals = checker.overlapping(call, TAKES)
+
+    def check(self) -> None:
+        """Check all rules."""
+        self._check_result()
+        self._check_limits()
+        if self.tasks:
+            self._check_pause()
+        ready = [key for key in self._kinds if self._kinds[key] == {READY} and self._is_asked(key)]
+        for key in ready:
+            self._check_order(key)
+        if len(self.tasks) < self.wanted and not self.rivals:
+            for key in ready:
+                self._check_found(key)
+
+    def _is_asked(self, key: str) -> bool:
+        return is_wanted(self.call, self._item(key))
+
+    def _item(self, key: str) -> Mapping[str, Any]:
+        return self.checker.lives.puts[key].item
+
+    def _order(self, pri: int | None, created: int, number: int) -> tuple[int, int]:
+        aging = self.options.get("aging")
+        if aging is not None:
+            return created + (pri or 0) * aging, number
+        return pri or 0, number
+
+    def _order_of(self, key: str) -> tuple[int, int] | None:
+        life = self.checker.lives.by_key[key]
+        seen = next((op.seen for op in life.ops if op.seen is not None), None)
+        return None if seen is None else self._order(seen["pri"], seen["created"], seen["task_id"])
+
+    def _order_of_result(self, task: Mapping[str, Any]) -> tuple[int, int]:
+        return self._order(task["pri"], task["created"], task["task_id"])
+
+    def _check_result(self) -> None:
+        if len(self.tasks) > self.wanted:
+            self.checker.fail("too many", self.call, f"{len(self.tasks)} of {self.wanted}")
+        per = defaultdict(list)
+        for task in self.tasks:
+            per[task["utube"] if self.has_utubes else None].append(self._order_of_result(task))
+            if not is_wanted(self.call, task):
+                self.checker.fail("utube", self.call, f"{task['utube']} was not asked for")
+        for utube, orders in per.items():
+            if orders != sorted(orders):
+                self.checker.fail("order", self.call, f"the tasks of {utube} are not in order")
+            if self.has_utubes and len(orders) > self.call.args.get("per_utube", 1):
+                self.checker.fail("per_utube", self.call, f"{len(orders)} tasks of {utube}")
+
+    def _check_limits(self) -> None:
+        taken = [key for key, kinds in self._kinds.items() if kinds == {TAKEN}]
+        limits = self.checker.values(self.call, "most_taken")
+        if self.tasks and None not in limits and len(taken) + len(self.tasks) > max(limits):
+            self.checker.fail("most_taken", self.call, f"{len(taken)} and {len(self.tasks)} taken")
+        if not self.has_utubes:
+            return
+        parallel = max(value or 1 for value in self.checker.values(self.call, "parallel"))
+        for utube in {task["utube"] for task in self.tasks}:
+            held = [key for key in taken if self._item(key).get("utube") == utube]
+            own = sum(task["utube"] == utube for task in self.tasks)
+            if held and (parallel == 1 or len(held) + own > parallel):
+                self.checker.fail("exclusive", self.call, f"{held} of {utube} are taken, too")
+
+    def _check_pause(self) -> None:
+        calls = [
+            other
+            for other in self.checker.history.calls
+            if other.tube == self.call.tube
+            and other.verb in ("pause", "resume", "drop", "create_tube")
+            and other.outcome != "raised"
+            and other.first < self.call.last
+        ]
+        if not calls or calls[-1].verb != "pause" or not calls[-1].returned:
+            return
+        last = calls[-1]
+        if (
+            all(other.before(last) for other in calls[:-1])
+            and last.ended + PAUSED < self.call.began
+        ):
+            self.checker.fail("pause", self.call, "the tube is paused")
+
+    def _check_order(self, key: str) -> None:
+        """A ready task that comes before a returned one, and was left."""
+        order, utube = self._order_of(key), self._item(key).get("utube")
+        for task in self.tasks:
+            same = self.has_utubes and task["utube"] == utube
+            if order is None or order > self._order_of_result(task):
+                continue
+            if same or (self._is_alone() and self._may_take(key)):
+                self.checker.fail("order", self.call, f"{task['data']} came before {key}")
+
+    def _is_alone(self) -> bool:
+        """Whether no other consumer works on the tube, so that the order is strict."""
+        if self.options.get("order") == "fair" or self.call.args.get("per_utube", 1) > 1:
+            return False
+        calls = [
+            other
+            for other in self.checker.history.calls
+            if other.tube in (self.call.tube, "") and other.first < self.call.last
+        ]
+        own = [other for other in calls if other.actor == self.call.actor]
+        # Its last commits may still make it expect others.
+        since = own[-_LAST:][0].first
+        return not self.rivals and all(
+            other.actor == self.call.actor or other.last < since for other in calls
+        )
+
+    def _may_take(self, key: str) -> bool:
+        """Whether no limit keeps a ready task back."""
+        maybe = [other for other, kinds in self._kinds.items() if TAKEN in kinds]
+        limits = [
+            value for value in self.checker.values(self.call, "most_taken") if value is not None
+        ]
+        if limits and len(maybe) + len(self.tasks) >= min(limits):
+            return False
+        if not self.has_utubes:
+            return True
+        utube = self._item(key).get("utube")
+        busy = [other for other in maybe if self._item(other).get("utube") == utube]
+        own = [task for task in self.tasks if task["utube"] == utube]
+        parallel = min(value or 1 for value in self.checker.values(self.call, "parallel"))
+        if len(own) >= self.call.args.get("per_utube", 1) or (parallel > 1 and own):
+            return False
+        if self.options.get("rate") is not None and self._served_lately(utube):
+            return False
+        return len(busy) + (len(own) if parallel > 1 else 0) < parallel and not self._left_lock()
+
+    def _served_lately(self, utube: str | None) -> bool:
+        _, period = self.options["rate"]
+        calls = self.checker.overlapping(self.call, TAKES, period + _GRACE)
+        return any(
+            call.outcome != "returned" or any(task["utube"] == utube for task in call.tasks())
+            for call in calls
+        )
+
+    def _left_lock(self) -> bool:
+        """Whether an interrupted call may have left a lock that this queue object has not seen for long enough."""
+        history = self.checker.history
+        broken = [
+            other
+            for other in history.calls
+            if not other.returned
+            and other.tube in (self.call.tube, "")
+            and other.first < self.call.last
+        ]
+        broken += [
+            other
+            for other in history.calls
+            if other.verb in NAMED and other.first < self.call.first < other.last
+        ]
+        if not broken:
+            return False
+        since = max(min(other.ended, self.call.began) for other in broken)
+        return not any(
+            other.actor == self.call.actor
+            and other.tube == self.call.tube
+            and other.verb in TAKES
+            and other.began >= since
+            and other.ended + _GRACE <= self.call.began
+            for other in history.calls
+        )
+
+    def _check_found(self, key: str) -> None:
+        """A ready task that a take without rivals has not found."""
+        if self._may_take(key) and not self._may_be_paused():
+            self.checker.fail("not found", self.call, f"{key} is ready")
+
+    def _may_be_paused(self) -> bool:
+        last = [
+            other
+            for other in self.checker.history.calls
+            if other.tube == self.call.tube
+            and other.verb in ("pause", "resume")
+            and other.outcome != "raised"
+            and other.first < self.call.last
+        ]
+        if not last:
+            return False
+        end = last[-1]
+        is_resumed = end.verb == "resume" and end.returned and end.ended + PAUSED < self.call.began
+        return not is_resumed

@@ -1,0 +1,404 @@
+"""The life of one task by the contract: its possible states, what time makes of them, and what each verb does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.simulation.history import NEVER, Call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ABSENT, READY, TAKEN, DELAYED, BURIED, GONE = "absent", "r", "t", "~", "!", "-"
+#: The fields of a result that must be as the state says, whatever the verb.
+_SAME = ("ttl", "ttr", "attempts")
+
+
+class State(NamedTuple):
+    """A state of a task.
+
+    Attributes:
+        kind: Absent, one of the five letters; gone is done.
+        ttl: Microseconds from its creation; `None` is unlimited. `ttr` likewise.
+        attempts: How often it was taken.
+        owner: The session that holds it.
+        low: The earliest moment at which its lease or delay may end, and `high` the latest.
+        error: Its last error; "?" if unknown.
+        why: How it ended: "done", "ttl", or "wiped" with its tube.
+        is_ghost: Whether nobody has got the result of its take, so that it may be given back at any time.
+    """
+
+    kind: str
+    ttl: int | None = None
+    ttr: int | None = None
+    attempts: int = 0
+    owner: str | None = None
+    low: int = NEVER
+    high: int = NEVER
+    error: str | None = None
+    why: str = ""
+    is_ghost: bool = False
+
+
+class Window(NamedTuple):
+    """The moments at which a call may decide.
+
+    Attributes:
+        low: Its own clock when it began.
+        high: Its own clock when it ended.
+        fastest: The fastest clock when it ended: others may have written by then that something is over.
+        headroom: By how much a lease may be longer, because the takes before were slow.
+    """
+
+    low: int
+    high: int
+    fastest: int
+    headroom: int = 0
+
+
+class Death(NamedTuple):
+    """The times from which the session of an owner may be dead, and from which it is."""
+
+    possible: int
+    certain: int
+
+
+ALIVE = Death(NEVER, NEVER)
+
+
+class Task(NamedTuple):
+    """What never changes of a task.
+
+    Attributes:
+        key: Its payload, as text: no two tasks of a history have the same.
+        tube: The name of its tube.
+        created: By the clock of its writer, at the earliest and at the latest if nobody has seen it.
+        item: The arguments of its put.
+        max_attempts: Of its tube. `backoff` likewise: its first delay, factor and longest delay.
+        deaths: When the sessions of silent owners end.
+    """
+
+    key: str
+    tube: str
+    created: tuple[int, int]
+    item: Mapping[str, Any]
+    max_attempts: int | None
+    backoff: tuple[int, float, int] | None
+    deaths: Mapping[str, Death]
+
+    def expires(self, state: State) -> tuple[int, int]:
+        """The end of its ttl, at the earliest and at the latest."""
+        if state.ttl is None:
+            return NEVER, NEVER
+        return self.created[0] + state.ttl, self.created[1] + state.ttl
+
+    def pause(self, attempts: int) -> int:
+        """The delay after a failed attempt."""
+        if self.backoff is None:
+            return 0
+        first, factor, most = self.backoff
+        return round(min(first * factor ** (max(attempts, 1) - 1), most))
+
+
+class Op(NamedTuple):
+    """A call as one task sees it.
+
+    Attributes:
+        call: The call.
+        action: What it does to the task.
+        seen: The task in its result; `None` if it is not there.
+        may_skip: Whether it may also have done nothing.
+    """
+
+    call: Call
+    action: str
+    seen: Mapping[str, Any] | None = None
+    may_skip: bool = False
+
+    @property
+    def last(self) -> int:
+        """The number before which it takes effect."""
+        return NEVER if self.call.unknown else self.call.last
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def by_time(task: Task, state: State, at: Window) -> set[State]:
+    """The states that time may have made of a state when a call decides."""
+    found = set[State]()
+    waiting = [state]
+    while waiting:
+        current = waiting.pop()
+        later, must = _changes(task, current, at)
+        waiting += [other for other in later if other not in found]
+        if not must:
+            found.add(current)
+    return found
+
+
+def _changes(task: Task, state: State, at: Window) -> tuple[list[State], bool]:
+    """What a state may become by the next event, and whether it must."""
+    if state.kind == DELAYED:
+        return _if_due([_ready(state)], state.low, state.high, at)
+    if state.kind in (READY, BURIED):
+        return _if_due([state._replace(kind=GONE, why="ttl")], *task.expires(state), at)
+    if state.kind != TAKEN:
+        return [], False
+    later, must = _if_due(_lease_over(task, state), state.low, state.high, at)
+    death = task.deaths.get(state.owner or "", ALIVE)
+    if state.is_ghost or death.possible <= at.fastest:
+        since = min(death.possible, at.low)
+        later = [*later, *given_back(task, state, since, at.fastest)]
+        if state.is_ghost:
+            later.append(_ready(state)._replace(attempts=state.attempts - 1))
+    return later, must or death.certain <= at.low
+
+
+def _if_due(later: list[State], low: int, high: int, at: Window) -> tuple[list[State], bool]:
+    return (later if low <= at.fastest else []), high <= at.low
+
+
+def _ready(state: State) -> State:
+    return state._replace(kind=READY, owner=None, low=NEVER, high=NEVER, is_ghost=False)
+
+
+def _lease_over(task: Task, state: State) -> list[State]:
+    """What the end of a lease makes of a taken task."""
+    if task.backoff is not None and state.low >= task.expires(state)[0]:
+        return [_buried(state) if _is_used_up(task, state) else _ready(state)]
+    return given_back(task, state, state.low, state.high)
+
+
+def given_back(task: Task, state: State, low: int, high: int) -> list[State]:
+    """What the end of a lease or session between two moments makes of a taken task."""
+    if _is_used_up(task, state):
+        return [_buried(state)._replace(error="?")]
+    if task.backoff is None:
+        return [_ready(state)]
+    pause = task.pause(state.attempts)
+    return [_delayed(state, pause, low, high)._replace(error="?")]
+
+
+def _is_used_up(task: Task, state: State) -> bool:
+    return task.max_attempts is not None and state.attempts >= task.max_attempts
+
+
+def _buried(state: State) -> State:
+    return _ready(state)._replace(kind=BURIED)
+
+
+def _delayed(state: State, delay: int, low: int, high: int) -> State:
+    ttl = None if state.ttl is None else state.ttl + delay
+    return _ready(state)._replace(kind=DELAYED, ttl=ttl, low=low + delay, high=high + delay)
+
+
+# -- verbs -----------------------------------------------------------------------------------------
+
+
+def after(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
+    """The states after an operation, from each state that time may have made; none if it cannot happen."""
+    change = _ACTIONS[op.action]
+    for now in by_time(task, state, at):
+        for then in change(task, op, now, at):
+            if op.seen is None or _is_as(task, op, then):
+                yield then
+
+
+def _is_as(task: Task, op: Op, state: State) -> bool:
+    """Whether a result shows a state."""
+    seen = op.seen
+    assert seen is not None
+    if seen["state"] != state.kind or any(seen[name] != getattr(state, name) for name in _SAME):
+        return False
+    if "error" in seen and seen["error"] != state.error and state.error != "?":
+        return False
+    if state.kind == TAKEN and seen.get("owner") not in (None, state.owner):
+        return False
+    if state.kind in (TAKEN, DELAYED) and "next_event" in seen:
+        moment = NEVER if seen["next_event"] is None else seen["next_event"]
+        return state.low <= moment <= state.high
+    return True
+
+
+def _exact(op: Op, state: State) -> State:
+    """A state with the moment of its next event from a result."""
+    if op.seen is None or op.seen.get("next_event") is None:
+        return state
+    moment = op.seen["next_event"]
+    if state.low <= moment <= state.high:
+        return state._replace(low=moment, high=moment)
+    return state
+
+
+def _put(task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind != ABSENT:
+        return
+    item = task.item
+    delay = item.get("delay") or 0
+    ttl = item.get("ttl")
+    ready = State(READY, None if ttl is None else ttl + delay, item.get("ttr"))
+    if delay:
+        earliest, latest = task.created
+        yield ready._replace(kind=DELAYED, low=earliest + delay, high=latest + delay)
+    else:
+        yield ready
+
+
+def _take(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
+    if state.kind != READY:
+        return
+    low, high = (
+        (NEVER, NEVER)
+        if state.ttr is None
+        else (at.low + state.ttr, at.high + state.ttr + at.headroom)
+    )
+    taken = state._replace(kind=TAKEN, attempts=state.attempts + 1, low=low, high=high)
+    yield _exact(op, taken._replace(owner=op.call.session, is_ghost=op.call.unknown))
+
+
+def _held(op: Op, state: State) -> bool:
+    return state.kind == TAKEN and state.owner == op.call.session
+
+
+def _ack(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    if _held(op, state):
+        yield _ready(state)._replace(kind=GONE, why="done")
+
+
+def _release(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
+    if not _held(op, state):
+        return
+    args = op.call.args
+    error = args.get("error")
+    state = state if error is None else state._replace(error=error)
+    delay = args.get("delay")
+    if delay is None:
+        delay = task.pause(state.attempts) if error is not None else 0
+    if _is_used_up(task, state):
+        yield _buried(state)
+    elif delay:
+        yield _exact(op, _delayed(state, delay, at.low, at.high))
+    else:
+        yield _ready(state)
+
+
+def _touch(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    if not _held(op, state):
+        return
+    more = op.call.args["increment"]
+    grown = {
+        name: None if getattr(state, name) is None else getattr(state, name) + more
+        for name in ("ttl", "ttr")
+    }
+    low = state.low if state.low == NEVER else state.low + more
+    high = state.high if state.high == NEVER else state.high + more
+    yield _exact(op, state._replace(low=low, high=high, **grown))
+
+
+def _bury(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind in (READY, TAKEN, DELAYED, BURIED):
+        error = op.call.args.get("error")
+        buried = _buried(state)
+        yield buried if error is None else buried._replace(error=error)
+        if state.kind == BURIED:
+            yield state
+
+
+def _delete(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind in (READY, TAKEN, DELAYED, BURIED):
+        yield _ready(state)._replace(kind=GONE, why="done")
+
+
+def _kick(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind == BURIED:
+        yield state._replace(kind=READY, attempts=0)
+
+
+def _see(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind in (READY, TAKEN, DELAYED, BURIED):
+        yield state
+
+
+def _wipe(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind in (ABSENT, GONE):
+        yield state
+    else:
+        yield _ready(state)._replace(kind=GONE, why="wiped")
+
+
+def _drop(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind == ABSENT:
+        yield state
+    elif state.kind != TAKEN or state.is_ghost:
+        yield _ready(state)._replace(kind=GONE, why="wiped")
+
+
+def _release_all(task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind == TAKEN:
+        yield _buried(state) if _is_used_up(task, state) else _ready(state)
+    else:
+        yield state
+
+
+def _close(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
+    yield from _release_all(task, op, state, at) if _held(op, state) else [state]
+
+
+_ACTIONS = {
+    "put": _put, "take": _take, "ack": _ack, "release": _release, "touch": _touch, "bury": _bury,
+    "delete": _delete, "kick": _kick, "see": _see, "truncate": _wipe, "drop": _drop,
+    "release_all": _release_all, "close": _close,
+}  # fmt: skip
+
+
+# -- all orders ------------------------------------------------------------------------------------
+
+#: After so many steps of one task the search ends, and finds nothing wrong.
+_STEPS = 20_000
+
+
+class Life:
+    """All orders of the operations on one task that the contract allows."""
+
+    def __init__(self, task: Task, ops: list[Op], windows: Mapping[int, Window]) -> None:
+        """Try all orders.
+
+        Args:
+            task: The task.
+            ops: Its operations.
+            windows: The moments of each call, by the number of its begin.
+        """
+        self.task = task
+        self.ops = sorted(ops, key=lambda op: op.call.first)
+        self._windows = windows
+        self._needed = sum(1 << i for i, op in enumerate(self.ops) if not op.may_skip)
+        self._known: dict[tuple[int, State], bool] = {}
+        self.is_possible = self._try(0, State(ABSENT))
+        self.is_cut = len(self._known) > _STEPS
+        #: How far operations were done, and the state then, on a way that explains all of them.
+        self.nodes = [node for node, is_good in self._known.items() if is_good]
+
+    def _try(self, done: int, state: State) -> bool:
+        node = done, state
+        if node in self._known:
+            return self._known[node]
+        if len(self._known) > _STEPS:
+            return True
+        self._known[node] = False
+        is_good = done & self._needed == self._needed
+        for i in self._next(done):
+            op = self.ops[i]
+            for then in after(self.task, op, state, self._windows[op.call.first]):
+                is_good |= self._try(done | 1 << i, then)
+        self._known[node] = is_good
+        return is_good
+
+    def _next(self, done: int) -> Iterator[int]:
+        """The operations that may come next."""
+        missing = [i for i in range(len(self.ops)) if not done >> i & 1]
+        newest = max((op.call.first for i, op in enumerate(self.ops) if done >> i & 1), default=-1)
+        bound = min((self.ops[i].last for i in missing if not self.ops[i].may_skip), default=NEVER)
+        for i in missing:
+            if self.ops[i].call.first < bound and newest < self.ops[i].last:
+                yield i

@@ -1,0 +1,273 @@
+"""What the code under test gets in place of threads, locks, times and randomness."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import importlib
+import pkgutil
+import random
+import sys
+import threading
+import types
+import uuid
+from contextlib import ExitStack, contextmanager
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from tests.simulation.scheduler import Scheduler, SimThread, current_scheduler, running
+from tests.simulation.sim_store import BEGINS
+from tubeq_spark.admin import closing
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.locks import table_lock
+from tubeq_spark.storage.native import late_commits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: The monotonic time at the begin.
+_MONOTONIC = 1_000.0
+#: A lock hands over this often.
+_AT_LOCKS = 0.05
+
+
+class SimLock:
+    """A lock."""
+
+    def __init__(self) -> None:
+        self._holder: SimThread | None = None
+        self._count = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it."""
+        scheduler = current_scheduler()
+        me = scheduler.current
+        if scheduler.rng.random() < _AT_LOCKS:
+            scheduler.hand_over()
+        if self._count and not self._is_mine(me):
+            if not blocking:
+                return False
+            if not scheduler.wait(lambda: not self._count, None if timeout < 0 else timeout):
+                return False
+        self._holder = me
+        self._count += 1
+        return True
+
+    def _is_mine(self, _me: SimThread | None) -> bool:
+        return False
+
+    def release(self) -> None:
+        """Give it back."""
+        if not self._count:
+            msg = "release unlocked lock"
+            raise RuntimeError(msg)
+        self._count -= 1
+
+    def locked(self) -> bool:
+        """Whether it is held."""
+        return self._count > 0
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class SimRLock(SimLock):
+    """A lock that its holder may take again."""
+
+    def _is_mine(self, me: SimThread | None) -> bool:
+        return self._holder is me
+
+
+class SimEvent:
+    """An event."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether it has come."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Let it come."""
+        self._is_set = True
+
+    def clear(self) -> None:
+        """Wait for it anew."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it."""
+        return current_scheduler().wait(self.is_set, timeout)
+
+
+class SimCondition:
+    """A condition."""
+
+    def __init__(self, lock: SimLock | None = None) -> None:
+        self._lock = SimRLock() if lock is None else lock
+        self._waiting: list[list[bool]] = []
+
+    def __enter__(self) -> bool:
+        return self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until somebody notifies."""
+        mine = [False]
+        self._waiting.append(mine)
+        self._lock.release()
+        try:
+            return current_scheduler().wait(lambda: mine[0], timeout)
+        finally:
+            self._lock.acquire()
+
+    def wait_for(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until something is so."""
+        until = None if timeout is None else current_scheduler().world.now + timeout
+        while not is_so():
+            rest = None if until is None else until - current_scheduler().world.now
+            if rest is not None and rest <= 0:
+                break
+            self.wait(rest)
+        return is_so()
+
+    def notify(self, n: int = 1) -> None:
+        """Wake some."""
+        for waiting in self._waiting[:n]:
+            waiting[0] = True
+        del self._waiting[:n]
+
+    def notify_all(self) -> None:
+        """Wake all."""
+        self.notify(len(self._waiting))
+
+
+class SimQueue:
+    """A `SimpleQueue`."""
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+
+    def put(self, item: Any) -> None:
+        """Add an item."""
+        self._items.append(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Take an item."""
+        if not current_scheduler().wait(lambda: bool(self._items), timeout if block else 0.0):
+            raise Empty
+        return self._items.pop(0)
+
+    def get_nowait(self) -> Any:
+        """Take an item that is there."""
+        return self.get(block=False)
+
+    def empty(self) -> bool:
+        """Whether it has none."""
+        return not self._items
+
+
+def _like(module: types.ModuleType, **replaced: Any) -> types.SimpleNamespace:
+    return types.SimpleNamespace(**{**vars(module), **replaced})
+
+
+#: The rooms whose modules a simulation runs. All are imported before it begins, so that each is given its threads.
+_ROOMS = ("admin", "verbs", "runtime", "payloads", "model", "workers", "observe", "storage")
+#: Modules whose threads are none of the simulation: they serve the main thread, or the end of the process.
+_REAL = ("tubeq_spark.storage.uninterrupted", "tubeq_spark.model.json_payload")
+
+
+def _import_all() -> None:
+    for room in _ROOMS:
+        package = importlib.import_module(f"tubeq_spark.{room}")
+        for found in pkgutil.walk_packages(package.__path__, f"tubeq_spark.{room}."):
+            if "spark." not in found.name.removeprefix("tubeq_spark."):
+                importlib.import_module(found.name)
+
+
+@contextmanager
+def simulated(scheduler: Scheduler) -> Iterator[None]:
+    """Give the code under test threads, times and randomness of a simulation in a block."""
+    _import_all()
+    ids = scheduler.ids
+    threads = _like(
+        threading,
+        Thread=SimThread,
+        Lock=SimLock,
+        RLock=SimRLock,
+        Event=SimEvent,
+        Condition=SimCondition,
+        current_thread=lambda: scheduler.current or threading.current_thread(),
+    )
+    chances = _like(
+        random,
+        Random=lambda *seed: random.Random(*(seed or (ids.getrandbits(64),))),
+        random=ids.random,
+        getrandbits=ids.getrandbits,
+        randrange=ids.randrange,
+        uniform=ids.uniform,
+    )
+    names = _like(uuid, uuid4=lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
+    replaced = {threading: threads, random: chances, uuid: names}
+    with ExitStack() as stack:
+        running.append(scheduler)
+        stack.callback(running.pop)
+        for name, module in list(sys.modules.items()):
+            if not name.startswith("tubeq_spark") or name in _REAL:
+                continue
+            for attribute, value in list(vars(module).items()):
+                other = None
+                if isinstance(value, types.ModuleType):
+                    other = replaced.get(value)
+                elif attribute == "SimpleQueue":
+                    other = SimQueue
+                if other is not None:
+                    stack.enter_context(mock.patch.object(module, attribute, other))
+        # Each actor is a process of its own, and the times of this module are those of the import.
+        stack.enter_context(mock.patch.object(table_lock, "_table_locks", _OfActors(scheduler)))
+        stack.enter_context(mock.patch.object(late_commits, "_OFFSET", BEGINS - _MONOTONIC))
+        # The default of this field was made before the simulation began.
+        used = closing.UsedTubes
+        made = functools.partial(_made_anew, used)
+        stack.enter_context(mock.patch.object(closing, "UsedTubes", made))
+        stack.enter_context(mock.patch.multiple(SystemClock, **_times(scheduler)))
+        yield
+
+
+def _made_anew(used: Callable[..., Any]) -> Any:
+    return used(lock=SimRLock())
+
+
+class _OfActors(dict[Any, Any]):
+    """What each process has once."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get((self._scheduler.actor.name, key), default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__((self._scheduler.actor.name, key), value)
+
+
+def _times(scheduler: Scheduler) -> dict[str, Any]:
+    def now(_clock: SystemClock) -> dt.datetime:
+        drift = scheduler.actor.drift if scheduler.current is not None else 0.0
+        return dt.datetime.fromtimestamp(scheduler.world.now + drift, dt.UTC)
+
+    def monotonic(_clock: SystemClock) -> float:
+        return scheduler.world.now - BEGINS + _MONOTONIC
+
+    def sleep(_clock: SystemClock, seconds: float) -> None:
+        scheduler.wait(lambda: False, seconds)
+
+    return {"now": now, "monotonic": monotonic, "sleep": sleep}

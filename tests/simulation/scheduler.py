@@ -1,0 +1,274 @@
+"""Threads that change hands by a seed: exactly one runs at a time, and the time is a number.
+
+Each thread is one of the system, because the code under test keeps values by thread. It hands over at each request
+to the storage, at locks, and whenever it waits. Waits end by the virtual time alone.
+"""
+
+from __future__ import annotations
+
+import _thread
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.sim_store import Crash, Faults, Process, SimStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: A thread goes on with this probability, though others could.
+_GOES_ON = 0.3
+
+
+#: The scheduler of the running simulation.
+running: list[Scheduler] = []
+
+
+def current_scheduler() -> Scheduler:
+    return running[-1]
+
+
+class StuckError(Exception):
+    """No thread can go on."""
+
+
+class Actor(Process):
+    """A program with one queue object: its requests are steps of the scheduler."""
+
+    def __init__(self, scheduler: Scheduler, name: str, faults: Faults, drift: float) -> None:
+        super().__init__(scheduler.world, name, faults, drift)
+        self.scheduler = scheduler
+        #: Until when it is paused, and all times in which it was silent.
+        self.frozen = 0.0
+        self.silent: list[tuple[float, float]] = []
+        self._requests = 0
+        self._fuse: list[tuple[int, float | None]] = []
+
+    def step(self, request: str) -> None:
+        """Go on to the next request."""
+        world = self.world
+        self.require_life()
+        world.pass_time(world.rng.uniform(0.002, 0.05))
+        self._burn(request)
+        self.scheduler.hand_over()
+
+    def fuse(self, requests: int, seconds: float | None) -> None:
+        """After so many requests pause for some seconds, or crash."""
+        self._fuse.append((self._requests + requests, seconds))
+
+    def _burn(self, request: str) -> None:
+        self._requests += 1
+        for fuse in [fuse for fuse in self._fuse if fuse[0] <= self._requests]:
+            self._fuse.remove(fuse)
+            if fuse[1] is None:
+                self.end(request)
+            self.freeze(fuse[1])
+
+    def freeze(self, seconds: float) -> None:
+        """Let none of its threads run for a while."""
+        self.frozen = self.world.now + seconds
+        self.silent.append((self.world.now, self.frozen))
+        self.world.note(self.name, f"is paused for {seconds:.0f} s")
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self.scheduler.wait(lambda: False, seconds)
+
+    def end(self, request: str) -> None:
+        """End the process at a request."""
+        self.silent.append((self.world.now, float("inf")))
+        super().end(request)
+
+    def close(self) -> None:
+        """Note that it has ended as it should."""
+        self.silent.append((self.world.now, float("inf")))
+
+
+class SimThread:
+    """A thread of the simulation, with what `threading.Thread` has."""
+
+    def __init__(
+        self,
+        group: None = None,
+        target: Callable[..., object] = lambda: None,
+        name: str = "",
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        daemon: bool | None = None,
+    ) -> None:
+        del group, kwargs
+        self.target, self.args, self.name, self.daemon = target, args, name, bool(daemon)
+        self.scheduler = current_scheduler()
+        self.actor = self.scheduler.actor
+        self.gate = _thread.allocate_lock()
+        self.gate.acquire()
+        self.ready: Callable[[], bool] = lambda: True
+        self.deadline = float("inf")
+        self.is_over = False
+        self.error: BaseException | None = None
+        self.ident = 0
+
+    def start(self) -> None:
+        """Let it run when its turn comes."""
+        self.scheduler.add(self)
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return not self.is_over
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end."""
+        if not self.is_over:
+            self.scheduler.wait(lambda: self.is_over, timeout)
+
+    def run(self) -> None:
+        """Run its function, on a thread of the system."""
+        self.gate.acquire()
+        try:
+            if not self.actor.is_dead:
+                self.target(*self.args)
+        except Crash:
+            pass
+        except BaseException as error:  # noqa: BLE001  (the simulation tells it)
+            self.error = error
+        finally:
+            self.is_over = True
+            self.scheduler.leave(self)
+
+    def may_run(self, now: float) -> bool:
+        """Whether it can go on now."""
+        if self.actor.is_dead:
+            return True
+        if self.actor.frozen > now:
+            return False
+        return self.deadline <= now or self.ready()
+
+
+class Scheduler:
+    """Hands the one turn to a thread."""
+
+    def __init__(self, seed: int, world: SimStore) -> None:
+        self.rng = random.Random(f"turns {seed}")
+        self.ids = random.Random(f"ids {seed}")
+        self.world = world
+        self.threads: list[SimThread] = []
+        self.errors: list[tuple[SimThread, BaseException]] = []
+        self.current: SimThread | None = None
+        #: The actor for which the main thread makes threads.
+        self.starting: Actor | None = None
+        self._over = threading.Event()
+        self._stuck = False
+
+    @property
+    def actor(self) -> Actor:
+        """The actor of the running thread."""
+        found = self.current.actor if self.current is not None else self.starting
+        assert found is not None
+        return found
+
+    def add(self, thread: SimThread) -> None:
+        """Add a thread."""
+        self.threads.append(thread)
+        _thread.start_new_thread(thread.run, ())
+
+    def spawn(self, actor: Actor, target: Callable[[], object]) -> SimThread:
+        """Start a thread of an actor."""
+        before, self.current = self.current, None
+        self.starting = actor
+        thread = SimThread(target=target, name=actor.name)
+        self.current = before
+        thread.start()
+        return thread
+
+    def run(self) -> None:
+        """Run all threads to their ends."""
+        self._pass_on()
+        self._over.wait()
+        if self._stuck:
+            raise StuckError(", ".join(thread.name for thread in self.threads))
+
+    def hand_over(self) -> None:
+        """Let another thread run, perhaps."""
+        me = self.current
+        if me is None or len(self.threads) == 1:
+            return
+        if self.rng.random() < _GOES_ON and me.actor.frozen <= self.world.now:
+            return
+        me.ready, me.deadline = _always, float("inf")
+        self._turn(me)
+
+    def wait(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until something is so, or seconds have passed; whether it is so."""
+        me = self.current
+        if me is None:
+            return ready()
+        me.actor.require_life()
+        if ready():
+            return True
+        me.ready = ready
+        me.deadline = float("inf") if seconds is None else self.world.now + max(seconds, 0.0)
+        self._turn(me)
+        return ready()
+
+    def _turn(self, me: SimThread) -> None:
+        following = self._next()
+        if following is not me:
+            if following is None:
+                self._give_up()
+            else:
+                self.current = following
+                following.gate.release()
+            me.gate.acquire()
+        me.actor.require_life()
+
+    def leave(self, thread: SimThread) -> None:
+        """End a thread."""
+        self.threads.remove(thread)
+        if thread.error is not None:
+            self.errors.append((thread, thread.error))
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        self.current = None
+        if not self.threads:
+            self._over.set()
+            return
+        following = self._next()
+        if following is None:
+            self._give_up()
+        else:
+            self.current = following
+            following.gate.release()
+
+    def _next(self) -> SimThread | None:
+        """The next thread; time passes until one can go on."""
+        while True:
+            now = self.world.now
+            ready = [thread for thread in self.threads if thread.may_run(now)]
+            if ready:
+                return ready[0] if len(ready) == 1 else self.rng.choice(ready)
+            moments = [
+                moment
+                for thread in self.threads
+                for moment in (thread.actor.frozen, thread.deadline)
+                if now < moment < float("inf")
+            ]
+            if not moments:
+                return None
+            self.world.pass_time(max(min(moments) - now, 1e-6))
+
+    def _give_up(self) -> None:
+        """Nobody can go on: end all threads."""
+        self._stuck = True
+        for thread in self.threads:
+            thread.actor.is_dead = True
+        self._pass_on()
+
+    def now_us(self) -> int:
+        """The true time, in microseconds."""
+        return round(self.world.now * 1e6)
+
+
+def _always() -> bool:
+    return True

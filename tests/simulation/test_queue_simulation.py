@@ -1,0 +1,39 @@
+"""The whole queue under simulation: short runs, whose results the contract allows, and which repeat exactly."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.queue import judge
+from tests.simulation.queue_acts import plan_of
+from tests.simulation.queue_run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: How many seeds a test runs.
+_SEEDS = 5
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    """No log: lost answers and crashes are meant."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, 50, _SEEDS))
+def test_the_contract_allows_what_programs_see(first: int) -> None:
+    for seed in range(first, first + _SEEDS):
+        found, _ = judge(plan_of(seed))
+        assert found == [], f"python -m tests.simulation.queue --seed {seed}"
+
+
+def test_a_seed_writes_the_same_history_again() -> None:
+    first, again = (run(plan_of(7)) for _ in range(2))
+    assert list(first.history.lines()) == list(again.history.lines())
+    assert first.world.trace == again.world.trace
