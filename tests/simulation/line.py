@@ -19,11 +19,20 @@ if TYPE_CHECKING:
 _COMMIT = re.compile(r"(.*)/_delta_log/(\d{20})\.json")
 #: Seconds within which the clocks of a storage do not tell what came first.
 _SAME = 4.0
+#: For so many seconds VACUUM keeps files that no version names.
+_KEPT = 7_200.0
 _MARKER = re.compile(r" marker=(\d+)$")
 
 
 class Finding(BaseException):
     """The simulation has found a fault. Nothing that it tries may catch this."""
+
+
+class Limit(BaseException):
+    """Nothing that a program can check makes this impossible.
+
+    It has found its data files, is paused for hours, and then sends their commit. VACUUM has removed them meanwhile.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,8 @@ class Line:
         self._paths: set[str] = set()
         self.versions: list[Version] = []
         self.changes: dict[int, Change] = {}
+        #: When each removed file was removed, in milliseconds, as its commit says.
+        self.removed: dict[str, int] = {}
         #: The versions that were committed again after others had removed their commits, and when.
         self.late: dict[int, float] = {}
 
@@ -87,7 +98,7 @@ class Line:
     def last(self) -> Version:
         """The newest version."""
         self.update()
-        return self.versions[-1]
+        return self.versions[-1] if self.versions else Version(-1, 0.0, None, {}, {}, {})
 
     def update(self) -> None:
         """Read what was committed since, and check it."""
@@ -108,7 +119,7 @@ class Line:
             self.late[number] = event.at
             return
         self.require(number == len(self.versions), f"version {number} leaves a hole before it")
-        version = self._after(number, event.at, change, actions)
+        version = self._after(number, event, change, actions)
         if change in self.changes:
             known = self.changes[change]
             known.versions.append(number)
@@ -123,9 +134,9 @@ class Line:
         self.versions.append(version)
 
     def _after(
-        self, number: int, at: float, change: int | None, actions: list[dict[str, Any]]
+        self, number: int, event: Event, change: int | None, actions: list[dict[str, Any]]
     ) -> Version:
-        before = self.versions[-1] if number else Version(-1, at, None, {}, {}, {})
+        before = self.versions[-1] if number else Version(-1, event.at, None, {}, {}, {})
         files, transactions = dict(before.files), dict(before.transactions)
         properties = before.properties
         for action in actions:
@@ -133,10 +144,11 @@ class Line:
                 path = action["remove"]["path"]
                 self.require(path in files, f"version {number} removes {path} once more")
                 del files[path]
+                self.removed[path] = action["remove"]["deletionTimestamp"]
             elif "add" in action:
                 path = action["add"]["path"]
                 self.require(path not in self._paths, f"version {number} adds {path} once more")
-                self.require(self.has(path), f"version {number} adds {path}, which is missing")
+                self._require_there(number, event, path)
                 files[path] = int(action["add"]["partitionValues"]["segment"])
                 self._paths.add(path)
             elif "txn" in action:
@@ -145,7 +157,12 @@ class Line:
                 transactions[app] = value
             elif "metaData" in action:
                 properties = action["metaData"]["configuration"]
-        return Version(number, at, change, files, transactions, properties)
+        return Version(number, event.at, change, files, transactions, properties)
+
+    def _require_there(self, number: int, event: Event, path: str) -> None:
+        if not self.has(path) and event.paused > _KEPT:
+            raise Limit(path)
+        self.require(self.has(path), f"version {number} adds {path}, which is missing")
 
     def has(self, path: str) -> bool:
         """Whether a file of the table exists."""

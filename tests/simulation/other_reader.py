@@ -61,7 +61,9 @@ def _kept(files: Iterable[str], line: Line) -> list[int]:
     """The versions that can be read: those after a checkpoint, or after the first commit."""
     names = sorted(name.removeprefix("_delta_log/") for name in files)
     commits = {int(n[:20]) for n in names if n.endswith(".json") and n[:20].isdigit()}
-    starts = {int(n[:20]) for n in names if n.endswith(".checkpoint.parquet")} | ({0} & commits)
+    starts = {int(n[:20]) for n in names if n.endswith(".checkpoint.parquet")} | (
+        {0} & commits - {*line.late}
+    )
     found: list[int] = []
     for number in range(min(starts), line.last.number + 1):
         is_next = bool(found) and found[-1] == number - 1 and number in commits

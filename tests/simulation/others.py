@@ -65,9 +65,16 @@ class OtherProgram:
             and name[len(start) :] not in kept
             and file.at < before
         ]
+        paths = [name[len(start) :] for name in dead]
+        early = [path for path in paths if self._line.removed.get(path, 0) >= before * 1000]
+        self._line.require(not early, f"checkpoints let VACUUM remove too early: {early}")
         self._world.remove(_OTHER, dead)
         if dead:
             self._world.note(_OTHER, f"VACUUM removes {len(dead)} files")
+
+    def lose_pointer(self) -> None:
+        """Lose the hint where readers begin: a program may end before it writes it."""
+        self._world.remove(_OTHER, [f"{self._directory}/_delta_log/_last_checkpoint"])
 
     def _removed_since(self, before: float) -> set[str]:
         """The files that the log, beginning at its newest checkpoint, has removed since a time."""
@@ -99,6 +106,7 @@ class OtherProgram:
     def _actions(self, number: int) -> dict[str, Any]:
         """The actions of the first commit, by their kinds."""
         name = f"{self._directory}/_delta_log/{number:020}.json"
+        # A commit that came too late may have the name, too.
         content = next(e.content for e in self._world.journal if e.name == name and e.content)
         return {
             k: action for line in content.splitlines() for k, action in json.loads(line).items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
 from tests.simulation.line import Change
@@ -14,7 +15,9 @@ from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.ended import TOTALS
 from tubeq_spark.storage.native.commit_notes import is_of
+from tubeq_spark.storage.native.delta_log.definition import with_property
 from tubeq_spark.storage.native.delta_log.plain_table import Commit
+from tubeq_spark.storage.native.delta_log.snapshot import Shape, Snapshot
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from tests.simulation.sim_store import Process
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
 #: The columns of the table, and the hours for which commits and removed files are kept.
 SCHEMA = pa.schema({"segment": pa.int64(), "task_id": pa.int64(), "data": pa.string()})
@@ -34,8 +36,8 @@ HOURS = 2
 _SEGMENTS = 4
 
 
-def creation(now_ms: int) -> bytes:
-    """The first commit of the table."""
+def shape_of(table_id: str) -> Shape:
+    """The columns and properties of the table."""
     kept = f"interval {HOURS} hours"
     kinds = {"segment": "long", "task_id": "long", "data": "string"}
     columns = [
@@ -43,7 +45,7 @@ def creation(now_ms: int) -> bytes:
         for name, kind in kinds.items()
     ]
     metadata = {
-        "id": "5a1e5a1e-0000-4000-8000-000000000000",
+        "id": table_id,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": columns}),
         "partitionColumns": ["segment"],
@@ -52,12 +54,18 @@ def creation(now_ms: int) -> bytes:
             "delta.deletedFileRetentionDuration": kept,
             "delta.dataSkippingStatsColumns": "task_id",
         },
-        "createdTime": now_ms,
+        "createdTime": 0,
     }
+    return Shape.parse(metadata, {"minReaderVersion": 1, "minWriterVersion": 2})
+
+
+def creation() -> bytes:
+    """The first commit of the table, by another program."""
+    shape = shape_of("other")
     actions: list[dict[str, Any]] = [
-        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE"}},
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": metadata},
+        {"commitInfo": {"timestamp": 0, "operation": "CREATE TABLE"}},
+        {"protocol": shape.protocol},
+        {"metaData": shape.metadata},
     ]
     return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
 
@@ -105,6 +113,7 @@ class _Plan:
     segment: int | None = None
     once: tuple[str, int] | None = None
     total: tuple[str, int] | None = None
+    shape: Shape | None = None
 
 
 @dataclass(slots=True)
@@ -202,6 +211,29 @@ class Program:
             ),
         )
 
+    def alter(self) -> None:
+        """Set a property of the table."""
+        value = str(self.process.world.now)
+
+        def decide(base: Snapshot) -> _Plan:
+            return _Plan(shape=with_property(base.shape, "tubeq.altered", value))
+
+        self._write("alter", decide)
+
+    def create(self) -> None:
+        """Create the table if it does not exist."""
+        try:
+            self.table.newest()
+        except TableNotFoundError:
+            shape = shape_of(str(len(self.line.changes)))
+            change, commit = self._begun("create", _Plan(shape=shape), lambda _: False)
+            self._commit(lambda: self.table.create(Snapshot.before(shape), commit), change)
+
+    def vacuum(self) -> None:
+        """Remove the old part of the log, and the files that no kept version needs."""
+        with self.table.writing() as base:
+            self.table.vacuum(base)
+
     def read(self) -> None:
         """Read the newest version, and some of its files."""
         since, began = self.line.last.number, self.process.world.now
@@ -269,24 +301,32 @@ class Program:
                 return True
             app = (plan.once or plan.total or (None,))[0]
             basis = Basis(self.line.versions[base.version], plan.segment, app)
-            change = Change(len(self.line.changes) + 1, kind, basis.holds)
-            self.line.changes[change.number] = change
-            note = f"tubeq operation=put session=s conflicts=0 marker={change.number}"
-            commit = Commit(
-                note, plan.rows, plan.gone, plan.once, plan.total, change.number, written=()
-            )
-            self._commit(base, replace(commit, on=_rebased(commit, basis)), change)
+            change, commit = self._begun(kind, plan, basis.holds)
+            commit = replace(commit, on=_rebased(commit, basis))
+            self._commit(lambda: self.table.commit(base, commit), change)
         return change.outcome == "done"
 
-    def _commit(self, base: Snapshot, commit: Commit, change: Change) -> None:
+    def _begun(
+        self, kind: str, plan: _Plan, holds: Callable[[Version], bool]
+    ) -> tuple[Change, Commit]:
+        """A new change, and its commit."""
+        change = Change(len(self.line.changes) + 1, kind, holds)
+        self.line.changes[change.number] = change
+        note = f"tubeq operation=put session=s conflicts=0 marker={change.number}"
+        commit = Commit(
+            note, plan.rows, plan.gone, plan.once, plan.total, change.number, shape=plan.shape
+        )
+        return change, commit
+
+    def _commit(self, commit: Callable[[], object], change: Change) -> None:
         world = self.process.world
         try:
-            self.table.commit(base, commit)
+            commit()
             change.outcome = "done"
         except CommitUnknownError:
             pass
         except EngineError as error:
-            change.outcome = self._landed(change) if error.outcome is Outcome.LOST else "nothing"
+            change.outcome = self._landed(change, error.outcome)
         except DamagedFileError:
             raise
         except (TubeqError, OSError):
@@ -296,13 +336,17 @@ class Program:
         self.line.check_change(change)
         self.made = max([self.made, *change.versions])
 
-    def _landed(self, change: Change) -> str:
-        """What the history says of a change whose answers were all lost."""
+    def _landed(self, change: Change, outcome: Outcome) -> str:
+        """The outcome of a change for which the engine has no plain answer: the history may know it."""
+        if outcome in (Outcome.CONFLICT, Outcome.STALE):
+            return "nothing"
         try:
             infos = list(self.table.history(10))
         except (TubeqError, OSError):
             return "unknown"
-        return "done" if any(is_of(info, change.number) for info in infos) else "unknown"
+        if any(is_of(info, change.number) for info in infos):
+            return "done"
+        return "unknown" if outcome is Outcome.LOST else "nothing"
 
 
 def _rebased(commit: Commit, basis: Basis) -> Callable[[Snapshot], Commit | None]:

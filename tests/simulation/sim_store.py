@@ -25,9 +25,11 @@ T = TypeVar("T")
 
 #: When each simulation begins, in seconds since 1970.
 BEGINS = 1_760_000_000.0
-#: The seconds of a pause, and the seconds after which a lost write may still arrive.
+#: The seconds of a pause.
 _PAUSES = (60.0, 900.0, 4_000.0, 10_000.0, 90_000.0, 900_000.0)
-_LATENESS = (0.5, 5.0, 60.0, 600.0, 9_000.0, math.inf)
+#: The seconds after which a lost write may still arrive. Stores refuse requests that were
+#: signed more than a quarter of an hour ago.
+_LATENESS = (0.5, 5.0, 60.0, 600.0, math.inf)
 
 
 class Crash(BaseException):
@@ -67,13 +69,18 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of the storage: who changed which file at which time; without content, a removal."""
+    """A change of the storage: who changed which file at which time; without content, a removal.
+
+    Attributes:
+        paused: For how long the process was paused before this request.
+    """
 
     at: float
     process: str
     name: str
     content: bytes | None
     tag: str = ""
+    paused: float = 0.0
 
 
 @dataclass(slots=True)
@@ -119,7 +126,8 @@ class SimStore:
         # Most storages list times in whole seconds.
         at = math.floor(self.now + self.rng.uniform(-self.skew, self.skew))
         self.files[name] = File(content, at, str(self._tags))
-        self.journal.append(Event(self.now, process, name, content, str(self._tags)))
+        paused = 0.0 if self.current is None else self.current.paused
+        self.journal.append(Event(self.now, process, name, content, str(self._tags), paused))
         return str(self._tags)
 
     def remove(self, process: str, names: Iterable[str]) -> None:
@@ -164,6 +172,8 @@ class Process:
         """
         self.world, self.name, self.faults, self.drift = world, name, faults, drift
         self.is_dead = False
+        #: For how long it was paused before its current request.
+        self.paused = 0.0
         #: What modules remember for it, by names.
         self.memory: dict[str, Any] = {}
 
@@ -183,13 +193,23 @@ class Process:
 
     def step(self, request: str) -> None:
         """Go on to the next request: time passes, others act, and the process may be paused or end here."""
-        world, rng = self.world, self.world.rng
+        world, rng, began = self.world, self.world.rng, self.world.now
         self.require_life()
         world.pass_time(rng.uniform(0.005, 0.2))
-        if rng.random() < self.faults.pause:
-            self._pause(rng.choice(_PAUSES), rng.randint(2, 12))
+        self.pause_perhaps()
         world.between(self, request)
+        self.paused = world.now - began
         self.end_perhaps(request)
+
+    def pause_perhaps(self, factor: float = 1.0) -> None:
+        """Be paused, perhaps; so many times as probably as before a request."""
+        rng = self.world.rng
+        if rng.random() < self.faults.pause * factor:
+            self._pause(rng.choice(_PAUSES), rng.randint(2, 12))
+
+    def fails_perhaps(self) -> bool:
+        """Whether a call of the system fails."""
+        return self.world.rng.random() < self.faults.refused
 
     def _pause(self, seconds: float, parts: int) -> None:
         self.world.note(self.name, f"is paused for {seconds:.0f} s")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
-from tests.simulation.line import Finding, Line
+from tests.simulation.line import Finding, Limit, Line
+from tests.simulation.local_tables import LocalTables
 from tests.simulation.other_reader import compare
 from tests.simulation.others import OtherProgram
 from tests.simulation.programs import Program, creation
-from tests.simulation.sim_store import Crash, Faults, Process, SimStore
+from tests.simulation.sim_store import Crash, Faults, Process
 from tests.simulation.store_tables import StoreTables
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
@@ -18,6 +20,7 @@ from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.store.patience import one_patience
 
 TABLE = "queue/t"
+STORAGES: dict[str, type[Any]] = {"store": StoreTables, "local": LocalTables}
 #: The acts of our programs, and of others, with their weights.
 _ACTS = {
     "append": 30,
@@ -28,12 +31,16 @@ _ACTS = {
     "count": 6,
     "read": 10,
     "read_held": 4,
+    "alter": 1,
+    "create": 1,
+    "vacuum": 2,
     "checkpoint": 2,
     "read_history": 3,
     "forget": 2,
     "reopen": 3,
 }
-_OTHERS = {"append": 3, "remove": 1, "alter": 1, "vacuum": 4}
+_READS = {"read": 5, "read_held": 2, "read_history": 1, "forget": 1, "reopen": 1}
+_OTHERS = {"append": 3, "remove": 1, "alter": 1, "vacuum": 4, "lose_pointer": 1}
 #: How probable it is that another program acts before a request, and while a program is paused.
 _RIVALS, _RIVALS_IN_PAUSES = 0.06, 0.9
 #: So many acts are within each other, at most.
@@ -44,28 +51,23 @@ _PROGRAMS = 3
 class Simulation:
     """The run of one seed."""
 
-    def __init__(self, seed: int, steps: int = 20, *, compared: bool = False) -> None:
+    def __init__(
+        self, seed: int, steps: int = 20, storage: str = "store", *, compared: bool = False
+    ) -> None:
         """Begin with an empty table.
 
         Args:
             seed: All that happens follows from it.
             steps: So many acts begin one after the other; others begin within them.
+            storage: The kind of storage.
             compared: Whether to compare what other readers read in the end.
         """
-        rng = random.Random(seed)
-        self.seed, self.steps, self.counts = seed, steps, Counter[str]()
-        self.world = SimStore(rng, self._between, page=rng.choice((3, 1_000)))
+        self._tables = STORAGES[storage](random.Random(seed), TABLE)
+        self.world, self.counts = self._tables.world, Counter[str]()
+        self.world.between = self._between
         self.line, self._ids = Line(self.world, TABLE), list[int]()
-        self.world.create("other", f"{TABLE}/_delta_log/{0:020}.json", creation(0))
-        self._tables = StoreTables(TABLE)
-        self._faults = rng.choice(
-            (
-                Faults(lost=0.08, refused=0.02, crash=0.004, pause=0.004),
-                Faults(lost=0.02, crash=0.01, pause=0.02),
-                Faults(lost=0.2, refused=0.05),
-                Faults(pause=0.02),
-            )
-        )
+        self._faults = self.world.rng.choice(self._tables.faults)
+        self.steps = steps
         self._other = OtherProgram(self.world, self.line, TABLE, self._ids)
         self._programs: list[Program] = []
         self._is_compared, self._depth = compared, 0
@@ -73,17 +75,23 @@ class Simulation:
     def run(self) -> str | None:
         """Run all acts; the finding, if any."""
         try:
-            with self._tables.patched(self.world):
-                self._programs = [
-                    Program(self._process(f"p{n}"), self._tables.open, self.line, self._ids)
-                    for n in range(_PROGRAMS)
-                ]
+            with self._tables.patched():
+                if self.world.rng.random() < 0.7:
+                    self.world.create("other", f"{TABLE}/_delta_log/{0:020}.json", creation())
+                self._programs = [self._program(f"p{n}") for n in range(_PROGRAMS)]
                 for _ in range(self.steps):
                     self._act()
                 self._end()
         except Finding as finding:
             return str(finding)
+        except Limit:
+            self.counts["limits"] += 1
         return None
+
+    def _program(self, name: str) -> Program:
+        process = self._process(name)
+        with process.running():
+            return Program(process, self._tables.open, self.line, self._ids)
 
     def _process(self, name: str) -> Process:
         drift = self.world.rng.choice((0.0, 0.0, -3.0, 3.0))
@@ -104,6 +112,8 @@ class Simulation:
         self._depth += 1
         try:
             if not idle or rng.random() < 0.06:
+                if self._tables.is_locked or self.line.last.number < 0:
+                    return
                 [act] = rng.choices([*_OTHERS], [*_OTHERS.values()])
                 self.counts[f"other {act}"] += 1
                 getattr(self._other, act)()
@@ -114,7 +124,11 @@ class Simulation:
             self._depth -= 1
 
     def _act_of(self, program: Program) -> None:
-        [act] = self.world.rng.choices([*_ACTS], [*_ACTS.values()])
+        # Who waits for a lock cannot act.
+        acts = _READS if self._tables.is_locked else _ACTS
+        if self.line.last.number < 0:
+            acts = {"create": 1}
+        [act] = self.world.rng.choices([*acts], [*acts.values()])
         process = program.process
         self.world.note(process.name, f"begins to {act}")
         self.counts[act] += 1
@@ -133,7 +147,8 @@ class Simulation:
             except Crash:
                 self.counts["crashes"] += 1
                 program.process = self._process(process.name)
-                program.reopen()
+                with program.process.running():
+                    program.reopen()
             finally:
                 program.is_busy = False
 
@@ -142,8 +157,9 @@ class Simulation:
         self.world.between = lambda _process, _request: None
         self._faults = Faults()
         self.world.pass_time(1e9)
-        self.line.update()
-        reader = Program(self._process("reader"), self._tables.open, self.line, self._ids)
+        if self.line.last.number < 0:
+            return
+        reader = self._program("reader")
         with reader.process.running():
             reader.read()
             reader.read_history()

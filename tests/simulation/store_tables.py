@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from tests.simulation.sim_store import BEGINS, Client
+from tests.simulation.sim_store import BEGINS, Client, Faults, SimStore
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.native import store_tidying
@@ -21,8 +21,9 @@ from tubeq_spark.storage.store.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from random import Random
 
-    from tests.simulation.sim_store import Process, SimStore
+    from tests.simulation.sim_store import Process
 
 #: Versions between two checkpoints, fewer than usual: a simulated table has few.
 EVERY = 4
@@ -31,8 +32,9 @@ EVERY = 4
 class SimBackground:
     """The work that follows the commits of a process, done after its act."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: Process) -> None:
         """Have nothing to do."""
+        self._process = process
         self.work: list[Callable[[], object]] = []
 
     def run(self, work: Callable[[], object]) -> None:
@@ -42,6 +44,7 @@ class SimBackground:
     def catch_up(self) -> None:
         """Do the work; a failure of it fails nothing else."""
         while self.work:
+            self._process.pause_perhaps(10.0)
             with suppress(OSError, TubeqError, UnknownLogError), patience.one_patience():
                 self.work.pop(0)()
 
@@ -68,23 +71,32 @@ class _Verb:
 class StoreTables:
     """Opens tables of object stores."""
 
-    def __init__(self, directory: str) -> None:
-        """Use the table at a directory of the store."""
-        self._directory = directory
+    faults = (
+        Faults(lost=0.08, refused=0.02, crash=0.004, pause=0.004),
+        Faults(lost=0.02, crash=0.01, pause=0.02),
+        Faults(lost=0.2, refused=0.05),
+        Faults(pause=0.02),
+    )
+    #: There is no lock.
+    is_locked = False
+
+    def __init__(self, rng: Random, directory: str) -> None:
+        """Make a storage for the table at a directory."""
+        self.world, self._directory = SimStore(rng, page=rng.choice((3, 1_000))), directory
 
     def open(self, process: Process) -> StoreTable:
         """Open the table for a process."""
         client: Any = _PatientClient(process, self._directory)
-        background: Any = process.memory.setdefault("background", SimBackground())
+        background: Any = process.memory.setdefault("background", SimBackground(process))
         return StoreTable(str(client), client, background)
 
     @contextmanager
-    def patched(self, world: SimStore) -> Iterator[None]:
+    def patched(self) -> Iterator[None]:
         """Let the modules of a table use the time and the randomness of the simulation."""
-        with ExitStack() as stack, virtual_time(world):
+        with ExitStack() as stack, virtual_time(self.world):
             for module in (log_files, store_tidying):
                 stack.enter_context(patch.object(module, "EVERY", EVERY))
-            stack.enter_context(patch.object(patience, "_verb", _Verb(world)))
+            stack.enter_context(patch.object(patience, "_verb", _Verb(self.world)))
             yield
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.simulation.line import Line
+from tests.simulation.other_reader import compare
+from tests.simulation.planted import FAULTS, Fault, finds
 from tests.simulation.programs import Program, creation
-from tests.simulation.sim_store import Crash, Process, SimStore
+from tests.simulation.sim_store import Crash, Process
 from tests.simulation.simulation import TABLE, Simulation
 from tests.simulation.store_tables import EVERY, StoreTables
+from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _LOG = f"{TABLE}/_delta_log"
 _HOURS_3 = 3 * 3_600.0
@@ -24,10 +27,10 @@ class _Scene:
     """A table, and programs that act when a request of another one is about to be sent."""
 
     def __init__(self) -> None:
-        self.world = SimStore(random.Random(1))
+        self.tables = StoreTables(random.Random(1), TABLE)
+        self.world = self.tables.world
         self.line = Line(self.world, TABLE)
-        self.world.create("other", f"{_LOG}/{0:020}.json", creation(0))
-        self.tables = StoreTables(TABLE)
+        self.world.create("other", f"{_LOG}/{0:020}.json", creation())
 
     def program(self, name: str) -> Program:
         """A program without faults."""
@@ -62,7 +65,7 @@ class _Scene:
 def scene() -> Iterator[_Scene]:
     """A table without rows."""
     made = _Scene()
-    with made.tables.patched(made.world):
+    with made.tables.patched():
         yield made
 
 
@@ -124,9 +127,66 @@ def test_a_late_commit_is_not_in_the_history(scene: _Scene) -> None:
     scene.run(writer, "read_history")
 
 
-@pytest.mark.parametrize("first", [0, 20])
-def test_no_order_of_requests_loses_or_doubles_a_change(first: int) -> None:
+def test_a_vacuum_that_is_paused_for_hours_keeps_the_files_of_commits_since(scene: _Scene) -> None:
+    """It has read a version to which others have added rows since."""
+    writer, paused = scene.program("writer"), scene.program("paused")
+    scene.run(writer, "append", "append", "remove", "remove", "remove", "remove")
+
+    def pause() -> None:
+        scene.run(writer, "append")
+        scene.world.pass_time(_HOURS_3)
+
+    scene.before(paused, "PUT", pause)
+    scene.run(paused, "vacuum")
+    scene.line.check_files()
+
+
+def test_a_commit_that_was_sent_twice_with_hours_between_is_not_called_refused(
+    scene: _Scene,
+) -> None:
+    """The commit that it finds to be too late may be its own first one."""
+    writer, paused = scene.program("writer"), scene.program("paused")
+    scene.run(writer, *["append"] * (EVERY - 2))
+
+    client: Any = paused.table._files
+    create = client.put_if_absent
+
+    def lost(name: str, content: bytes, needs: Sequence[str] = ()) -> None:
+        del needs
+        client.put_if_absent = create
+        scene.world.send_late(
+            60.0, lambda: scene.world.create("paused", f"{TABLE}/{name}", content)
+        )
+        scene.before(paused, "CREATE", late)
+        raise RequestError("no answer", was_sent=True, passes=True)
+
+    def late() -> None:
+        scene.world.pass_time(60.0)
+        scene.shorten(writer)
+        scene.world.pass_time(10.0)
+
+    client.put_if_absent = lost
+    scene.run(paused, "append")
+
+
+def test_an_altered_table_is_as_its_readers_expect_after_a_checkpoint(scene: _Scene) -> None:
+    """A checkpoint has maps in another form than a commit."""
+    writer = scene.program("writer")
+    scene.run(writer, *["append"] * EVERY, "forget", "alter")
+    assert compare(scene.world, scene.line, TABLE) == scene.line.last.number + 1
+
+
+@pytest.mark.parametrize(("storage", "seeds"), [("store", 30), ("local", 12)])
+def test_no_order_of_requests_loses_or_doubles_a_change(storage: str, seeds: int) -> None:
     """Run some seeds; `python -m tests.simulation --seeds 2000` runs more."""
-    for seed in range(first, first + 20):
-        simulation = Simulation(seed, steps=12)
-        assert simulation.run() is None, f"python -m tests.simulation --seed {seed} --steps 12"
+    for seed in range(seeds):
+        found = Simulation(seed, 12, storage).run()
+        assert found is None, (
+            f"{found}: tests.simulation --seed {seed} --steps 12 --storage {storage}"
+        )
+
+
+@pytest.mark.parametrize("fault", [FAULTS[0], FAULTS[-5]], ids=lambda fault: fault.name)
+def test_a_planted_fault_is_found(fault: Fault) -> None:
+    """`python -m tests.simulation --planted` plants all."""
+    assert finds(fault, range(20), 12) is not None

@@ -8,6 +8,7 @@ the same data file is committed as the version after the rival's.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
@@ -279,7 +280,11 @@ class StoreTable:
 
     def vacuum(self, snapshot: Snapshot) -> None:
         """Remove the old part of the log, and the files that no kept version needs."""
-        self._tidying.vacuum(snapshot)
+        dead = self._tidying.vacuum(snapshot)
+        if dead:
+            # A process that was paused since it has read `snapshot` would remove the files of later versions.
+            named = self._look().snapshot.files
+            self._files.delete([name for name in dead if name not in named])
 
     def mended(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, with a checkpoint for other readers."""
@@ -386,7 +391,10 @@ class StoreTable:
             raise EngineError(msg, Outcome.CONFLICT)
         sent_at, sure = _CLOCK.monotonic(), late_commits.seconds_now()
 
+        sends = itertools.count()
+
         def send() -> str | None:
+            next(sends)
             return self._files.put_if_absent(f"{LOG}/{versions.commit_name(version)}", content)
 
         try:
@@ -409,6 +417,9 @@ class StoreTable:
         ):
             self.forget()
             msg = f"version {version} of {self._uri} was committed by others long ago"
+            if next(sends) > 1:
+                # The commit of long ago may be an earlier request of this one.
+                raise CommitUnknownError(msg, change.operation_id)
             raise EngineError(msg, Outcome.CONFLICT)
         after = change.after(added, now_ms)
         self._tidying.note_removes(version, after)

@@ -70,13 +70,11 @@ class StoreTidying:
             self.checkpoint(snapshot)
             self._clean(snapshot)
 
-    def vacuum(self, snapshot: Snapshot) -> None:
-        """As of `PlainTable`."""
+    def vacuum(self, snapshot: Snapshot) -> Sequence[str]:
+        """Remove the old part of the log, and return the files that a version and those before it do not need."""
         self._write_checkpoint(snapshot)
         self._clean(snapshot)
-        dead = dead_files(StoreLog(self._files, self._uri), snapshot, self._files.list(""))
-        if dead:
-            self._files.delete(dead)
+        return dead_files(StoreLog(self._files, self._uri), snapshot, self._files.list(""))
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         files, now_ms = StoreLog(self._files, self._uri), to_us(_CLOCK.now()) // 1_000

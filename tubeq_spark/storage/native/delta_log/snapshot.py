@@ -38,6 +38,13 @@ def _columns(text: str) -> pa.Schema:
     return pa.schema(list(arrow_struct(json.loads(text)["fields"])))
 
 
+def _of_commits(metadata: Mapping[str, Any], properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The action with the metadata as commits have it: a checkpoint has maps as pairs."""
+    told = metadata.get("format") or {"provider": "parquet"}
+    form = {**told, "options": dict(told.get("options") or {})}
+    return {**metadata, "format": form, "configuration": properties}
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The columns and partitions of a table.
@@ -73,7 +80,7 @@ class Shape:
         if not all(pa.types.is_integer(schema.field(name).type) for name in by):
             msg = "partitions that are no numbers"
             raise UnknownLogError(msg)
-        return cls(schema, by, properties, metadata, protocol)
+        return cls(schema, by, properties, _of_commits(metadata, properties), protocol)
 
     def require_writable(self) -> None:
         """Refuse to write a table with features or rules that this package does not know.

@@ -1,0 +1,226 @@
+"""Faults that are planted in the code of a log, one at a time: it proves that the simulation finds what it claims to."""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_NATIVE = "tubeq_spark.storage.native"
+_LOG = f"{_NATIVE}.delta_log"
+_DURABILITY = "tubeq_spark.storage.durability"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault in one function.
+
+    Attributes:
+        name: What is wrong.
+        where: The module and the function.
+        right: A text that its source has once.
+        wrong: What it is replaced by.
+        storage: The storage on which it shows.
+    """
+
+    name: str
+    where: str
+    right: str
+    wrong: str
+    storage: str = "store"
+
+
+FAULTS = (
+    Fault(
+        "no check for late commits",
+        f"{_NATIVE}.store_table:StoreTable._committed",
+        "late_commits.may_be_late(base.snapshot, base.sure) and late_commits.removed_if_late(",
+        "False and late_commits.removed_if_late(",
+    ),
+    Fault(
+        "a late commit does not check its data files",
+        f"{_NATIVE}.store_table:StoreTable._committed",
+        "late_commits.may_be_late(base.snapshot, base.sure) and not",
+        "False and not",
+    ),
+    Fault(
+        "an own commit is taken for a rival's",
+        f"{_NATIVE}.sending:sent_once",
+        "if is_of(commit, operation_id):",
+        "if False:",
+    ),
+    Fault(
+        "a rival's commit is taken for an own one",
+        f"{_NATIVE}.sending:sent_once",
+        "if is_of(commit, operation_id):",
+        "if True:",
+    ),
+    Fault(
+        "a lost answer is taken for success",
+        f"{_NATIVE}.sending:sent_once",
+        "is_out = is_out or errors.may_be_under_way(error, version)",
+        "return told({})",
+    ),
+    Fault(
+        "a lost answer is taken for failure",
+        f"{_NATIVE}.sending:sent_once",
+        "may_be_there = is_out or errors.may_have_sent(error, version)",
+        "may_be_there = False",
+    ),
+    Fault(
+        "commits are removed too early",
+        f"{_NATIVE}.store_tidying:StoreTidying._clean",
+        "file.at < before",
+        "file.at <= at",
+    ),
+    Fault(
+        "commits are removed beyond the checkpoint",
+        f"{_NATIVE}.store_tidying:StoreTidying._clean",
+        "(version_of(file.name) or 0) < snapshot.version",
+        "True",
+    ),
+    Fault(
+        "nobody looks whether the known version is still there",
+        f"{_NATIVE}.store_table:StoreTable._look",
+        "not (is_sure or self._is_there(known, files))",
+        "False",
+    ),
+    Fault(
+        "a look may be paused for hours",
+        f"{_NATIVE}.store_table:StoreTable._look",
+        "is_old = late_commits.may_be_late(found, now)",
+        "is_old = False",
+    ),
+    Fault(
+        "a look ends before the last version of its listing",
+        f"{_NATIVE}.store_table:StoreTable._look_anew",
+        "if not files.goes_on_after(found.version):",
+        "if True:",
+    ),
+    Fault(
+        "a checkpoint lacks removed files",
+        f"{_LOG}.checkpoints:_gone",
+        'yield "remove", kept.filter(pc.invert(is_there))',
+        'yield "remove", kept.slice(0, 0)',
+    ),
+    Fault(
+        "a checkpoint lacks transactions",
+        f"{_LOG}.checkpoints:_now",
+        'yield "txn", _structs("txn", transactions)',
+        'yield "txn", _structs("txn", transactions[1:])',
+    ),
+    Fault(
+        "a checkpoint forgets what the last commits removed",
+        f"{_NATIVE}.store_tidying:StoreTidying.checkpoint",
+        "dict(self._removes)",
+        "{version: () for version in self._removes}",
+    ),
+    Fault(
+        "a commit behind a rival ignores what the rival has changed",
+        f"{_NATIVE}.store_table:StoreTable.commit",
+        "found = change.on(later)",
+        "found = change",
+    ),
+    Fault(
+        "data files are removed though their commit may be under way",
+        f"{_NATIVE}.store_table:StoreTable.commit",
+        "self.forget()",
+        "self._discard(added)",
+    ),
+    Fault(
+        "a checkpoint that is gone counts as damaged",
+        f"{_LOG}.versions:checkpoint_batches",
+        "isinstance(error, (RequestError, FileNotFoundError))",
+        "isinstance(error, RequestError)",
+    ),
+    Fault(
+        "a commit has its name before its content is synced",
+        f"{_LOG}.commits:prepare",
+        "if synced:",
+        "if False:",
+        "local",
+    ),
+    Fault(
+        "the names of commits are not synced",
+        f"{_DURABILITY}.synced_log:SyncedLog._sync_versions",
+        "disk.sync_directory(self.log)",
+        "pass",
+        "local",
+    ),
+    Fault(
+        "data files are not synced",
+        f"{_DURABILITY}.synced_log:SyncedLog.prepare",
+        "self._sync_contents(found)",
+        "pass",
+        "local",
+    ),
+    Fault(
+        "the rest of the log is removed, too",
+        f"{_DURABILITY}.shortening:shorten",
+        "if version < checkpoints[-1]",
+        "if version <= newest",
+        "local",
+    ),
+    Fault(
+        "a read does not look for the next version",
+        f"{_LOG}.table:LocalTable.newest",
+        "is_last = not versions.is_there(self._read, known[0].version + 1)",
+        "is_last = True",
+        "local",
+    ),
+    Fault(
+        "data files are removed though their commit may have its name",
+        f"{_LOG}.table:LocalTable.commit",
+        "is_there = commits.create(self._log, version, prepared)",
+        "with self._removing_unless_sent(ours): is_there = commits.create(self._log, version, prepared)",
+        "local",
+    ),
+    Fault(
+        "a sync that failed is trusted",
+        f"{_DURABILITY}.synced_log:SyncedLog.settle",
+        "raise SyncError(msg) from error",
+        "newest = self.newest(0)",
+        "local",
+    ),
+)
+
+
+@contextmanager
+def planted(fault: Fault) -> Iterator[None]:
+    """Plant a fault in a block."""
+    module_name, _, name = fault.where.partition(":")
+    module = import_module(module_name)
+    function: Any = module
+    for part in name.split("."):
+        function = getattr(function, part)
+    function = inspect.unwrap(function)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(fault.right) == 1, f"{fault.where} has {fault.right!r} not once"
+    flags = __future__.annotations.compiler_flag
+    code = compile(source.replace(fault.right, fault.wrong), module_name, "exec", flags)
+    made: dict[str, Any] = {}
+    exec(code, vars(module), made)
+    right, function.__code__ = function.__code__, inspect.unwrap(made[function.__name__]).__code__
+    try:
+        yield
+    finally:
+        function.__code__ = right
+
+
+def finds(fault: Fault, seeds: Iterable[int], steps: int) -> tuple[int, str] | None:
+    """The first seed that finds a fault, and what it finds; `None` if none does."""
+    with planted(fault):
+        for seed in seeds:
+            found = Simulation(seed, steps, fault.storage, compared=seed % 20 == 0).run()
+            if found is not None:
+                return seed, found
+    return None
