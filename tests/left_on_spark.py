@@ -25,11 +25,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_take_df_when_it_names_no_subqueue_is_refused",
         }
     ),
-    "test_alter": frozenset(
-        {
-            "test_alter_when_an_option_needs_columns_adds_them_once",
-        }
-    ),
     "test_arrow": frozenset(
         {
             "test_put_arrow_gives_ids_in_the_order_of_rows",
@@ -205,11 +200,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
 
 #: What is left to `make test-nightly`.
 NIGHTLY: Mapping[str, frozenset[str]] = {
-    "test_altering": frozenset(
-        {
-            "test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once",
-        }
-    ),
     "test_bad_input": frozenset(
         {
             "test_put_many_with_a_bad_option_of_one_puts_none",

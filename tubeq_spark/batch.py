@@ -234,7 +234,7 @@ class Batch:
                 ids, or an error for some of its tasks only. Nothing was written.
 
         Commits: 1. Conflicts only with commits that end one of these leases. On the native engine
-        it sometimes compacts, as `Tube.put`. The first error in a tube adds columns, as `Tube.alter` does.
+        it sometimes compacts, as `Tube.put`.
         """
         now_us, text = self._ctx.queue.now_us(), error_text(error)
         arguments.release(delay, text, self._ctx.driver)
@@ -619,8 +619,6 @@ class Batch:
         change = None
         if make_change is not None:
             texts = error if errors is None or error is not None else errors
-            if texts is not None:
-                self._current.upgrade()
             change = make_change(texts)
         settled = self._held.settle(event, named, change, keeps=keeps, **how)
         # Ids that the program has read, and those that are left, are known anyway.

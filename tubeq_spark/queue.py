@@ -13,7 +13,6 @@ from tubeq_spark.admin import (
     check,
     closing,
     copying,
-    hand_over,
     opening,
     sweeper,
     tubes,
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.outcome import Commit
     from tubeq_spark.storage.store.renewed_options import StorageOptions
 
-__all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics", "upgraded"]
+__all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
 
 
 def _reopened(
@@ -354,8 +353,7 @@ class Queue:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
             TubeExistsError: A tube has this name (with `if_not_exists`: a tube of another type).
             StoreError: Another table or file is in the place of its table, or it needs Spark and
-                the queue has no session, or a newer version of this package has made the tube; no tube
-                was created.
+                the queue has no session; no tube was created.
 
         Commits: the creation of the table, then 1 to the registry. If a dropped tube had the name,
         2 to the registry, and in between 1 to the table of the earlier tube, or 2 if its change
@@ -418,8 +416,6 @@ class Queue:
 
         Raises:
             TubeNotFoundError: No tube has exactly this name.
-            StoreError: A newer version of this package has written it, and this one does not know its
-                format.
 
         Commits: none; if the creation of the tube was interrupted, its missing commits.
         """
@@ -447,73 +443,6 @@ class Queue:
         self._context.require_running()
         return sorted(r.name for r in self._registry.records() if tubes.is_live(r))
 
-    def upgrade(self) -> list[str]:
-        """Give all tubes the newest format, as `Tube.upgrade` does; a repetition does nothing.
-
-        It leaves out tubes of unknown types and tubes that cannot be read, and logs their names.
-
-        At a location on S3 to which Spark commits, it then gives the location to the native engine, which
-        makes all later commits, unless you chose Spark (`engine="spark"`, `TUBEQ_ENGINE`). Stop all other
-        programs of the queue before. Spark first finishes commits that may be unfinished. If the call is
-        interrupted, the location is Spark's as before, and the next call continues. After the call this
-        queue object has released its tasks and ended its session, and refuses to commit: open the queue
-        again.
-
-        Returns:
-            The names of the tubes that had an earlier format.
-
-        Raises:
-            TubeBusyError: Sessions are alive at that location (the message names them), or another
-                program commits there. The tubes are upgraded, and the location is Spark's as before.
-            StoreError: A tube has a change feed, and there is no Spark session: the tubes before it are
-                upgraded. Or the native engine cannot commit to a tube or reach the location, or a commit
-                of Spark cannot be finished: the tubes are upgraded, and the location is Spark's as
-                before. Or the storage fails.
-            InvalidOptionError: The queue object has temporary tubes at such a location. The tubes are
-                upgraded, and the location is Spark's as before.
-
-        Commits: for each tube as `Tube.upgrade`. At a location of Spark's also those of `close`, 1 to each
-        table, with which all running writes conflict, and 1 to the registry.
-        """
-        return self._upgrade()[0]
-
-    @_uninterrupted
-    def _upgrade(self) -> tuple[list[str], bool]:
-        """Upgrade; return the names of tubes that had an earlier format, and whether the location was handed over."""
-        self._context.require_running()
-        names = self._upgrade_tubes()
-        if self.engine != "spark" or self._engines.is_asked_for or not self._opened.has_one_engine:
-            return names, False
-        self._hand_over()
-        return names, True
-
-    def _hand_over(self) -> None:
-        with self._lock, contextlib.ExitStack() as stack:
-            with hand_over.telling_what_is_done(self._opened):
-                if self._used.temporary:
-                    msg = "this queue object has temporary tubes, which end with its session"
-                    raise InvalidOptionError(msg)
-                native = hand_over.native_beside(self._context, self._opened)
-                stack.callback(native.close)
-                work = hand_over.HandOver(
-                    self._context,
-                    self._opened,
-                    self._registry,
-                    native.rows.tables,
-                    hand_over.finishes(self._context, self._opened),
-                )
-                work.require_possible()
-                end = self._closing()
-                end.give_back()
-                end.leave()
-                versions = work.finish()
-            work.change_mark(versions)
-
-    def _upgrade_tubes(self) -> list[str]:
-        with self._lock:
-            found = [self._wrap(ctx.record) for ctx in self._contexts()]
-        return [tube.name for tube in found if tube.upgrade()]
-
     def _wrap(self, record: TubeRecord, read_at: float = -math.inf) -> Tube:
         """The tube of a record, which was read at a moment; by default nobody knows when."""
         with self._lock:
@@ -531,7 +460,7 @@ class Queue:
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
-            registered = altering.registered(self._context, self._opened, self._registry, record)
+            registered = altering.registered(self._context, self._registry, record)
             current = CurrentTube(ctx, registered, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
@@ -644,7 +573,7 @@ class Queue:
         before, `close` tries it once more for five seconds, and tries each step twice. If Spark
         stays unreachable, the log has a warning that lists the steps that were not done: the tasks
         are ready again when the session's lease ends, and after that a sweep drops the temporary
-        tubes. The same holds if `upgrade` has made the native engine the only one that commits there.
+        tubes.
 
         Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
         through this queue, and the commits for dropping temporary tubes.
@@ -817,9 +746,8 @@ class Queue:
         and repairs nothing. Without `repair` it takes no locks. If a queue no longer opens, use `tubeq check`.
 
         Args:
-            repair: Whether to make the repairs that lose no task, under the lock of the table; not in
-                tubes that a newer version of this package has written. Damaged files of a log are moved to
-                `_delta_log/_lost-<time>` of the table.
+            repair: Whether to make the repairs that lose no task, under the lock of the table. Damaged
+                files of a log are moved to `_delta_log/_lost-<time>` of the table.
             accept_loss: With `repair`: whether to make the other repairs, too. They set a table
                 back to its last readable version, and remove damaged data files from it by a
                 commit. The report names the lost tasks. Other processes should not have the queue
@@ -967,11 +895,6 @@ def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[st
 
 
 # The following functions are for the package, not for programs.
-
-
-def upgraded(queue: Queue) -> tuple[list[str], bool]:
-    """Do what `Queue.upgrade` does; also return whether the native engine commits from now on instead of Spark."""
-    return queue._upgrade()  # noqa: SLF001
 
 
 def look(queue: Queue) -> dict[str, TubeLook]:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.model.arguments import Utubes
-    from tubeq_spark.model.failures import ErrorTexts, GivenError, GivenErrors
+    from tubeq_spark.model.failures import GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.reports import BatchReport, UtubeCounts
     from tubeq_spark.payloads.put_table import ArrowRows
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
-    from tubeq_spark.verbs.put_frame import CountedFrame
     from tubeq_spark.workers.call import WorkReport
     from tubeq_spark.workers.handlers import Handler
 
@@ -186,10 +185,7 @@ class Tube:
             TypeError: An unknown option.
             TubeNotFoundError: The tube was dropped.
 
-        Commits: 1 to the registry, none if nothing changes. The first use of `pause`, `error=`, `unique=`,
-        or of an option from `backoff` to `aging` in the list above first adds columns to the
-        tube's table, by 2 commits. All other commits to the table conflict with these and are repeated. The
-        previous version refuses a location with such a tube.
+        Commits: 1 to the registry, none if nothing changes.
         """
         self._verb(lambda: self._current.alter(options))
 
@@ -209,29 +205,6 @@ class Tube:
     def resume(self) -> None:
         """End a pause; takes of other programs find tasks again within five seconds. As `pause`."""
         self._verb(lambda: self._current.pause(paused=False))
-
-    def upgrade(self) -> bool:
-        """Give the tube the newest format now, before one of its features is first used.
-
-        Afterwards programs of the previous version cannot open the location. A second call does
-        nothing.
-
-        Returns:
-            Whether it had an earlier format.
-
-        Raises:
-            TubeNotFoundError: The tube was dropped.
-            StoreError: It has a change feed, and there is no Spark session.
-
-        Commits: 2 to the tube's table, which conflict with all commits to it, and 1 to the registry; none
-        if it has the newest format.
-        """
-
-        def verb() -> bool:
-            before = self._ctx.record.format_version
-            return self._current.upgrade().record.format_version != before
-
-        return self._verb(verb)
 
     # -- putting ------------------------------------------------------------------------------
 
@@ -283,7 +256,7 @@ class Tube:
         With a key the commit is a MERGE that also increments a sequence number; if the key exists, there is no
         commit. It conflicts with other puts of keys, and never with puts without a key, takes and acks. If a task
         with the key has an ended ttl, one more commit removes it first. The put reads the column of keys, except in
-        files whose statistics exclude the key. The first key of a tube adds columns, as `alter` says.
+        files whose statistics exclude the key.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
         options["unique"] = unique
@@ -318,8 +291,7 @@ class Tube:
         def attempt() -> list[Task]:
             # The request is prepared again for each try, because the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
-            ctx = self._fitting(len(call.items), call.trace, has_keys=request.has_keys)
-            return put.put_many(ctx, self._puts, request)
+            return put.put_many(self._ctx, self._puts, request)
 
         def verb() -> list[Task]:
             if self._ctx.capacity is None or not call.items:
@@ -380,8 +352,7 @@ class Tube:
 
         def verb() -> PutResult:
             frame = put_frame.count_frame(self._ctx, df, span)
-            ctx = self._fitting(frame.total, span, has_keys=frame.has_keys)
-            return put_frame.put_df(ctx, frame, identity)
+            return put_frame.put_df(self._ctx, frame, identity)
 
         return self._verb(verb, name="put", on_spark=True)
 
@@ -421,8 +392,7 @@ class Tube:
 
         def verb() -> PutResult:
             rows = put.checked_rows(self._ctx, as_table(table))
-            ctx = self._fitting(rows.size, span, has_keys=rows.unique is not None)
-            return put.put_arrow(ctx, rows, identity, span)
+            return put.put_arrow(self._ctx, rows, identity, span)
 
         return self._verb(verb, name="put")
 
@@ -464,11 +434,8 @@ class Tube:
         def put_batch(df: DataFrame, batch_id: int) -> None:
             span = self._current_span()
 
-            def fit(frame: CountedFrame) -> TubeContext:
-                return self._fitting(frame.total, span, has_keys=frame.has_keys)
-
             self._verb(
-                lambda: sink.put_batch(self._current.look, df, batch_id, name, wait, span, fit),
+                lambda: sink.put_batch(self._current.look, df, batch_id, name, wait, span),
                 name="put",
                 on_spark=True,
             )
@@ -479,14 +446,6 @@ class Tube:
         """The current span, if the queue stores the span in which tasks are put."""
         traces = self._ctx.queue.traces
         return None if traces is None else traces.current()
-
-    def _fitting(self, count: int, span: str | None, *, has_keys: bool) -> TubeContext:
-        """The context, after adding the columns that `count` new tasks need for a span or for keys."""
-        if has_keys:
-            self._current.upgrade()
-        if span is not None and count:
-            self._current.add_traces()
-        return self._ctx
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -874,7 +833,7 @@ class Tube:
         texts = error_texts(error, task_ids)
         delay = Backoff() if self._ctx.driver.timed else 0
         how = Release(delay, texts, by_backoff=True)
-        return self._verb(lambda: settle.release(self._with(texts), task_ids, how), name="release")
+        return self._verb(lambda: settle.release(self._ctx, task_ids, how), name="release")
 
     def _give_back(self, task_ids: list[int]) -> list[Task]:
         """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
@@ -939,8 +898,7 @@ class Tube:
             InvalidOptionError: `delay` or `error` is bad, or the type has no delays; nothing was written.
 
         Commits: 1. Conflicts only with commits that end this lease. On the native engine it
-        sometimes compacts, as `put` does. The first `error` in a tube adds columns, as `alter`
-        does.
+        sometimes compacts, as `put` does.
         """
         return self.release_many([task_id], delay=delay, error=error)[0]
 
@@ -966,9 +924,7 @@ class Tube:
         """
         ids = arguments.task_ids(task_ids)
         how = arguments.release(delay, error_texts(error, ids), self._ctx.driver)
-        return self._many(
-            "release", ids, lambda ids: settle.release(self._with(how.error), ids, how)
-        )
+        return self._many("release", ids, lambda ids: settle.release(self._ctx, ids, how))
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
@@ -1007,8 +963,7 @@ class Tube:
             InvalidOptionError: `error` is bad; nothing was written.
 
         Commits: 1, none if it is already buried. Conflicts with other commits that change tasks of
-        the same segment. On the native engine it sometimes compacts, as `put`. The first `error` in a tube
-        adds columns, as `alter` does.
+        the same segment. On the native engine it sometimes compacts, as `put`.
         """
         return self.bury_many([task_id], error=error)[0]
 
@@ -1031,7 +986,7 @@ class Tube:
         """
         ids = arguments.task_ids(task_ids)
         texts = error_texts(error, ids)
-        return self._many("bury", ids, lambda ids: settle.bury(self._with(texts), ids, texts))
+        return self._many("bury", ids, lambda ids: settle.bury(self._ctx, ids, texts))
 
     def delete(self, task_id: int) -> Task:
         """Remove a task; in any state, by any session.
@@ -1323,10 +1278,6 @@ class Tube:
         return self._verb(lambda: changes.changes(self._ctx, starting), on_spark=True)
 
     # -- inside -------------------------------------------------------------------------------
-
-    def _with(self, errors: ErrorTexts | None) -> TubeContext:
-        """The context of a verb with errors, after adding the column for them if it is missing."""
-        return self._ctx if errors is None else self._current.upgrade()
 
     def _many(
         self, name: str, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]

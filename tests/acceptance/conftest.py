@@ -52,7 +52,6 @@ ON = {
     "test_neighbours": ENGINES[:2],
     "test_aging": ENGINES,
     "test_alter": ENGINES,
-    "test_versions": ENGINES,
     "test_failures": ENGINES,
     "test_tarantool15": ENGINES[:2],
     "test_traces": ENGINES,
@@ -70,8 +69,7 @@ ON_SPARK = {
         "test_take_when_a_tube_has_aging_is_in_the_order_of_ranks[spark-many at once]",
     },
     "test_alter": {
-        "test_alter_when_an_option_needs_columns_adds_them_once",
-        "test_create_tube_when_a_name_is_used_again_has_the_columns_that_it_needs",
+        "test_alter_when_options_change_commits_to_the_registry_alone",
     },
     "test_bad_input": {
         "test_put_many_with_a_bad_option_of_one_puts_none[spark-ttl=-0.001]",
@@ -92,10 +90,6 @@ ON_SPARK = {
     "test_unique_for": {
         "test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_none",
         "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
-    },
-    "test_versions": {
-        "test_queue_when_a_newer_version_has_a_tube_leaves_it_out_and_serves_the_others",
-        "test_upgrade_when_a_tube_has_the_format_before_adds_the_columns_once",
     },
     "test_why": {"test_why_when_other_subqueues_have_earlier_tasks_says_how_many"},
 }

@@ -12,8 +12,8 @@ import pytest
 from tests.acceptance.support import OnSpark, data_of, take
 from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem, Task, TaskState
+from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.times import US, to_us
-from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.verbs.read import tasks_by_state
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def test_task_when_its_program_has_not_seen_the_aging_comes_first_and_is_taken(
     tube.alter(aging=AGING)
     old = [theirs.put(number, pri=number) for number in (3, 1, 2)]
     tube.put_many([PutItem(5, pri=1), PutItem(4)])
-    assert [tube._ctx.reader.by_ids([t.task_id])[0].rank for t in old if t] == [None] * 3
+    assert [tube._ctx.reader.by_ids([t.task_id])[0].rank for t in old if t] == [3, 1, 2]
     clock.advance(SEEN)
     theirs.put(6)
     listed = [*tasks_by_state(tube._ctx, TaskState.READY, page=2)]
@@ -241,11 +241,11 @@ def test_task_when_its_program_has_not_seen_the_aging_comes_first_and_is_taken(
     else:
         found = [*TAKES[takes](tube)]
 
-    assert found == data_of(listed) == [3, 1, 2, 4, 6, 5]
+    assert found == data_of(listed) == [1, 2, 3, 4, 6, 5]
 
 
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
-def test_unranked_task_when_it_is_given_back_or_buried_stays_within_reach(
+def test_task_when_its_program_has_not_seen_the_aging_and_it_is_given_back_stays_within_reach(
     new_tube: NewTube, other: Queue, clock: ManualClock, type_name: str
 ) -> None:
     tube = new_tube(type_name, ttr=60)

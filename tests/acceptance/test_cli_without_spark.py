@@ -1392,21 +1392,3 @@ def test_pause_when_a_tube_is_paused_is_told_everywhere_until_it_resumes(
     assert tubeq("take", tube.name).exit_code == 0
     assert f"paused: {tube.name}" not in tubeq("health").stdout
     assert tubeq("pause", "nothing").exit_code == tubeq("resume", "nothing").exit_code == 2
-
-
-def test_upgrade_when_tubes_have_the_format_before_names_them_once(
-    tubeq: Tubeq, new_tube: NewTube
-) -> None:
-    first, second, paused = (new_tube("fifo") for _ in range(3))
-    paused.pause()
-
-    assert tubeq("upgrade", first.name, paused.name).stdout == (
-        f"upgraded {first.name}\nnothing to do for {paused.name}\n"
-    )
-    found = results(tubeq("--json", "upgrade"))
-    assert {"tube": second.name, "upgraded": True} in found
-    assert first.name not in {each["tube"] for each in found}
-    again = tubeq("upgrade")
-    assert (again.exit_code, again.stdout) == (0, "")
-    assert "all tubes have the newest format" in again.stderr
-    assert tubeq("upgrade", "nothing").exit_code == 2

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.support import FOR_EVER
-from tests.thorough import without_spark
 from tubeq_spark import QueueStateError
 
 if TYPE_CHECKING:
@@ -88,27 +86,6 @@ def test_session_when_its_process_has_died_is_told_until_its_tasks_are_given_bac
     assert infos(queue, idle.session_uuid) == []
     queue.sweep()
     assert infos(queue, worker.session_uuid) == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "member", ["8f0f7d0c-7f57-4e6e-8f3e-000000000000", *without_spark("x 1 y z", "")]
-)
-def test_session_when_an_earlier_version_wrote_it_is_told_without_its_process(
-    member: str, queue: Queue, session: Session
-) -> None:
-    old = session(ttr=FOR_EVER)
-    old._context.session.member = member
-    old.identify()
-
-    [info] = infos(queue, old.session_uuid)
-
-    assert (info.member, info.host, info.pid, info.since) == (
-        member.partition(" ")[0],
-        None,
-        None,
-        None,
-    )
 
 
 @pytest.mark.without_spark

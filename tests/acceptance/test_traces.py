@@ -23,9 +23,7 @@ from tubeq_spark import (
     NotTakenError,
     Queue,
     QueueConfig,
-    StoreError,
 )
-from tubeq_spark.admin import new_table
 from tubeq_spark.otel import context_of, with_trace
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark import Task, Tube
-    from tubeq_spark.testing import ManualClock
 
 pytestmark = pytest.mark.without_spark
 
@@ -372,7 +369,7 @@ def test_put_when_it_is_called_in_a_span_makes_the_spans_of_handlers_its_childre
     assert [context_ids(task) for task in tasks] == [caller, caller]
 
 
-def test_put_when_it_is_called_in_no_span_or_not_traced_leaves_the_tube_as_it_is(
+def test_put_when_it_is_called_in_no_span_or_not_traced_keeps_no_span(
     new_tube: NewTube, traced: Queue, queue: Queue, spans: Spans
 ) -> None:
     name = new_tube("fifo").name
@@ -382,7 +379,6 @@ def test_put_when_it_is_called_in_no_span_or_not_traced_leaves_the_tube_as_it_is
 
     assert task is not None
     assert (task.trace, other.trace) == (None, None)
-    assert traced[name].upgrade()  # it was in the first format
     assert [task.trace for task in queue[name].take_many(5)] == [None, None]
 
 
@@ -417,7 +413,7 @@ def test_put_arrow_when_it_is_called_in_a_span_keeps_it_with_each_row(
     assert [task.trace for task in tasks[2:]] == [None] * (0 if unique else 2)
 
 
-def test_put_arrow_when_no_span_is_kept_leaves_the_tube_as_it_is(
+def test_put_arrow_when_it_is_called_in_no_span_or_not_traced_keeps_no_span(
     new_tube: NewTube, traced: Queue, queue: Queue
 ) -> None:
     name = new_tube("fifo").name
@@ -428,63 +424,7 @@ def test_put_arrow_when_no_span_is_kept_leaves_the_tube_as_it_is(
         queue[name].put_arrow(rows)
         traced[name].put_arrow(rows.slice(1))
 
-    assert traced[name].upgrade()  # it was in the first format
     assert [task.trace for task in queue[name].take_many(5)] == [None, None]
-
-
-@pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
-def test_trace_when_a_program_that_does_not_know_of_it_moves_the_task_stays(
-    new_tube: NewTube, traced: Queue, other: Queue, spans: Spans, type_name: str
-) -> None:
-    name = new_tube(type_name).name
-    late = other[name]  # its clock stands still: it does not look again
-    late.put_many(["x"] * 3)
-    (task,), caller = put_in_a_span(traced[name], "a", pri=0)
-
-    taken = late.take_many(4, **({"per_utube": 4} if type_name == "utubettl" else {}))
-    late.ack_many([each.task_id for each in taken if each.task_id != task.task_id])
-    late.touch(task.task_id, 5)
-    late.release(task.task_id, delay=3600)
-    late.bury(task.task_id)
-    late.kick()
-    other.sweep()
-
-    assert [each.trace for each in taken] == [None] * 4
-    assert traced[name].peek(task.task_id).trace == task.trace
-    assert context_ids(traced[name].take_many(1)[0]) == caller
-
-
-def test_put_when_a_program_that_does_not_know_of_traces_altered_the_tube_keeps_them_again(
-    tube: Tube, traced: Queue, queue: Queue, clock: ManualClock
-) -> None:
-    (first,), caller = put_in_a_span(tube, "a")
-    record = queue._registry.find(tube.name)
-    assert record is not None
-    queue._registry.alter(record, lambda found: replace(found, has_traces=False))
-    clock.advance(5)
-
-    assert tube.peek(first.task_id).trace is None
-    (second,), _ = put_in_a_span(tube, "b")
-
-    assert context_ids(tube.peek(first.task_id)) == caller
-    assert tube.peek(second.task_id).trace == second.trace is not None
-
-
-def test_put_when_the_column_for_traces_cannot_be_added_goes_on_without(
-    tube: Tube, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: object) -> None:
-        raise StoreError("not the owner of the table")
-
-    monkeypatch.setattr(new_table, "fit_columns", refuse)
-
-    put = [put_in_a_span(tube, number)[0][0] for number in range(2)]
-    with trace.get_tracer("program").start_as_current_span("request"):
-        tube.put_arrow(pa.table({"data": ["2"]}))
-
-    assert [task.trace for task in tube.take_many(5)] == [None] * 3
-    assert [task.data for task in put] == [0, 1]
-    assert caplog.text.count("are put without traces: not the owner of the table") == 1
 
 
 def test_context_of_when_the_payload_carries_a_trace_is_that_one(tube: Tube, spans: Spans) -> None:

@@ -18,7 +18,6 @@ from tubeq_spark import (
     TaskState,
     TubeNotFoundError,
 )
-from tubeq_spark.verbs.maintain import remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -289,24 +288,6 @@ def test_put_when_the_tube_was_dropped_and_created_again_adds_a_task(
     assert data_of(all_tasks(again)) == ["b"]
     with pytest.raises(TubeNotFoundError):
         tube.put("e", unique="k")
-
-
-def test_sweep_when_it_does_not_know_of_the_upgrade_leaves_the_sequence_of_keys(
-    queue: Queue, new_tube: NewTube
-) -> None:
-    earlier = new_tube("fifo")
-    earlier.put("a", unique="k")
-    earlier.ack(take(earlier).task_id)
-    earlier.drop()
-    tube = queue.create_tube(earlier.name, "fifo")
-    before_the_upgrade = tube._ctx
-    tube.put("b", unique="k")
-    before = tube._ctx.unique_keys.look()
-
-    remove_leftovers(before_the_upgrade)
-
-    assert (before_the_upgrade.table.optional, before.sequence) == ((), 1)
-    assert tube._ctx.unique_keys.look() == before
 
 
 def test_put_when_the_tube_is_full_returns_a_task_that_has_the_key(new_tube: NewTube) -> None:

@@ -1,6 +1,6 @@
 """Payloads that Python cannot hold: refused by every put, and set aside where they are stored.
 
-What a put refuses is written here by SQL, as another program or an earlier version may have done.
+What a put refuses is written here by SQL, as another program may have done.
 """
 
 from __future__ import annotations

@@ -26,10 +26,7 @@ NAMES = (f"mixed_{number}" for number in itertools.count())
 
 def new_tube(queue: Queue, kind: Kind) -> Tube:
     """A tube to meet at."""
-    tube = queue.create_tube(next(NAMES), kind.type, **kind.options)
-    if kind.has_keys:
-        tube._current.upgrade()
-    return tube
+    return queue.create_tube(next(NAMES), kind.type, **kind.options)
 
 
 @dataclass

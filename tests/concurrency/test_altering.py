@@ -1,4 +1,4 @@
-"""Rivals of `alter` and `pause`, and verbs that are on their way while a tube gets its optional columns."""
+"""Rivals of `alter` and `pause`, and reads of the registry that fail."""
 
 from __future__ import annotations
 
@@ -10,34 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import TTR, ids_of, names
-from tests.thorough import thorough
-from tubeq_spark import Backoff, StoreError, TubeNotFoundError
+from tubeq_spark import StoreError, TubeNotFoundError
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.verbs import take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.concurrency.support import World
-
-#: Verbs whose statement was decided before the columns were there, and the tasks after them.
-VERBS: dict[str, tuple[str, Callable[[World, list[int]], object], str]] = {
-    "put": ("put", lambda world, _: world.tube.put("c"), "at bt cr"),
-    "take": ("take", lambda world, _: world.tube.take(0), "at bt ct"),
-    "ack": ("ack", lambda world, ids: world.tube.ack_many(ids), ""),
-    "ack of one": ("ack", lambda world, ids: world.tube.ack(ids[0]), "bt"),
-    "release": ("release", lambda world, ids: world.tube.release(ids[0]), "ar bt"),
-    "bury": ("bury", lambda world, ids: world.tube.bury(ids[0]), "a! bt"),
-    "exchange": ("exchange", lambda world, ids: world.tube.exchange(ack=ids, take=1), "ct"),
-}
-
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture
 def fresh(world: World) -> World:
-    """The two sessions with a tube that has no optional columns yet."""
+    """The two sessions with a new tube."""
     name = f"altered_{next(_numbers)}"
     tube = world.mine.create_tube(name, "fifottl", ttr=TTR)
     return replace(world, tube=tube, rival=world.rivals.tube(name))
@@ -47,25 +34,6 @@ def taken(world: World, letters: str) -> list[int]:
     """Tasks that the interrupted queue holds."""
     world.tube.put_many(list(letters))
     return ids_of(world.tube.take_many(len(letters)))
-
-
-@pytest.mark.parametrize(
-    "verb", ["put", *thorough("take", "ack", "ack of one", "release", "bury", "exchange")]
-)
-def test_verb_when_a_rival_adds_columns_before_its_statement_is_done_once(
-    fresh: World, verb: str
-) -> None:
-    operation, act, after = VERBS[verb]
-    ids = taken(fresh, "ab")
-    if verb in ("take", "exchange"):
-        fresh.rival.put("c")
-
-    with fresh.probe.interrupted(
-        "decided", operation, lambda: fresh.rival.alter(backoff=Backoff())
-    ):
-        act(fresh, ids)
-
-    assert fresh.stored() == after
 
 
 @pytest.mark.without_spark
@@ -93,36 +61,6 @@ def test_alter_when_a_rival_drops_the_tube_meanwhile_does_not_find_it(fresh: Wor
         fresh.tube.alter(ttr=5)
 
 
-@pytest.mark.parametrize("change", ["pause", "alter"])
-@pytest.mark.without_spark
-def test_change_when_it_stops_after_the_columns_is_not_there_and_is_made_by_the_next(
-    fresh: World, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
-    act = {"pause": fresh.tube.pause, "alter": lambda: fresh.tube.alter(backoff=Backoff())}[change]
-    ids = taken(fresh, "ab")
-    before = fresh.version()
-
-    def stop(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Registry, "alter", stop)
-        with pytest.raises(KeyboardInterrupt):
-            act()
-    assert fresh.version() == before + 2
-    # Nobody has the new format yet: both go on as before.
-    fresh.rival.put("c")
-    assert names([fresh.tube.release(ids[0])]) == "a"
-    assert names(fresh.rival.take_many(2)) == "ac"
-    put = fresh.version()
-
-    act()
-
-    assert fresh.version() == put
-    assert fresh.tube.paused == (change == "pause")
-    assert fresh.stored() == "at bt ct"
-
-
 # -- looks at the registry ------------------------------------------------------------------------
 
 
@@ -141,17 +79,17 @@ def test_verbs_when_the_registry_cannot_be_read_go_on_by_the_last_record(fresh: 
 
 
 @pytest.mark.without_spark
-def test_take_when_a_newer_version_changes_the_tube_meanwhile_is_given_back(fresh: World) -> None:
+def test_take_when_the_look_after_its_commit_fails_is_given_back(fresh: World) -> None:
     fresh.rival.put("a")
 
     with ExitStack() as stack:
 
         def slow() -> None:
-            stack.enter_context(failing(StoreError("format version 9")))
+            stack.enter_context(failing(StoreError("the registry is damaged")))
             fresh.clock.advance(5)
 
         stack.enter_context(fresh.probe.interrupted("committed", "take", slow))
-        with pytest.raises(StoreError, match="format version 9"):
+        with pytest.raises(StoreError, match="registry is damaged"):
             fresh.tube.take(0)
 
     assert fresh.stored() == "ar"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -28,11 +28,13 @@ from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import Location, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.opened_location import OpenedLocation
+from tubeq_spark.storage.tables.schema import FORMAT, OUR_FORMAT, WRITERS, new_system_tables
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tubeq_spark import Tube
-    from tubeq_spark.storage.engine import Tables
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -208,54 +210,46 @@ def test_query_when_it_reads_lets_other_threads_of_the_process_run() -> None:
 # -- whose location it is -----------------------------------------------------------------------------
 
 
-class Property:
-    """Tables of an engine: what the registry says of its writers."""
-
-    def __init__(self, value: str | None) -> None:
-        self.value = value
-        self.asked: list[str] = []
-
-    def property(self, table: str, name: str) -> str | None:
-        self.asked.append(name)
-        return self.value
-
-
-def require(text: str, value: str | None, engine: str) -> Property:
-    tables = Property(value)
+def require(text: str, engine: str, marks: Mapping[str, str]) -> None:
     opened = OpenedLocation(Location.parse(text), text, None)
-    opened_location.require_writers(cast("Tables", tables), opened, engine)
-    return tables
+    opened_location.require_ours(marks, opened, engine)
+
+
+def marked(made_by: str) -> dict[str, str]:
+    return {FORMAT: OUR_FORMAT, WRITERS: made_by}
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-@pytest.mark.parametrize(
-    ("made_by", "opened_by"), [("native", "spark"), ("spark", "native"), (None, "native")]
-)
-def test_require_writers_on_s3_when_the_other_engine_made_it_refuses_and_says_what_helps(
-    scheme: str, made_by: str | None, opened_by: str
+@pytest.mark.parametrize(("made_by", "opened_by"), [("native", "spark"), ("spark", "native")])
+def test_require_ours_on_s3_when_the_other_engine_made_it_refuses_and_says_what_helps(
+    scheme: str, made_by: str, opened_by: str
 ) -> None:
-    theirs = made_by or "spark"
     with pytest.raises(
-        StoreError, match=rf"would overwrite each other; open it with engine='{theirs}'"
+        StoreError, match=rf"would overwrite each other; open it with engine='{made_by}'"
     ):
-        require(f"{scheme}://bucket/queue", made_by, opened_by)
-
-
-@pytest.mark.parametrize(
-    ("made_by", "opened_by"), [("native", "native"), ("spark", "spark"), (None, "spark")]
-)
-def test_require_writers_on_s3_when_the_same_engine_made_it_lets_it_in(
-    made_by: str | None, opened_by: str
-) -> None:
-    assert require("s3://bucket/queue", made_by, opened_by).asked == [opened_location.WRITERS]
+        require(f"{scheme}://bucket/queue", opened_by, marked(made_by))
 
 
 @pytest.mark.parametrize("text", ["/data/queue", "gs://bucket/queue", "abfss://a@b/queue"])
 @pytest.mark.parametrize("opened_by", ["native", "spark"])
-def test_require_writers_where_no_version_is_overwritten_asks_nothing(
+def test_require_ours_where_no_version_is_overwritten_lets_both_engines_in(
     text: str, opened_by: str
 ) -> None:
-    assert require(text, "native", opened_by).asked == []
+    require(text, opened_by, marked("native"))
+    require(text, opened_by, marked("spark"))
+
+
+@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize("marks", [{}, {WRITERS: "native"}, {FORMAT: "0", WRITERS: "native"}])
+def test_require_ours_when_the_format_is_another_refuses_in_one_sentence(
+    engine: str, marks: dict[str, str]
+) -> None:
+    with pytest.raises(StoreError) as refused:
+        require("s3://bucket/queue", engine, marks)
+    assert str(refused.value) == (
+        "s3://bucket/queue was made by another version of tubeq_spark, in a format that this one does not read: "
+        "make a new queue at another place, and take the tasks of this one with the version that made it"
+    )
 
 
 def test_open_on_s3_when_native_made_it_is_noted_for_others_and_lets_native_in_again(
@@ -265,7 +259,7 @@ def test_open_on_s3_when_native_made_it_is_noted_for_others_and_lets_native_in_a
     with store.open(location) as queue:
         queue.create_tube("work").put("mine")
     registry = DeltaTable(f"{location}/_tubeq_tubes", storage_options=store.options)
-    assert registry.metadata().configuration[opened_location.WRITERS] == "native"
+    assert registry.metadata().configuration[WRITERS] == "native"
     with store.open(location) as queue:
         assert queue.statistics("work")["tasks"]["total"] == 1
 
@@ -274,10 +268,10 @@ def test_open_on_s3_when_spark_made_it_is_refused_and_writes_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = "s3://bucket/theirs"
-    # Spark's locations say nothing, as those of earlier versions do.
     with monkeypatch.context() as patched:
         patched.setattr(
-            "tubeq_spark.storage.native.open_location.allows_one_engine_only", lambda _: False
+            "tubeq_spark.storage.native.open_location.new_system_tables",
+            lambda place, config, _, **where: new_system_tables(place, config, "spark", **where),
         )
         patched.setattr(opened_location, "allows_one_engine_only", lambda _: False)
         store.open(location).close()

@@ -48,10 +48,8 @@ def works(queue: Queue, name: str, data: Any, feed: bool = False) -> None:
     task = tube.put(data)
     assert tube.peek(task.task_id).data == data
     assert tube.options.change_feed is feed
-    found = queue._context.engine.tables.property(
-        tube._ctx.table.name, "delta.enableChangeDataFeed"
-    )
-    assert found == str(feed).lower()
+    found = queue._context.engine.tables.properties(tube._ctx.table.name)
+    assert found["delta.enableChangeDataFeed"] == str(feed).lower()
 
 
 @pytest.mark.thorough
@@ -181,8 +179,8 @@ def test_tables_when_created_say_how_they_are_isolated(pair: Pair, place: str) -
 
     for table in (name, "_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes"):
         tables = pair.mine._context.engine.tables
-        level = tables.property(f"delta.`{place}/{table}`", "delta.isolationLevel")
-        assert level == "Serializable"
+        found = tables.properties(f"delta.`{place}/{table}`")
+        assert found["delta.isolationLevel"] == "Serializable"
 
 
 @pytest.mark.without_spark

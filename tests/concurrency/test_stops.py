@@ -115,14 +115,6 @@ def buried(world: World, letters: str) -> None:
     bury_all(world, letters)
 
 
-def upgraded(world: World, ids: list[int]) -> list[int]:
-    """The tasks, in a table with a column for their errors, as both know it."""
-    world.tube._current.upgrade()
-    ctx = world.tube._current.ctx
-    world.rival._current.see(ctx.record, ctx.queue.clock.monotonic())
-    return ids
-
-
 def check(tasks: list[Task], error: str) -> None:
     """All of some tasks have this error."""
     assert [task.error for task in tasks] == [error] * len(tasks)
@@ -258,7 +250,7 @@ CASES = (
     ),
     Case(
         "release_with_an_error",
-        lambda w: upgraded(w, taken(w, "ab")),
+        lambda w: taken(w, "ab"),
         lambda w, i: w.tube.release_many(i[:1], error="why"),
         ("at bt", "ar bt"),
         then=error_is_kept,
@@ -266,7 +258,7 @@ CASES = (
     ),
     Case(
         "bury_with_an_error_for_each",
-        lambda w: upgraded(w, taken(w, "ab")),
+        lambda w: taken(w, "ab"),
         lambda w, i: w.tube.bury_many(i, error={i[0]: "why", i[1]: "how"}),
         ("at bt", "a! b!"),
         then=lambda w, i: check([w.rival.peek(i[1])], "how"),

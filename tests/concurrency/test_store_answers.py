@@ -211,7 +211,7 @@ def test_property_and_vacuum_when_their_answers_are_lost_are_done(empty: Bench) 
     version = tables.version(table)
     with empty.store.losing():
         assert tables.set_property(table, "tubeq.tried", "1")
-    assert tables.property(table, "tubeq.tried") == "1"
+    assert tables.properties(table)["tubeq.tried"] == "1"
     assert tables.version(table) == (version or 0) + 1
     with empty.store.losing():
         tables.vacuum(table)

@@ -158,6 +158,7 @@ def test_take_arrow_when_there_are_many_files_reads_them_together(
     with opened(store, place) as queue:
         other = queue[tube.name]
         used(queue.create_tube("other"))
+        tables_of(other).version(other._ctx.table.name)
         store.delay(0.05)
         store.requests()
         try:
@@ -499,12 +500,12 @@ def test_put_when_it_was_paused_until_its_version_is_removed_begins_anew(
 
 
 @pytest.mark.usefixtures("short_logs")
-def test_new_column_when_its_commit_was_paused_until_its_version_is_removed_is_not_sent(
+def test_new_property_when_its_commit_was_paused_until_its_version_is_removed_is_not_sent(
     store: Store, place: str, tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_commit(monkeypatch, lambda: grow_old(store, rival, monkeypatch))
 
-    tables_of(tube).add_columns(tube._ctx.table.name, {"late": ("BIGINT", "")})
+    tables_of(tube).set_property(tube._ctx.table.name, "tubeq.late", "1")
 
     log = f"{place}/work/_delta_log/".removeprefix("s3://bucket/")
     versions = sorted(
@@ -802,7 +803,7 @@ def test_queue_when_the_store_ignores_conditions_is_not_made_and_health_says_so(
     assert not [key for key in store.keys("") if "probe" in key]
 
 
-def test_put_with_a_key_when_the_columns_for_it_get_no_answer_puts_nothing_and_says_so(
+def test_new_property_when_its_commit_gets_no_answer_is_not_there_and_passes(
     store: Store, place: str
 ) -> None:
     moments = {"timeout": "300ms", "connect_timeout": "300ms", "retry_timeout": "500ms"}
@@ -813,11 +814,11 @@ def test_put_with_a_key_when_the_columns_for_it_get_no_answer_puts_nothing_and_s
             store.losing(r"^PUT .*/work/_delta_log/", kind="hang", times=None, kept=False),
             pytest.raises(StoreError, match="could not be changed") as told,
         ):
-            tube.put("a", unique="k")
+            tables_of(tube).set_property(tube._ctx.table.name, "tubeq.tried", "1")
 
         assert told.value.passes
-        tube.put("a", unique="k")
-        assert queue.statistics("work")["tasks"]["total"] == 1
+        assert "tubeq.tried" not in tables_of(tube).properties(tube._ctx.table.name)
+        assert tube.put("a") is not None
 
 
 # -- looks and threads ------------------------------------------------------------------------------

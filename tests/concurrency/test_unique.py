@@ -38,7 +38,6 @@ def tubes(engine: OnSpark, sessions: tuple[Probe, Queue, Queue]) -> tuple[Probe,
     """A tube whose tasks have keys, as each session sees it."""
     probe, mine, rivals = sessions
     tube = engine.create_tube(mine, f"keyed_{next(_numbers)}", "fifottl")
-    tube._current.upgrade()
     return probe, tube, rivals[tube.name]
 
 
@@ -240,7 +239,6 @@ def test_put_with_a_capacity_when_a_rival_puts_first_decides_anew(
 ) -> None:
     probe, mine, rivals = sessions
     tube = engine.create_tube(mine, f"keyed_{next(_numbers)}", "limfifottl", capacity=2)
-    tube._current.upgrade()
     rival = rivals[tube.name]
 
     with probe.interrupted("decided", "put", lambda: keyed(rival, "x")):

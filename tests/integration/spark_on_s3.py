@@ -145,22 +145,6 @@ def cost_of(store: Store, act: Callable[[], object]) -> dict[str, float]:
     return {"requests": found, "in_sequence": in_sequence, "seconds": round(seconds, 3)}
 
 
-def upgrades(spark: SparkSession, location: str) -> None:
-    """Make a location of Spark's, and upgrade it; tell who may put before and after."""
-    with Queue(spark, location, engine="spark") as queue:
-        queue.create_tube("work", "fifottl").put_df(rows(spark, 0, 3))
-    with Queue(spark, location, create=False) as queue:
-        tube = queue["work"]
-        tell(before=queue.engine, upgraded=queue.upgrade())
-        try:
-            tube.put_df(rows(spark, 3, 3))
-        except StoreError as error:
-            tell(refused=str(error))
-    with Queue(spark, location, create=False) as queue:
-        tell(after=queue.engine, again=queue.upgrade())
-        queue["work"].put_df(rows(spark, 3, 3))
-
-
 def works(url: str, location: str) -> None:
     """Take and ack for ever without Spark; what is done is told after it, what is tried before it."""
     with Store(url).open(location) as queue:
@@ -182,7 +166,6 @@ PROGRAMS: dict[str, Callable[[SparkSession, str], None]] = {
     "verbs": verbs,
     "moves": moves,
     "rounds": rounds,
-    "upgrades": upgrades,
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tubeq_spark import InvalidOptionError, Queue, StoreError, TubeNotFoundError
+from tubeq_spark.storage.tables.schema import FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,13 +173,12 @@ def test_queue_when_the_location_is_none_is_refused(spark: SparkSession, text: o
 
 
 @pytest.mark.thorough
-def test_tube_when_the_format_is_newer_is_refused(spark: SparkSession, location: str) -> None:
-    with Queue(spark, location) as queue:
-        queue.create_tube("t")
-    spark.sql(f"UPDATE delta.`{location}/_tubeq_tubes` SET format_version = 99")
+def test_queue_when_the_format_is_another_is_refused(spark: SparkSession, location: str) -> None:
+    Queue(spark, location).close()
+    spark.sql(f"ALTER TABLE delta.`{location}/_tubeq_tubes` SET TBLPROPERTIES ('{FORMAT}' = '0')")
 
-    with Queue(spark, location) as queue, pytest.raises(StoreError, match="99"):
-        queue.tube("t")
+    with pytest.raises(StoreError, match="make a new queue at another place"):
+        Queue(spark, location, engine="spark")
 
 
 @pytest.mark.thorough

@@ -9,7 +9,6 @@ import pytest
 
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage import opened_location
-from tubeq_spark.storage.native import open_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,8 +30,7 @@ def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     # Imported while that is patched, it would keep what it has imported.
     importlib.import_module("tubeq_spark.storage.spark.open_location")
     with pytest.MonkeyPatch.context() as patched:
-        for module in (opened_location, open_location):
-            patched.setattr(module, "allows_one_engine_only", lambda _: True)
+        patched.setattr(opened_location, "allows_one_engine_only", lambda _: True)
         with Queue(spark, f"file:{place}", engine="native", storage_options={}) as queue:
             queue.create_tube("work").put("a")
             yield queue

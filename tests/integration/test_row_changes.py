@@ -13,7 +13,7 @@ from tubeq_spark.model.changes import Change, Every, Remove, errors_of
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import from_us
 from tubeq_spark.storage.expression import Column
-from tubeq_spark.storage.rows import columns_of, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.tables.row_clauses import clause_of
 
@@ -33,7 +33,9 @@ def as_table(rows: list[StoredTask]) -> pa.Table:
         values[name] = [from_us(moment) for moment in values[name]]
     moment = pa.timestamp("us", "UTC")
     kinds = {"pri": pa.int32(), "attempts": pa.int32()}
-    kinds |= dict.fromkeys(("utube", "data", "state", "owner", "error", "unique"), pa.string())
+    kinds |= dict.fromkeys(
+        ("utube", "data", "state", "owner", "error", "unique", "trace"), pa.string()
+    )
     kinds |= dict.fromkeys(("created", "next_event", "expires_at", "taken_at"), moment)
     return pa.table({n: pa.array(v, kinds.get(n, pa.int64())) for n, v in values.items()})
 
@@ -49,8 +51,7 @@ def changed(
     names = as_table(GRID[:1]).column_names
     after = [f"{text_of(sets.get(name, Column(name, 't')))} AS {name}" for name in names]
     spark.createDataFrame(as_table(rows)).createOrReplaceTempView("tubeq_grid")
-    columns = columns_of(("error", "unique", "rank"))
-    read = ", ".join(f"{text_of(value)} AS {name}" for name, value in columns.items())
+    read = ", ".join(f"{text_of(value)} AS {name}" for name, value in COLUMNS.items())
     found = spark.sql(
         f"SELECT {read} FROM (SELECT {', '.join(after)} FROM tubeq_grid t) ORDER BY task_id"
     )

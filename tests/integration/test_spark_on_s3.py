@@ -94,28 +94,6 @@ def test_spark_on_s3_when_it_puts_and_takes_commits_by_the_native_engine(store: 
         assert queue.statistics("work")["tasks"]["total"] == 0
 
 
-def test_upgrade_when_spark_has_made_the_location_leaves_all_commits_to_the_native_engine(
-    store: Store,
-) -> None:
-    location = "s3a://bucket/upgraded"
-    told = run(store, "upgrades", location)
-
-    refused = told.pop("refused")
-    assert f"{location} belongs to engine='native'" in refused
-    assert told == {"before": "spark", "upgraded": ["work"], "after": "native", "again": []}
-    with store.open(location) as queue:
-        tasks = queue["work"].take_many(10)
-        assert [int(task.data) for task in tasks] == list(range(6))
-        queue["work"].ack_many([task.task_id for task in tasks])
-    told_by = [
-        "Spark" in each["engineInfo"]
-        for each in DeltaTable("s3://bucket/upgraded/work", storage_options=store.options).history()
-    ]
-    # The newest first: none of Spark's after the first one of the native engine.
-    assert told_by == sorted(told_by)
-    assert any(told_by)
-
-
 class Life:
     """A process of a program, until it is killed."""
 

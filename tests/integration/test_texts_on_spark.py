@@ -16,9 +16,8 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.spark.jvm import frame_of
 from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.spark.render import Renderer, columns_of, creation_of
+from tubeq_spark.storage.spark.render import Renderer, creation_of
 from tubeq_spark.storage.tables.schema import (
-    TRACE_COLUMN,
     new_registry,
     new_sessions,
     new_taken_utubes,
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Statement
 
 NEW: dict[str, Any] = {
-    "registered": new_registry,
+    "registered": lambda table, config: new_registry(table, config, "spark"),
     "sessions_table": new_sessions,
     "locked": new_taken_utubes,
-    "tube": lambda table, config: new_tube_table(
-        table, config, None, change_feed=False, optional=True
-    ),
+    "tube": lambda table, config: new_tube_table(table, config, None, change_feed=False),
 }
 
 
@@ -47,7 +44,6 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     found = {name: path_table(str(place / name)) for name in NEW}
     for name, make in NEW.items():
         spark.sql(creation_of(make(found[name], QueueConfig())))
-    spark.sql(f"ALTER TABLE {found['tube']} ADD COLUMNS ({columns_of(TRACE_COLUMN)})")
     return found
 
 

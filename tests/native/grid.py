@@ -22,7 +22,6 @@ from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.statement import Append, Statement
-from tubeq_spark.storage.tables.schema import TRACE_COLUMN
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
 from tubeq_spark.storage.tables.tube_table import KEPT_KEY, KEY_SEGMENT, TAKEN_SEGMENT, TubeTable
 from tubeq_spark.storage.tables.utube_locks import bucket_of as bucket_of_utube
@@ -85,7 +84,6 @@ SCHEMAS = {
             "options": _TEXT,
             "status": _TEXT,
             "created": _MOMENT,
-            "format_version": _INT,
         }
     ),
     "sessions_table": pa.schema(
@@ -268,7 +266,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
             "claim": chance.choice((None, -5, -6, -21, -19, segment, -_LAST - 1)),
             "change": chance.choice((None, "take")),
             "error": None if number % 3 else f"error {number}",
-            "rank": (None, -5, NOW, _LAST)[number % 4],
+            "rank": (-_LAST, -5, NOW, _LAST)[number % 4],
             "unique": (*NAMES, "17", *[None] * 9)[number % 20],
             "trace": None if number % 7 else f"00-{number:032x}-{number:016x}-01",
         }
@@ -298,7 +296,6 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
             "options": chance.choice(('{"temporary": "session/1"}', "{}", None)),
             "status": chance.choice(("live", "creating", "dropping", "dropped", None)),
             "created": chance.choice((NOW, None, 0)),
-            "format_version": 1,
         }
     temporary = TubeOptions(temporary=True).to_json()
     texts = (TubeOptions().to_json(), temporary.replace("true", '"session/1"'))
@@ -309,7 +306,6 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
             "type": "fifo",
             "options": text,
             "status": status,
-            "format_version": 1,
         }
 
 
@@ -373,7 +369,6 @@ def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 def place_of(root: Path) -> Place:
     """A place with all these rows, which has to read what was written."""
-    writing = Place(root, -1, local=True).create(optional=True)
-    writing.engine.tables.add_columns(writing.tube, TRACE_COLUMN)
+    writing = Place(root, -1, local=True).create()
     fill(writing)
     return Place(root, -1_000, local=True)

@@ -151,16 +151,12 @@ class Place:
         self.slots = Slots(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
         self.notes = VacuumNotes(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
 
-    def create(
-        self, *, payload: str | None = None, change_feed: bool = False, optional: bool = False
-    ) -> Place:
-        """Create all tables; `optional`: with the optional columns."""
+    def create(self, *, payload: str | None = None, change_feed: bool = False) -> Place:
+        """Create all tables."""
         config = QueueConfig()
         for new in (
-            schema.new_tube_table(
-                self.tube, config, payload, change_feed=change_feed, optional=optional
-            ),
-            schema.new_registry(self.registered, config),
+            schema.new_tube_table(self.tube, config, payload, change_feed=change_feed),
+            schema.new_registry(self.registered, config, "native"),
             schema.new_sessions(self.sessions_table, config),
             schema.new_taken_utubes(self.locked, config),
         ):
@@ -197,9 +193,7 @@ class Place:
         return int(self.engine.tables.history_rows(table, 1)[0]["version"])
 
 
-def new_rows(
-    segment: int, ids: Sequence[int], optional: Sequence[str] = (), **columns: Any
-) -> pa.Table:
+def new_rows(segment: int, ids: Sequence[int], **columns: Any) -> pa.Table:
     """Rows to put: plain ones, but for some columns, each one value or one for each row."""
     plain: dict[str, Any] = {
         "segment": segment,
@@ -213,10 +207,10 @@ def new_rows(
         "next_event": None,
         "expires_at": None,
         "unique": None,
-        "rank": None,
+        "rank": 0,
         "trace": None,
     } | columns
-    fields = insert_schema(None, optional)
+    fields = insert_schema(None)
     arrays = []
     for name in fields.names:
         value = list(ids) if name == "task_id" else plain[name]

@@ -65,7 +65,7 @@ def given(statement: Statement) -> Statement:
         return statement
     ids, moments = [500, 501, 502], [None, NOW, NOW + 1]
     utubes = ["O'Neil", None, "plain"]
-    rows = new_rows(10, ids, statement.using.columns, utube=utubes, next_event=moments)
+    rows = new_rows(10, ids, utube=utubes, next_event=moments)
     return replace(statement, using=replace(statement.using, rows=rows))
 
 
@@ -210,7 +210,7 @@ def tasks_decided(
                 "segment": each["acked"], "task_id": task_id, "state": "t", "utube": each["utube"],
             }  # fmt: skip
         elif each.get("claim") is not None:
-            place = {"segment": 10, "task_id": each["task_id"], "pri": -9}
+            place = {"segment": 10, "task_id": each["task_id"], "pri": -9, "rank": -9}
             yield plain | place | {"utube": each["utube"]}
 
 

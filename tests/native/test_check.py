@@ -23,8 +23,11 @@ from tests.native.damage import (
     made_sound,
     opened,
 )
-from tubeq_spark import InvalidOptionError, StoreError
+from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
 from tubeq_spark.cli.app import app
+from tubeq_spark.storage.location import Location
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.tables import schema
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -71,7 +74,7 @@ def test_check_of_a_sound_queue_finds_nothing(place: Path) -> None:
 
     assert report.sound
     assert report.problems == []
-    assert report.tables == ["_tubeq_sessions", "_tubeq_tubes", "work"]
+    assert report.tables == ["_tubeq_tubes", "_tubeq_sessions", "work"]
     assert run(place) == (0, [])
 
 
@@ -236,6 +239,27 @@ def test_command_when_its_answer_cannot_be_printed_does_not_end_as_if_it_had_fou
 
     assert found.exit_code == 3
     assert found.stderr == "tubeq: failed: Broken pipe\n"
+
+
+def test_location_of_another_format_when_opened_or_checked_is_refused_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "theirs"
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "OUR_FORMAT", "0")
+        new = schema.new_system_tables(Location(str(place)), QueueConfig(), "native")
+    tables = NativeEngine().tables
+    for table in new:
+        tables.create(table)
+    before = contents(place)
+
+    for _ in range(2):
+        with pytest.raises(StoreError, match="make a new queue at another place") as refused:
+            Queue(None, str(place), engine="native")
+        assert str(refused.value).startswith(f"{place} was made by another version")
+    code, lines = run(place, "--repair", "--accept-loss")
+    assert (code, lines) == (3, [])
+    assert {path: of for path, of in contents(place).items() if path in before} == before
 
 
 def test_check_that_accepts_a_loss_without_repair_is_refused(place: Path) -> None:

@@ -123,8 +123,8 @@ def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Plac
     with pytest.raises(EngineError) as failed:
         place.put(5, [50])
     assert outcome_of(failed.value) is Outcome.CONFLICT
-    assert place.engine.tables.property(place.tube, schema.FENCE) == "1"
-    assert place.engine.tables.property(place.tube, "tubeq.nothing") is None
+    assert place.engine.tables.properties(place.tube)[schema.FENCE] == "1"
+    assert place.engine.tables.properties(place.tube).get("tubeq.nothing") is None
 
 
 def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: 
 def test_create_when_somebody_else_does_meanwhile_is_no_error(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new = schema.new_registry(path_table(str(tmp_path / "new")), QueueConfig())
+    new = schema.new_registry(path_table(str(tmp_path / "new")), QueueConfig(), "native")
     place.engine.tables.create(new)
     monkeypatch.setattr(type(place.engine.tables), "is_table", lambda *_: False)
     place.engine.tables.create(new)
@@ -288,19 +288,6 @@ def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_
     place.engine.tables.vacuum(place.tube)
     stored = [(6 + task, 60 + task, "r") for task in range(newer)]
     assert place.stored() == Place(tmp_path, -7, local=local).stored() == stored
-
-
-def test_column_when_the_table_was_removed_and_made_anew_is_added_to_the_new_one(
-    place: Place, tmp_path: Path, local: bool
-) -> None:
-    place.put(5, [50])
-    place.engine.tables.vacuum(place.tube)
-    shutil.rmtree(tmp_path / "tube")
-    anew = Place(tmp_path, -2 * 10**9, local=local).create(payload="STRUCT<n: BIGINT>")
-    for value in ("1", "2"):
-        assert anew.engine.tables.set_property(anew.tube, "tubeq.test", value)
-    place.engine.tables.add_columns(place.tube, {"trace": ("STRING", "")})
-    assert place.engine.tables.has_payload(place.tube, "n: BIGINT")
 
 
 def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path, local: bool) -> None:

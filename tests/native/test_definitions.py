@@ -18,6 +18,7 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tubeq_spark.storage.tables.schema import NewTable
@@ -30,9 +31,9 @@ def definitions(root: Path) -> list[NewTable]:
     config, name = QueueConfig(), path_table(str(root / "made"))
     return [
         schema.new_tube_table(name, config, None, change_feed=False, local=True),
-        schema.new_tube_table(name, config, _PAYLOAD, change_feed=False, optional=True),
+        schema.new_tube_table(name, config, _PAYLOAD, change_feed=False),
         schema.new_tube_table(name, config, None, change_feed=True),
-        schema.new_registry(name, config),
+        schema.new_registry(name, config, "native"),
         schema.new_sessions(name, config),
         schema.new_taken_utubes(name, config),
     ]
@@ -83,19 +84,15 @@ def test_new_table_is_as_the_library_makes_it(tmp_path: Path, number: int) -> No
 def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
     place = Place(tmp_path, -1, local=True).create()
     place.put(5, [50])
-    place.engine.tables.add_columns(place.tube, schema.OPTIONAL_COLUMNS)
-    place.engine.tables.add_columns(place.tube, schema.OPTIONAL_COLUMNS)
     assert place.engine.tables.set_property(place.tube, "tubeq.fence", "7")
     place.put(6, [60])
     table = DeltaTable(path_of(place.tube) or "")
-    assert table.version() == 4
+    assert table.version() == 3
     assert table.metadata().configuration["tubeq.fence"] == "7"
-    comments = {field.name: field.metadata.get("comment") for field in table.schema().fields}
-    assert comments["rank"] == schema.OPTIONAL_COLUMNS["rank"][1]
-    found = pl.scan_delta(table).select("task_id", "rank").sort("task_id").collect()
-    assert found.rows() == [(50, None), (60, None)]
+    found = pl.scan_delta(table).select("task_id").sort("task_id").collect()
+    assert found.rows() == [(50,), (60,)]
     history = [commit["operation"] for commit in table.history()]
-    assert history == ["WRITE", "SET TBLPROPERTIES", "ADD COLUMNS", "WRITE", "CREATE TABLE"]
+    assert history == ["WRITE", "SET TBLPROPERTIES", "WRITE", "CREATE TABLE"]
 
 
 def test_payload_type_when_it_is_replaced_leaves_tombstones_alone(tmp_path: Path) -> None:
@@ -125,17 +122,17 @@ def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
     place, rival = (Place(tmp_path, n, local=True) for n in (-1, -2))
     place.create()
     tables = place.engine.tables
-    real = type(tables).property
+    real = type(tables).properties
 
     class Late(type(tables)):  # type: ignore[misc]
-        def property(self, table: str, name: str) -> str | None:
-            found = real(self, table, name)
-            rival.engine.tables.set_property(table, name, "theirs")
+        def properties(self, table: str) -> Mapping[str, str | None]:
+            found = real(self, table)
+            rival.engine.tables.set_property(table, schema.FENCE, "theirs")
             return found
 
     late = Late(place.engine._handles, place.engine.arrow)
     assert not late.set_property(place.tube, schema.FENCE, "ours")
-    assert tables.property(place.tube, schema.FENCE) == "theirs"
+    assert tables.properties(place.tube)[schema.FENCE] == "theirs"
 
 
 def test_create_when_the_directory_cannot_be_made_says_so(tmp_path: Path) -> None:

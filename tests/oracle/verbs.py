@@ -20,7 +20,7 @@ from tubeq_spark.model.reports import TubeSweep
 from tubeq_spark.model.states import due
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
-from tubeq_spark.model.tube_types import AGED, OrderPosition, rank_of
+from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -159,9 +159,7 @@ class Verbs:
         return {row.unique: row for row in kept if not due(row.expires_at, now_us)} | there
 
     def _new(self, new: NewTask, data: str) -> StoredTask:
-        aging_us = self.tube.options.aging_us
-        rank = None if aging_us is None else rank_of(new.created, new.pri, aging_us)
-        return replace(new_row((0, 0), new, data), rank=rank)
+        return new_row((0, 0), new, data)
 
     def _added(self, news: Sequence[StoredTask]) -> list[StoredTask]:
         if not news:

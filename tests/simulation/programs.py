@@ -252,7 +252,7 @@ class Program:
     def checkpoint(self) -> None:
         """Write a checkpoint for other readers."""
         with self.table.writing() as base:
-            self.line.check_seen(self.table.mended(base), base.version)
+            self.line.check_seen(self.table.with_checkpoint(base), base.version)
 
     def read_history(self) -> None:
         """Read the newest commits, and compare them with what was committed."""

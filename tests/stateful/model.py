@@ -143,7 +143,7 @@ class Model:
     def counts(self) -> dict[str, int]:
         """How many tasks there are by effective state, and all together."""
         tube = next(iter(self.tubes.values()))
-        counts = tasks_of(tube.verbs.tube.id, tube.verbs.counts(), ())
+        counts = tasks_of(tube.verbs.counts())
         del counts["done"]
         return counts
 

@@ -31,11 +31,9 @@ from tubeq_spark import (
 from tubeq_spark.storage.commit_loop import CommitLoop, Larger, Plan, Stale
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.expression import STALE, TRUE, Column
-from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locks.committer import Committer, CommitterFile
 from tubeq_spark.storage.locks.lock_file import LockFile
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.opened_location import OpenedLocation, Permission
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
 from tubeq_spark.storage.statement import Affected, Append, Clause, Statement
 from tubeq_spark.testing import ManualClock
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.outcome import Note
 
 OPERATION_ID = 4711
-ON_S3 = OpenedLocation(Location("s3a://bucket/q"), "s3a://bucket/q", None)
 JVM = Committer("app", 1)
 STATEMENTS = {
     "merge": Statement("t", TRUE, [Clause(None)], OPERATION_ID, Column("segment"), tasks=2),
@@ -119,9 +116,6 @@ class FakeEngine:
         self.ahead.append(table)
         self.looks.set()
 
-    def mend(self, table: str, held: object) -> None:
-        """Its log is read as it is."""
-
     def operating(self, _operation: str, _table: str | None) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -150,19 +144,6 @@ def _given(answers: list[Affected | BaseException | None]) -> Affected | None:
     return answer
 
 
-class Marks:
-    """Tables whose registry says, one look after the other, whose the location is."""
-
-    def __init__(self, *marks: str | StoreError) -> None:
-        self.left = list(marks)
-
-    def property(self, _table: str, _name: str) -> str:
-        mark = self.left.pop(0)
-        if isinstance(mark, StoreError):
-            raise mark
-        return mark
-
-
 class Run:
     """One operation of a loop, with all that happened in it."""
 
@@ -174,7 +155,6 @@ class Run:
         lock_file: Path | None = None,
         at: Callable[[str], object] = lambda _: None,
         larger: FakeEngine | None = None,
-        marks: Marks | None = None,
         **config: Any,
     ) -> None:
         self.engine = FakeEngine(list(answers), list(told))
@@ -188,7 +168,6 @@ class Run:
             self.wall,
             lambda: 1.0,
             larger=None if larger is None else Larger(lambda: larger, 100),  # type: ignore[arg-type, return-value]
-            permission=None if marks is None else Permission(marks, ON_S3, "spark", self.wall),  # type: ignore[arg-type]
         )
         self.table_lock = TableLock(lock_file, ManualClock())
         self.note = (
@@ -646,44 +625,3 @@ def test_impatient_loop_when_it_is_made_leaves_large_statements_to_the_same_engi
 
     assert run() == 2
     assert len(other.notes) == 1
-
-
-def test_commit_when_the_location_has_become_another_engine_s_is_refused_within_four_seconds() -> (
-    None
-):
-    marks = Marks("spark", StoreError("no answer"), "native")
-    run = Run([Affected(1)] * 3, marks=marks)
-    for seconds in (0.0, 4.0, 3.9):
-        run.wall.advance(seconds)
-        assert run() == 1
-    run.wall.advance(0.1)
-    with pytest.raises(StoreError, match="no answer"):
-        run()
-    with pytest.raises(StoreError, match="belongs to engine='native'"):
-        run.loop.impatient().run("take", run.table_lock, lambda: pytest.fail("it reads"))
-    assert (run.executed, marks.left) == (3, [])
-
-
-def test_permission_when_it_is_forgotten_during_a_look_is_looked_at_again() -> None:
-    marks, wall = Marks("spark", "native"), ManualClock()
-    permission = Permission(marks, ON_S3, "spark", wall)  # type: ignore[arg-type]
-    wall.advance(4)
-    told = marks.property
-
-    def forgotten_meanwhile(table: str, name: str) -> str:
-        permission.forget()
-        return told(table, name)
-
-    marks.property = forgotten_meanwhile  # type: ignore[method-assign]
-    permission.require()
-    with pytest.raises(StoreError, match="belongs to engine='native'"):
-        permission.require()
-
-
-def test_commit_when_it_lost_a_conflict_to_the_hand_over_is_not_tried_again() -> None:
-    conflict = conflicts.MetadataChangedException("the metadata was changed")
-    run = Run([conflict, Affected(1)], marks=Marks("native"))
-
-    with pytest.raises(StoreError, match="belongs to engine='native'"):
-        run()
-    assert run.executed == 1

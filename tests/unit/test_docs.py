@@ -193,15 +193,6 @@ def test_metrics_of_the_page_when_compared_are_those_that_are_exported() -> None
     assert {*re.findall(r"\btubeq_(?!spark)\w+", page)} == told
 
 
-def test_upgrade_page_while_nothing_is_released_names_no_release() -> None:
-    sections = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    page = (DOCS / "operations" / "upgrade.md").read_text("utf-8")
-
-    said = f"No version has been released yet. Every build calls itself {tubeq_spark.__version__}"
-    assert (said in page) == (sections == ["Unreleased"])
-    assert not re.search(r"\brelease \d", page, re.IGNORECASE)
-
-
 @pytest.mark.parametrize(
     ("address", "linked"),
     [

@@ -32,7 +32,6 @@ from tubeq_spark import (
     TubeBusyError,
     TubeNotFoundError,
 )
-from tubeq_spark.admin import new_table
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.testing import InMemoryQueue, InMemoryTube, ManualClock
 
@@ -404,21 +403,6 @@ def beats(queue: InMemoryQueue) -> bool:
     """Whether a thread shows signs of life for it."""
     names = [thread.name for thread in threading.enumerate()]
     return queue._context.session.heart._name in names
-
-
-def test_add_traces_when_the_column_is_refused_by_an_error_of_spark_goes_on_without(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: object) -> None:
-        msg = "[UNSUPPORTED] no ALTER TABLE here"
-        raise RuntimeError(msg)
-
-    with InMemoryQueue() as queue:
-        tube = queue.create_tube("work")
-        monkeypatch.setattr(new_table, "fit_columns", refuse)
-        assert not tube._current.add_traces()
-        assert not tube._current.add_traces()
-    assert caplog.text.count("are put without traces: [UNSUPPORTED] no ALTER TABLE here") == 1
 
 
 def test_hand_over_leaves_what_is_held_to_whoever_joins_in_time(

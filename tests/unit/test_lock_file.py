@@ -63,7 +63,7 @@ def lock(path: Path) -> LockFile:
 
 
 def is_free(path: Path) -> bool:
-    """Whether a program of an earlier version, which knows no line, could have it."""
+    """Whether a program that does not wait in line could have it."""
     try:
         with FileLock(path, timeout=0):
             return True

@@ -73,7 +73,7 @@ def of_tube(**options: Any) -> TubeOptions:
 
 
 def test_new_task_when_nothing_is_given_is_ready_and_unlimited() -> None:
-    expected = NewTask(NOW, TaskState.READY, 0, None, None, None, None, None)
+    expected = NewTask(NOW, TaskState.READY, 0, None, None, None, None, None, rank=0)
 
     assert put() == expected
 

@@ -31,20 +31,16 @@ class Frame:
 
 
 @pytest.mark.parametrize(
-    ("optional", "span", "columns"),
-    [
-        (("error", "unique", "rank", "trace"), SPAN, [f"'{SPAN}' AS trace"]),
-        (("error", "unique", "rank", "trace"), None, ["CAST(NULL AS STRING) AS trace"]),
-        (("error", "unique", "rank"), SPAN, []),
-    ],
+    ("span", "columns"),
+    [(SPAN, [f"'{SPAN}' AS trace"]), (None, ["CAST(NULL AS STRING) AS trace"])],
 )
-def test_rows_of_a_frame_that_is_put_in_a_span_have_it_where_the_table_has_the_column(
-    optional: tuple[str, ...], span: str | None, columns: list[str]
+def test_rows_of_a_frame_that_is_put_in_a_span_have_it(
+    span: str | None, columns: list[str]
 ) -> None:
     ctx = SimpleNamespace(
         driver=SimpleNamespace(subqueues=False),
         record=SimpleNamespace(options=TubeOptions()),
-        table=TubeTable("mail", 1, ("pri", "task_id"), optional=optional),
+        table=TubeTable("mail", 1, ("pri", "task_id")),
     )
     counted = Counted(Counter({0: 2}), Counter({0: 2}))
     frame = CountedFrame(cast("Any", Frame()), ["data"], counted, span)

@@ -160,7 +160,7 @@ def put(monkeypatch: pytest.MonkeyPatch, *, stopped: bool) -> str:
     with pytest.raises(sink.StreamStoppedError if stopped else StoreError) as raised:
         sink.put_batch(
             lambda: cast("Any", context), cast("Any", SimpleNamespace(sparkSession=None)), 3,
-            "s", None, None, lambda _: cast("Any", context),
+            "s", None, None,
         )  # fmt: skip
     return "".join(traceback.format_exception(raised.value))
 
@@ -220,10 +220,7 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
         put_frame, "_with_new_keys", lambda *_: replace(frame, counted=put_frame.Counted())
     )
 
-    sink.put_batch(
-        lambda: cast("Any", context), frame.df, batch, "s", None, None,
-        lambda _: cast("Any", context),
-    )  # fmt: skip
+    sink.put_batch(lambda: cast("Any", context), frame.df, batch, "s", None, None)
 
     warned = f"tube mail: batch {batch} of the stream s was put before; nothing is added"
     assert caplog.messages == [warned] * told

@@ -9,9 +9,9 @@ import pytest
 from tubeq_spark.admin import engines
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.opened_location import WRITERS
 from tubeq_spark.storage.spark import store_options as asking
 from tubeq_spark.storage.spark.store_options import store_options
+from tubeq_spark.storage.tables.schema import WRITERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +114,9 @@ def test_store_options_of_azure_have_the_key_of_the_account() -> None:
 class Registry:
     """A location with a mark, or without a queue, or out of reach."""
 
-    def __init__(self, made_by: str | None, *, is_there: bool = True, fails: bool = False) -> None:
+    def __init__(
+        self, made_by: str | None = None, *, is_there: bool = True, fails: bool = False
+    ) -> None:
         self.tables, self._made_by = self, made_by
         self._is_there, self._fails = is_there, fails
 
@@ -123,9 +125,8 @@ class Registry:
             raise StoreError("no answer")
         return self._is_there
 
-    def property(self, _table: str, name: str) -> str | None:
-        assert name == WRITERS
-        return self._made_by
+    def properties(self, _table: str) -> dict[str, str | None]:
+        return {WRITERS: self._made_by}
 
 
 @pytest.mark.parametrize(
@@ -133,10 +134,9 @@ class Registry:
     [
         (Registry("native"), {}, None),
         (Registry("native"), DYNAMODB, None),
-        (Registry(None), {}, "made by Spark"),
         (Registry("spark"), {}, "made by Spark"),
-        (Registry(None, is_there=False), {}, None),
-        (Registry(None, is_there=False), DYNAMODB, "log store"),
+        (Registry(is_there=False), {}, None),
+        (Registry(is_there=False), DYNAMODB, "log store"),
         (Registry("native", fails=True), {}, "does not reach it: no answer"),
     ],
 )

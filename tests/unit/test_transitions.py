@@ -37,7 +37,7 @@ def row(
     attempts: int = 1,
     ttl: int | None = None,
 ) -> StoredTask:
-    new = NewTask(0, state, 0, None, ttl, None, next_event, expires_at)
+    new = NewTask(0, state, 0, None, ttl, None, next_event, expires_at, rank=0)
     owner, take_id = ("session/1", 1) if state is T else (None, None)
     return replace(new_row((1, 2), new, "null"), owner=owner, take_id=take_id, attempts=attempts)
 

@@ -19,8 +19,6 @@ from tubeq_spark.admin import tubes
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
-from tubeq_spark.runtime.context import left_out
-from tubeq_spark.storage.opened_location import OtherEngineError
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.verbs import expire
 
@@ -94,7 +92,7 @@ class Step:
 
 
 def leave_for_good(engine: Engine, steps: Sequence[Step]) -> None:
-    """Run the steps of closing; log those that fail because Spark is unreachable, or may no longer commit."""
+    """Run the steps of closing; log those that fail because Spark is unreachable."""
     left: list[str] = []
     for step in steps:
         # If Spark has not answered one step, the others do not wait for it again.
@@ -114,9 +112,6 @@ def _is_done(engine: Engine, step: Step) -> bool:
         try:
             if step.do() is not False:
                 return True
-        except OtherEngineError:
-            # The other engine makes the tasks ready when the session's lease ends.
-            return False
         except (CommitUnknownError, StoreError):
             if is_last and not engine.unreachable:
                 raise
@@ -218,8 +213,6 @@ class Closing:
                 # Another queue object may join the session meanwhile, and take tasks for it.
                 expire.release_taken(ctx, session.owner, unless=session.others_alive)
                 ctx.events.notify()
-            except OtherEngineError:
-                raise
             except Exception:
                 # Close the other tubes first; tasks that stay taken are ready when the lease ends.
                 log.exception("tasks of tube %s were not released", record.name)
@@ -247,14 +240,9 @@ def end(queue: QueueContext, engines: Engines) -> None:
 
 
 def known_tubes(queue: QueueContext, registry: Registry) -> list[TubeRecord]:
-    """All tubes of known types and formats, sorted by name; the log names those of newer formats."""
-    known = []
-    for record in sorted(registry.records(), key=lambda record: record.name):
-        with left_out(queue, record.name):
-            record.require_known_format()
-            if tubes.is_live(record) and record.type in queue.drivers:
-                known.append(record)
-    return known
+    """All live tubes of known types, sorted by name."""
+    known = [r for r in registry.records() if tubes.is_live(r) and r.type in queue.drivers]
+    return sorted(known, key=lambda record: record.name)
 
 
 def close_when_forgotten(closing: Closing, engines: Engines) -> None:

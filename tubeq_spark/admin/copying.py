@@ -33,9 +33,13 @@ from tubeq_spark.observe.statistics import written_calls
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location, refuse_mounts
-from tubeq_spark.storage.opened_location import WRITERS, OpenedLocation, allows_one_engine_only
+from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, greatest, least, named
-from tubeq_spark.storage.tables.schema import LOG_CLEANUP, new_registry, new_sessions
+from tubeq_spark.storage.tables.schema import (
+    LOG_CLEANUP,
+    new_registry,
+    new_sessions,
+)
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
@@ -168,7 +172,6 @@ def _begin(
         if not is_own:
             msg = f"there is a queue at {new.location.text}: a copy needs a new place"
             raise StoreError(msg)
-        # Earlier releases wrote no state: nobody knows what they have copied.
         if mark.get("state") != state:
             msg = (
                 f"{new.location.text} has a copy of an earlier state: an earlier call was interrupted in its "
@@ -176,7 +179,7 @@ def _begin(
                 "the copy, remove it, and copy again; or copy to another place"
             )
             raise StoreError(msg)
-        _finish(tables, new, target)
+        target.remove(_MARK)
         return False
     if not is_own and not target.is_empty():
         msg = f"{new.location.text} is not empty: a copy needs a new place"
@@ -199,14 +202,6 @@ def _write_mark(
 ) -> None:
     """Mark the files at the target as a call's copy. `state` is given when all tables of tubes are copied."""
     target.write(_MARK, json.dumps({"from": source.uri, "state": state, "call": call}).encode())
-
-
-def _finish(tables: Tables, new: OpenedLocation, target: Place) -> None:
-    """Where only one engine may commit, give the copy to the native engine; then remove the mark."""
-    registry = new.location.table(TUBES)
-    if allows_one_engine_only(new.uri) and tables.property(registry, WRITERS) is None:
-        tables.set_property(registry, WRITERS, "native")
-    target.remove(_MARK)
 
 
 class _Copy:
@@ -248,7 +243,7 @@ class _Copy:
         self._require_unchanged(tubes, state)
         self._require_alone()
         self._make_registry([ctx.record.id for ctx in tubes])
-        _finish(self._made.engine.tables, self._new, self._target)
+        self._target.remove(_MARK)
 
     def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
         """Report the tasks of a whole copy, and the tubes that were left out."""
@@ -261,7 +256,7 @@ class _Copy:
         is_mine = _read_mark(self._target).get("call") == self._call
         if is_made and is_mine:
             # The mark of this call has replaced that of another call, which has made the registry since.
-            _finish(tables, self._new, self._target)
+            self._target.remove(_MARK)
         if is_made or not is_mine:
             msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
             raise TubeBusyError(msg)
@@ -290,7 +285,7 @@ class _Copy:
         tables, table = self._made.engine.tables, self._new.location.table(name)
         # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
         wanted = "false" if self._target.is_local else "true"
-        if (tables.property(table, LOG_CLEANUP) or "true") != wanted:
+        if tables.properties(table).get(LOG_CLEANUP, "true") != wanted:
             tables.set_property(table, LOG_CLEANUP, wanted)
 
     def _make_sessions(self, tubes: Sequence[TubeContext]) -> None:
@@ -348,7 +343,7 @@ class _Copy:
 
         table_lock = self._new.table_lock(TUBES)
         name = self._new.location.table(TUBES)
-        new = new_registry(name, self._queue.config, local=self._target.is_local)
+        new = new_registry(name, self._queue.config, "native", local=self._target.is_local)
         records = Select(self._opened.location.table(TUBES), named(*new.columns))
         rows = self._queue.engine.arrow(records)
         rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))

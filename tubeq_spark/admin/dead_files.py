@@ -175,8 +175,8 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
 def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
     """Sync a table on local files first, so that a power cut does not bring back removed files."""
     tables = queue.engine.tables
-    if tables.property(name, LOG_CLEANUP) != "false":
-        # In tables of earlier versions Delta removes old commits, and syncs nothing before.
+    if tables.properties(name).get(LOG_CLEANUP) != "false":
+        # A catalog that chooses the place of its tables may choose local files, which nobody knew at the creation.
         tables.set_property(name, LOG_CLEANUP, "false")
     table_lock.flush()
 

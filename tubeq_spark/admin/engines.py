@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.location import Location, local_directory
-from tubeq_spark.storage.opened_location import allows_one_engine_only, writers_of
+from tubeq_spark.storage.location import TUBES, Location, local_directory
+from tubeq_spark.storage.opened_location import allows_one_engine_only
+from tubeq_spark.storage.tables.schema import WRITERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +55,6 @@ class Engines:
         opens: Opens the location, for an engine that knows where its tables are; else `None`.
         storage_options: The options by which the native engine reaches the storage.
         shares: Whether Spark runs statements of a native `rows` that need much memory of this process.
-        is_asked_for: Whether the program or the environment asked for this engine, instead of "auto".
     """
 
     name: str
@@ -63,7 +63,6 @@ class Engines:
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
     storage_options: StorageOptions | None = None
     shares: bool = False
-    is_asked_for: bool = False
 
     def put_files(self) -> PutFiles | None:
         """Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used."""
@@ -102,7 +101,6 @@ def engines_of(
     """
     location = Location.parse(text)
     name = _chosen(spark, location, wanted, storage_options)
-    is_asked_for = _asked(wanted) != "auto"
     through_spark = None
     if spark is not None:
         from tubeq_spark.storage.spark.engine import SparkEngine  # noqa: PLC0415  pyspark is optional
@@ -116,26 +114,19 @@ def engines_of(
             options = _options_of(spark, location)
         rows = NativeEngine(options)
         why_not, shares = None, False
-        if spark is not None and not is_asked_for:
+        if spark is not None and _asked(wanted) == "auto":
             if storage_options is None:
                 why_not = _why_left_to_spark(spark, rows, location)
             shares = local_directory(location.text) is not None and _is_classic(spark)
         if why_not is None:
-            return Engines(
-                name,
-                rows,
-                through_spark,
-                storage_options=options,
-                shares=shares,
-                is_asked_for=is_asked_for,
-            )
+            return Engines(name, rows, through_spark, storage_options=options, shares=shares)
         log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
         rows.close()
         name = "spark"
     if through_spark is None:
         msg = "engine='spark' needs a Spark session"
         raise StoreError(msg)
-    return Engines(name, through_spark, through_spark, is_asked_for=is_asked_for)
+    return Engines(name, through_spark, through_spark)
 
 
 def _options_of(spark: SparkSession, location: Location) -> Mapping[str, str] | None:
@@ -154,7 +145,10 @@ def _why_left_to_spark(spark: SparkSession, rows: Engine, location: Location) ->
     from tubeq_spark.storage.spark.open_location import commits_by_dynamodb  # noqa: PLC0415  optional
 
     try:
-        theirs = writers_of(rows.tables, location)
+        registry = location.table(TUBES)
+        theirs = None
+        if rows.tables.is_table(registry):
+            theirs = rows.tables.properties(registry).get(WRITERS)
     except TubeqError as error:
         return f"the native engine does not reach it: {reason_of(error)}"
     if theirs is None and commits_by_dynamodb(spark, location.text):

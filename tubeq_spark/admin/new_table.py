@@ -26,11 +26,6 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import (
     CHANGE_FEED,
-    FIRST_FORMAT,
-    OPTIONAL_COLUMNS,
-    OPTIONAL_STATISTICS,
-    STATISTICS,
-    TRACE_COLUMN,
     new_tube_table,
 )
 
@@ -63,7 +58,6 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
         queue.config,
         None if payload is None else f"STRUCT<{payload}>",
         change_feed=record.options.change_feed,
-        optional=record.format_version > FIRST_FORMAT,
         local=opened.locks is not None,
     )
     with opened.table_lock(record.name).changing(queue.engine.committer):
@@ -128,28 +122,10 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
     table = opened.location.table(record.name)
     with _refusing(queue, record):
         make_table(queue, opened, record)
-    fit_columns(queue, opened, record)
     tables = queue.engine.tables
     return tables.has_payload(table, _payload(queue, record)) and _has_feed_of(
         tables, table, record
     )
-
-
-def fit_columns(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
-    """Add the optional columns to the table of a tube of the second format, unless it has them.
-
-    The columns do no harm if no tube of that format is registered afterwards: other tubes do not read them.
-    Commits: 2, none if the table has the columns.
-    """
-    if record.format_version == FIRST_FORMAT:
-        return
-    queue = engines.for_tube(queue, record.name, record.options)
-    table, tables = opened.location.table(record.name), queue.engine.tables
-    with opened.table_lock(record.name).changing(queue.engine.committer):
-        added = OPTIONAL_COLUMNS | (TRACE_COLUMN if record.has_traces else {})
-        tables.add_columns(table, added)
-        while tables.property(table, STATISTICS) != OPTIONAL_STATISTICS:
-            tables.set_property(table, STATISTICS, OPTIONAL_STATISTICS)
 
 
 def finish_creation(
@@ -181,7 +157,6 @@ def finish_creation(
     try:
         with _refusing(queue, record):
             make_table(queue, opened, record)
-            fit_columns(queue, opened, record)
             queue.loop.run("fit_table", table_lock, fit)
     except InvalidOptionError:
         with contextlib.suppress(TubeNotFoundError):  # another one was faster
@@ -204,7 +179,7 @@ def _feed(record: TubeRecord) -> str:
 
 
 def _has_feed_of(tables: Tables, table: str, record: TubeRecord) -> bool:
-    return tables.property(table, CHANGE_FEED) == _feed(record)
+    return tables.properties(table).get(CHANGE_FEED) == _feed(record)
 
 
 def _fit_feed(tables: Tables, table: str, registry: Registry, record: TubeRecord) -> None:

@@ -23,7 +23,7 @@ from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 from tubeq_spark.storage.commit_loop import CommitLoop, Larger, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.log_readers import LogReaders
-from tubeq_spark.storage.opened_location import Permission, why_not
+from tubeq_spark.storage.opened_location import why_not
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
@@ -50,10 +50,7 @@ def make_context(
     engine = engines.rows
     readers = LogReaders(opened.locks)
     larger = _larger(engines, config, readers)
-    permission = None
-    if engine is engines.spark and opened.has_one_engine:
-        permission = Permission(engine.tables, opened, engines.name, wall)
-    loop = CommitLoop(engine, config, wall, source.random, tally, larger, permission)
+    loop = CommitLoop(engine, config, wall, source.random, tally, larger)
     if engine is engines.spark:
         readers.enter()
     spark_loop: CommitLoop | None = loop

@@ -128,16 +128,12 @@ class _Pass:
     def may_clean(self, record: TubeRecord) -> bool:
         """Whether it is time to remove files of a dropped tube, and some may be left."""
         done, tried = self.survey.vacuums, self.survey.tried_vacuums
-        return (
-            record.has_known_format
-            and -record.id not in done
-            and is_time(
-                self.queue,
-                record.created_us,
-                self.past_us,
-                done.get(record.id),
-                tried.get(record.id),
-            )
+        return -record.id not in done and is_time(
+            self.queue,
+            record.created_us,
+            self.past_us,
+            done.get(record.id),
+            tried.get(record.id),
         )
 
 
@@ -180,10 +176,7 @@ def sweep(
         except Exception as error:
             if queue.engine.unreachable:
                 raise
-            if record.has_known_format:
-                log.exception("sweep of tube %s failed", record.name)
-            else:
-                log.warning("tube %s is not swept: %s", record.name, reason_of(error))
+            log.exception("sweep of tube %s failed", record.name)
             report.tubes[record.name] = TubeSweep(
                 error=f"{type(error).__name__}: {reason_of(error)}"
             )

@@ -37,10 +37,6 @@ from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import (
-    FIRST_FORMAT,
-    FORMAT_VERSION,
-    OPTIONAL_COLUMNS,
-    TRACE_COLUMN,
     new_taken_utubes,
 )
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
@@ -135,8 +131,7 @@ def create(
     Raises:
         TubeExistsError: The name is in use.
         InvalidOptionError: The payload has columns that tubes, or tables, must not have; no tube was made.
-        StoreError: Another table or file is in the place of its table, or a newer version of this
-            package has made the tube; no tube was created.
+        StoreError: Another table or file is in the place of its table; no tube was created.
     """
     used = False
     while True:
@@ -153,7 +148,6 @@ def create(
             TubeStatus.CREATING,
             queue.now_us(),
             owner,
-            format_version=FORMAT_VERSION if new.options.need_second_format else FIRST_FORMAT,
         )
         if not used:
             # A name that was never used needs only this commit, which registers nothing if the name was used.
@@ -177,7 +171,6 @@ def _known(
         known = registry.find(name)
         if known is None:
             return None
-        known.require_known_format()
         if known.status is TubeStatus.DROPPING:
             finish_drop(queue, opened, registry, known)
         elif known.status is TubeStatus.CREATING:
@@ -210,16 +203,14 @@ def make_context(
 
     Raises:
         InvalidOptionError: The tube's type is not known here.
-        StoreError: A newer version of this package has written the tube's record.
     """
-    record.require_known_format()
     queue = engines.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.name)
     codec: PayloadCodec = JsonCodec()
-    # Older versions registered a tube before they made its table, and may have stopped in between.
-    if not queue.engine.tables.is_table(table):
+    # A program that does not use the catalog may have made the table.
+    if opened.location.in_catalog and not queue.engine.tables.is_table(table):
         new_table.make_table(queue, opened, record)
     queue.loop.opened(table, table_lock)
     if is_live(record):
@@ -238,7 +229,6 @@ def make_context(
         _order(record, driver),
         columns,
         record.options.change_feed,
-        _optional_columns(record),
         record.options.backoff,
         record.options.unique_for_us,
     )
@@ -269,16 +259,10 @@ def make_context(
 
 
 def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
-    """The context of a tube whose record has changed, from the former context.
-
-    Raises:
-        StoreError: A newer version of this package has changed the record.
-    """
-    record.require_known_format()
+    """The context of a tube whose record has changed, from the former context."""
     table = replace(
         ctx.table,
         order=_order(record, ctx.driver),
-        optional=_optional_columns(record),
         backoff=record.options.backoff,
     )
     return replace(ctx, record=record, **_over(ctx.queue, table))
@@ -286,12 +270,6 @@ def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
 
 def _order(record: TubeRecord, driver: Driver) -> tuple[str, ...]:
     return driver.order if record.options.aging is None else AGED
-
-
-def _optional_columns(record: TubeRecord) -> tuple[str, ...]:
-    if record.format_version == FIRST_FORMAT:
-        return ()
-    return (*OPTIONAL_COLUMNS, *(TRACE_COLUMN if record.has_traces else ()))
 
 
 def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:

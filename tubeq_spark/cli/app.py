@@ -181,7 +181,6 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.drop,
     check.check,
     copy.copy,
-    change.upgrade,
     report.report,
     dashboard.dashboard,
 )

@@ -1,4 +1,4 @@
-"""`tubeq alter pause resume upgrade`: the commands that change tubes that are there."""
+"""`tubeq alter pause resume`: the commands that change tubes that are there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from tubeq_spark.cli import options
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.names import TubeName, names
+from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.options import plain_options
 from tubeq_spark.cli.program import BadUseError
 from tubeq_spark.model.options import ALTERABLE
@@ -95,37 +95,3 @@ def resume(ctx: typer.Context, tube: TubeName) -> None:
     with call.queue(tube=tube) as queue:
         queue.tube(tube).resume()
         call.show({"tube": tube, "paused": False}, f"resumed {tube}")
-
-
-def upgrade(
-    ctx: typer.Context,
-    tube_names: Annotated[
-        list[str] | None, typer.Argument(metavar="[TUBE]...", autocompletion=names)
-    ] = None,
-) -> None:
-    """Give tubes the newest format, all by default; earlier versions can then no longer open the queue.
-
-    Without names, at a location on S3 to which Spark commits, it then also lets the native engine make all
-    commits from then on, unless --engine spark is given: stop all programs of the queue before.
-
-    Commits: 2 to the table of each tube that has an earlier format, and 1 to the registry; for a location
-    also 1 to each table. A repetition does nothing.
-    """
-    call: Call = ctx.obj
-    with call.queue() as queue:
-        is_handed_over = False
-        if tube_names:
-            found = {name: queue.tube(name).upgrade() for name in tube_names}
-        else:
-            from tubeq_spark.queue import upgraded  # noqa: PLC0415  calls that open none are quick
-
-            names_of_upgraded, is_handed_over = upgraded(queue)
-            found = dict.fromkeys(names_of_upgraded, True)
-        for name, done in found.items():
-            said = "upgraded" if done else "nothing to do for"
-            call.show({"tube": name, "upgraded": done}, f"{said} {name}")
-        if is_handed_over:
-            said = f"upgraded {queue.location}: the native engine makes all commits from now on"
-            call.show({"location": queue.location, "upgraded": True}, said)
-        elif not found:
-            call.tell("all tubes have the newest format")

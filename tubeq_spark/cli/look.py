@@ -181,8 +181,8 @@ def _row_of_session(info: SessionInfo, now: dt.datetime) -> list[Any]:
     return [
         str(info.uuid),
         info.host,
-        None if info.pid is None else str(info.pid),
-        age(None if info.since is None else (now - info.since).total_seconds()),
+        str(info.pid),
+        age((now - info.since).total_seconds()),
         "never" if left is None else age(left) if left > 0 else f"ended {age(-left)} ago",
         info.holds,
         ", ".join(f"{tube}: {count:,}" for tube, count in info.tubes.items()),

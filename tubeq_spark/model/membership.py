@@ -37,8 +37,7 @@ class Member:
 class MemberName:
     """The name of a queue object in the rows of its session.
 
-    The table has only the columns of its first version, so process and host of the queue object are part of its name.
-    A name of an earlier version is only a uuid.
+    Process and host of the queue object are part of its name.
 
     Attributes:
         uuid: The uuid of the queue object.
@@ -48,9 +47,9 @@ class MemberName:
     """
 
     uuid: str
-    since_us: int | None = None
-    pid: int | None = None
-    host: str | None = None
+    since_us: int
+    pid: int
+    host: str
 
     def __str__(self) -> str:
         return f"{self.uuid} {self.since_us} {self.pid} {self.host}"
@@ -58,12 +57,8 @@ class MemberName:
     @classmethod
     def parse(cls, text: str) -> MemberName:
         """Parse the name in a row."""
-        uuid, _, rest = text.partition(" ")
-        try:
-            since, pid, host = rest.split(" ", 2)
-            return cls(uuid, int(since), int(pid), host)
-        except ValueError:
-            return cls(uuid)
+        uuid, since, pid, host = text.split(" ", 3)
+        return cls(uuid, int(since), int(pid), host)
 
 
 @dataclass(slots=True)

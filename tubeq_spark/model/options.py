@@ -16,8 +16,6 @@ from tubeq_spark.task import PutItem, TaskState
 
 #: Options whose values are objects with fields.
 _PARTS = {"backoff": Backoff, "rate": Rate}
-#: Options that only the second format of tubes knows.
-_SECOND_FORMAT = ("backoff", "parallel", "rate", "order", "most_taken", "aging", "unique_for")
 #: Options that `alter` changes.
 ALTERABLE = frozenset(
     {
@@ -55,6 +53,8 @@ _CHECKS = {
 }
 #: The checks of options of a put whose values are names.
 _NAME_CHECKS = {"utube": validation.utube, "unique": validation.unique}
+#: The least and the greatest rank; greater and smaller ones are stored as these.
+LEAST_RANK, MOST_RANK = -(1 << 63) + 1, (1 << 63) - 1
 #: Default values that count as not given, so that every type allows them.
 _PLAIN = {"storage_mode": "default", "parallel": 1, "order": "fifo"}
 
@@ -125,23 +125,14 @@ class TubeOptions(Mapping[str, Any]):
         return round(min(self.unique_for, FOREVER_S) * US) if self.unique_for else None
 
     def to_json(self) -> str:
-        """Return the options as JSON text for the registry, without default values of options that format 1 lacks."""
-        options = asdict(self)
-        for name in _SECOND_FORMAT:
-            if options[name] == _DEFAULTS[name]:
-                del options[name]
-        return json.dumps(options, sort_keys=True)
+        """Return the options as JSON text for the registry."""
+        return json.dumps(asdict(self), sort_keys=True)
 
     @property
     def limit_takes(self) -> bool:
         """Whether a prefetched task could prevent takes of other tasks, or delay the turn of another sub-queue."""
         limits = self.rate is not None or self.most_taken is not None
         return limits or self.parallel > 1 or self.order == "fair"
-
-    @property
-    def need_second_format(self) -> bool:
-        """Whether a version of this package that knows only format 1 must not use the tube."""
-        return any(getattr(self, name) != _DEFAULTS[name] for name in _SECOND_FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> TubeOptions:
@@ -157,7 +148,6 @@ class TubeOptions(Mapping[str, Any]):
 
 
 _NAMES = tuple(f.name for f in fields(TubeOptions))
-_DEFAULTS = {f.name: f.default for f in fields(TubeOptions)}
 
 
 def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> TubeOptions:
@@ -175,7 +165,7 @@ def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: s
     checked = {name: _checked(name, value) for name, value in present.items()}
     checked = {name: value for name, value in checked.items() if value != _PLAIN.get(name)}
     refuse_foreign(checked, allowed, type_name)
-    return _fitting(TubeOptions(**checked))
+    return _allowed(TubeOptions(**checked))
 
 
 def altered(
@@ -212,10 +202,10 @@ def altered(
         validation.refuse(
             "capacity", None, "a number: a tube that was made with a capacity keeps one"
         )
-    return _fitting(replace(options, **{name: getattr(checked, name) for name in given}))
+    return _allowed(replace(options, **{name: getattr(checked, name) for name in given}))
 
 
-def _fitting(options: TubeOptions) -> TubeOptions:
+def _allowed(options: TubeOptions) -> TubeOptions:
     """Return the options if their combination is allowed.
 
     Raises:
@@ -307,13 +297,29 @@ class NewTask:
     ttr: int | None
     next_event: int | None
     expires_at: int | None
+    rank: int
     unique: str | None = None
-    rank: int | None = None
     trace: str | None = None
 
 
+def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
+    """The rank of a task. In a tube with aging the one with the smaller rank comes first.
+
+    A program that has not yet seen `alter(aging=…)` puts tasks with the rank of a tube without aging, which is less
+    than that of all others.
+
+    Args:
+        created_us: The moment at which the task was put.
+        pri: Its priority.
+        aging_us: The waiting time that counts as much as one step of priority; `None` in a tube without aging.
+    """
+    if aging_us is None:
+        return pri
+    return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))
+
+
 def new_task(put: PutDefaults, tube: TubeOptions, now_us: int, trace: str | None = None) -> NewTask:
-    """Apply a tube's defaults: the delay is added to the ttl; the default ttr is the given ttl."""
+    """Apply a tube's defaults and its order: the delay is added to the ttl; the default ttr is the given ttl."""
     ttl_s = tube.ttl if put.ttl is None else put.ttl
     ttr_s = tube.ttr if put.ttr is None else put.ttr
     ttr = us_from_seconds(ttl_s if ttr_s is None else ttr_s)
@@ -321,15 +327,17 @@ def new_task(put: PutDefaults, tube: TubeOptions, now_us: int, trace: str | None
     ttl = plus(us_from_seconds(ttl_s), delay)
     expires_at = plus(now_us, ttl)
     delayed = delay != 0
+    pri = tube.pri if put.pri is None else put.pri
     return NewTask(
         created=now_us,
         state=TaskState.DELAYED if delayed else TaskState.READY,
-        pri=tube.pri if put.pri is None else put.pri,
+        pri=pri,
         utube=put.utube,
         ttl=ttl,
         ttr=ttr,
         next_event=plus(now_us, delay) if delayed else expires_at,
         expires_at=expires_at,
+        rank=rank_of(now_us, pri, tube.aging_us),
         unique=put.unique,
         trace=trace,
     )

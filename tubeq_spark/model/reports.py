@@ -178,9 +178,9 @@ class SessionInfo:
     Attributes:
         uuid: The session, as in `Queue.session_uuid`.
         member: The queue object; several may share a session.
-        host: The name of its host; `None` if an earlier version of this package wrote the item.
-        pid: The id of its process; `None` as `host`.
-        since: When it was opened, by its own clock (UTC); `None` as `host`.
+        host: The name of its host.
+        pid: The id of its process.
+        since: When it was opened, by its own clock (UTC).
         until: When its lease ends if no heartbeat renews it (UTC); `None` is never.
         holds: Number of taken tasks of the session, without ended leases.
         tubes: The same number for each tube, by name.
@@ -188,9 +188,9 @@ class SessionInfo:
 
     uuid: uuid.UUID
     member: str
-    host: str | None
-    pid: int | None
-    since: dt.datetime | None
+    host: str
+    pid: int
+    since: dt.datetime
     until: dt.datetime | None
     holds: int
     tubes: Mapping[str, int] = field(hash=False)

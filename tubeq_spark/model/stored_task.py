@@ -64,7 +64,7 @@ class StoredTask:
     taken_at: int | None = None
     error: str | None = None
     unique: str | None = None
-    rank: int | None = None
+    rank: int = 0
     trace: str | None = None
     #: The payload that `unreadable` has decoded, for the next caller. It is used once, because a program may change it.
     _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)

@@ -25,11 +25,6 @@ _PUT_OPTIONS = COMMON_PUT_OPTIONS | TIMED_OPTIONS | {"utube"}
 _ORDERS = (("task_id",), ("pri", "task_id"))
 #: The order of a tube with aging.
 AGED = ("rank", "task_id")
-#: The least and the greatest rank; greater and smaller ones are stored as these.
-LEAST_RANK, MOST_RANK = -(1 << 63) + 2, (1 << 63) - 1
-#: Stands for NULL, which comes before all ranks. A program that has not yet seen `alter(aging=…)` puts tasks
-#: without a rank.
-UNRANKED = LEAST_RANK - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +131,5 @@ class OrderPosition:
 def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:
     """The position of a task in an order."""
     if order == AGED:
-        return OrderPosition(UNRANKED if row.rank is None else row.rank, row.task_id)
+        return OrderPosition(row.rank, row.task_id)
     return OrderPosition(row.pri if "pri" in order else 0, row.task_id)
-
-
-def rank_of(created_us: int, pri: int, aging_us: int) -> int:
-    """The rank of a task in a tube with aging. Of two tasks the one with the smaller rank comes first.
-
-    Args:
-        created_us: The moment at which the task was put.
-        pri: Its priority.
-        aging_us: The waiting time that counts as much as one step of priority.
-    """
-    return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))

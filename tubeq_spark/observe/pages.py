@@ -181,7 +181,7 @@ def _sessions(snapshot: Snapshot) -> list[Html]:
         [
             str(info.uuid),
             info.host,
-            None if info.pid is None else str(info.pid),
+            str(info.pid),
             moment(info.since),
             _left(info.until, snapshot.at),
             ", ".join(f"{count:,} of {name}" for name, count in info.tubes.items()),

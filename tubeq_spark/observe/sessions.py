@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tubeq_spark.model.membership import MemberName
 from tubeq_spark.model.reports import SessionInfo
-from tubeq_spark.model.times import from_us, limited_us
+from tubeq_spark.model.times import from_us, limited_us, of_us
 from tubeq_spark.runtime.context import left_out
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[Sessi
         if member.live
         if (tasks := held[f"{member.session}/{member.epoch}"]) or member.alive(now_us, skew_us)
     ]
-    return sorted(found, key=lambda info: (_text(info.since), str(info.uuid), info.member))
+    return sorted(found, key=lambda info: (info.since, str(info.uuid), info.member))
 
 
 def _info(member: Member, tasks: Mapping[str, int]) -> SessionInfo:
@@ -46,12 +46,8 @@ def _info(member: Member, tasks: Mapping[str, int]) -> SessionInfo:
         name.uuid,
         name.host,
         name.pid,
-        None if name.since_us is None else from_us(name.since_us),
-        None if member.lease_until is None else from_us(member.lease_until),
+        of_us(name.since_us),
+        from_us(member.lease_until),
         sum(tasks.values()),
         dict(sorted(tasks.items())),
     )
-
-
-def _text(moment: object) -> str:
-    return "" if moment is None else str(moment)

@@ -113,7 +113,7 @@ def _of_tube(
     ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
 ) -> TubeStatistics:
     number = ctx.record.id
-    tasks = tasks_of(number, states, written, ctx.ended.count())
+    tasks = tasks_of(states, ctx.ended.count())
     return TubeStatistics(ctx, tasks, calls_of(number, written), written)
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.model.json_payload import bad_texts
+from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.times import FOREVER_S, US
-from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
 from tubeq_spark.payloads.arrow_values import (
     as_alike,
@@ -57,9 +57,11 @@ _DURATIONS = ("ttl", "ttr", "delay")
 _NAMES = ("utube", "unique")
 
 
-def _ranks(pri: Any, now_us: int, aging_us: int) -> Any:
-    """`tube_types.rank_of` for a column of priorities that are not negative."""
+def _ranks(pri: Any, now_us: int, aging_us: int | None) -> Any:
+    """`options.rank_of` for a column of priorities that are not negative."""
     pri = pri.cast(pa.int64())
+    if aging_us is None:
+        return pri
     last = pa.scalar(min((MOST_RANK - now_us) // aging_us, PRI_MAX), pa.int64())
     # The product of a greater priority might not fit into 64 bits.
     fitting = pc.multiply(pc.min_element_wise(pri, last), pa.scalar(aging_us, pa.int64()))
@@ -156,9 +158,7 @@ class PutTable:
         pri = self.options.get("pri")
         default_pri = pa.scalar(tube.pri, pa.int32())
         pri = pa.repeat(default_pri, self.size) if pri is None else pc.coalesce(pri, default_pri)
-        aging_us = tube.aging_us
-        ranks = {} if aging_us is None else {"rank": _ranks(pri, now_us, aging_us)}
-        return ranks | {
+        return {
             "state": pc.if_else(delayed, *states),
             "pri": pri,
             "utube": pa.nulls(self.size, pa.string()) if self.utubes is None else self.utubes,
@@ -168,6 +168,7 @@ class PutTable:
             "ttr": ttr,
             "next_event": pc.add(now, pc.if_else(delayed, delay, ttl)),
             "expires_at": pc.add(now, ttl),
+            "rank": _ranks(pri, now_us, tube.aging_us),
             **({} if self.unique is None else {"unique": self.unique}),
         }
 

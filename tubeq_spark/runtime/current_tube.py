@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.error_text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,16 +32,12 @@ class Registered:
         find: Reads its record; `None` if it was dropped.
         alter: Changes the options that `Tube.alter` accepts.
         pause: Pauses or resumes it.
-        upgrade: Gives it the newest format.
-        add_traces: Gives it the column for traces, too.
         context: Makes the context for a changed record from the former context.
     """
 
     find: Callable[[], TubeRecord | None]
     alter: Callable[[TubeContext, Mapping[str, Any]], TubeRecord]
     pause: Callable[[TubeContext, bool], TubeRecord]
-    upgrade: Callable[[TubeContext], TubeRecord]
-    add_traces: Callable[[TubeContext], TubeRecord]
     context: Callable[[TubeContext, TubeRecord], TubeContext]
 
 
@@ -58,7 +53,6 @@ class CurrentTube:
         self._looked = read_at
         #: The record is no older than this moment.
         self.read_at = read_at
-        self._is_without_traces = False
 
     def look(self) -> TubeContext:
         """The context by a record that was read within the last four seconds. No commit.
@@ -66,7 +60,7 @@ class CurrentTube:
         While the registry cannot be read, the last record stays in force.
 
         Raises:
-            StoreError: The storage failed in a way that does not pass, or a newer version has changed the tube.
+            StoreError: The storage failed in a way that does not pass.
         """
         with self._lock:
             if self._seconds() - self._looked >= _LOOK_EVERY:
@@ -99,35 +93,6 @@ class CurrentTube:
         """Pause or resume the tube. Commits: as `Tube.pause`."""
         with self._lock:
             self._change_to(self._registered.pause(self.ctx, paused))
-
-    def upgrade(self) -> TubeContext:
-        """The context with the optional columns, which are added if the table lacks them.
-
-        Commits: 2 to the table and 1 to the registry, none if it has them.
-        """
-        with self._lock:
-            if not self.ctx.table.optional:
-                self._change_to(self._registered.upgrade(self.ctx))
-            return self.ctx
-
-    def add_traces(self) -> bool:
-        """Add the column for traces, if the table lacks it. If that fails, the put goes on without a trace.
-
-        Commits: 1 to the table and 1 to the registry, 1 more if it lacks the other optional columns.
-
-        Returns:
-            Whether the table has it.
-        """
-        with self._lock:
-            if not self.ctx.record.has_traces and not self._is_without_traces:
-                try:
-                    self._change_to(self._registered.add_traces(self.ctx))
-                # Spark refuses ALTER TABLE by many errors of its own.
-                except Exception as error:  # noqa: BLE001
-                    self._is_without_traces = True
-                    name, why = self.ctx.record.name, reason_of(error)
-                    log.warning("tube %s: its tasks are put without traces: %s", name, why)
-            return self.ctx.record.has_traces
 
     def _change_to(self, record: TubeRecord) -> None:
         """Use a record that was just written: what was read before may be older."""

@@ -29,8 +29,6 @@ _STATES = {
     TaskState.READY: "ready",
     TaskState.DELAYED: "delayed",
 }
-#: The count of ended tasks by earlier versions, which kept no total in the log.
-_DONE = "done"
 #: Verbs of the 1.5 dialect. They consist of other events, and are counted beside these.
 _OLD_VERBS = ("urgent", "requeue", "done")
 
@@ -155,22 +153,15 @@ def calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, 
     return {event: _sum(snapshots, f"{tube_id}/{event}") for event in EVENTS}
 
 
-def tasks_of(
-    tube_id: int,
-    states: Mapping[str, int],
-    snapshots: Sequence[Mapping[str, int]],
-    ended: int = 0,
-) -> dict[str, int]:
+def tasks_of(states: Mapping[str, int], ended: int = 0) -> dict[str, int]:
     """The number of tasks by effective state, and of acked, deleted or expired tasks.
 
     Args:
-        tube_id: The tube.
         states: The number of tasks, by the letter of the effective state.
-        snapshots: The counters. In those of earlier versions, ended tasks are counted, too.
         ended: The total of ended tasks by the log.
     """
     tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
-    tasks["done"] = _sum(snapshots, f"{tube_id}/{_DONE}") + ended
+    tasks["done"] = ended
     tasks["total"] = sum(states.values())
     return tasks
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
-    from tubeq_spark.storage.opened_location import Permission
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -130,7 +129,6 @@ class CommitLoop:
         uniform: Callable[[], float],
         tally: LoopStats | None = None,
         larger: Larger | None = None,
-        permission: Permission | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -141,7 +139,6 @@ class CommitLoop:
             uniform: Returns random numbers from 0 to 1, for the jitter of waits.
             tally: Counts conflicts; a new one by default.
             larger: The engine for large statements; `None`: `engine` runs them, too.
-            permission: Checks whether the engine may still commit; `None`: it always may.
         """
         self._engine = engine
         self._config = config
@@ -153,7 +150,6 @@ class CommitLoop:
         )
         self.conflicts = 0
         self._larger = larger
-        self._permission = permission
         self.tally = tally or LoopStats()
         self._refusal: str | None = None
         self._process = os.getpid()
@@ -170,7 +166,6 @@ class CommitLoop:
             self._uniform,
             self.tally,
             self._larger,
-            self._permission,
         )
         loop._refusal, loop._process = self._refusal, self._process
         return loop
@@ -195,8 +190,6 @@ class CommitLoop:
         self.require_own_process()
         if self._refusal is not None:
             raise StoreError(self._refusal)
-        if self._permission is not None:
-            self._permission.require()
 
     def require_own_process(self) -> None:
         """Raise in a forked process, because it has the same session and ids as its parent.
@@ -207,11 +200,6 @@ class CommitLoop:
         process = os.getpid()
         if process != self._process:
             raise was_forked(process, self._process, "has this queue open")
-
-    def look_again(self) -> None:
-        """Check before the next commit whether the engine may still commit."""
-        if self._permission is not None:
-            self._permission.forget()
 
     def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
         """Repeat `attempt` until it commits, or decides to commit nothing.
@@ -241,8 +229,6 @@ class CommitLoop:
                     self._engine.operating(operation, self._tables.get(table_lock)),
                     table_lock.writing(self._engine.committer, lambda: self._prepare(table_lock)),
                 ):
-                    if note.conflicts:
-                        self._mend(table_lock)
                     return self._once(note, table_lock, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
@@ -259,24 +245,14 @@ class CommitLoop:
                     )
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
-                # The other commit may be the one by which another engine takes over the location.
-                self.look_again()
-                self.require_allowed()
 
     def _rivals(self, table_lock: TableLock) -> int:
         table = self._tables.get(table_lock)
         return 0 if table is None else self._engine.tables.rivals(table)
 
     def opened(self, table: str, table_lock: TableLock) -> None:
-        """Begin to use a table: make its log readable if an earlier version wrote it."""
+        """Begin to use a table."""
         self._tables[table_lock] = table
-        self._engine.mend(table, lambda: table_lock.changing(self._engine.committer))
-
-    def _mend(self, table_lock: TableLock) -> None:
-        """Repair the log again after a conflict, because an earlier version may still write."""
-        table = self._tables.get(table_lock)
-        if table is not None:
-            self._engine.mend(table, nullcontext)
 
     def _prepare(self, table_lock: TableLock) -> None:
         """Read ahead, to shorten the time under the lock."""

@@ -66,19 +66,12 @@ class Tables(Protocol):
         """Create a table if it does not exist; another creator at the same time is no error."""
         ...
 
-    def property(self, table: str, name: str) -> str | None:
-        """The value of a table property."""
+    def properties(self, table: str) -> Mapping[str, str | None]:
+        """The properties of a table."""
         ...
 
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False if another commit came first."""
-        ...
-
-    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
-        """Add the columns that a table lacks, in one commit or none. They have the form of `NewTable.columns`.
-
-        It is no error if another program adds them at the same time.
-        """
         ...
 
     def column_type(self, table: str, column: str) -> pa.DataType:
@@ -173,17 +166,6 @@ class Tables(Protocol):
 
     def last_write(self, table: str) -> int:
         """The time, by the storage's clock, of a table's newest commit that is not one of VACUUM."""
-        ...
-
-    def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
-        """The versions after `after` that Spark's log store for DynamoDB has begun, finished or not.
-
-        It writes the contents of a version beside the log first.
-        """
-        ...
-
-    def unwritable(self, table: str) -> str | None:
-        """The table features because of which the engine does not commit to a table that it can read; else `None`."""
         ...
 
     def overwrites(self, location: str) -> str | None:
@@ -284,15 +266,6 @@ class Engine(Protocol):
         """
         ...
 
-    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Repair a log that an earlier version wrote so that some readers misread it.
-
-        Args:
-            table: The table.
-            held: Excludes other writers of the table during a block.
-        """
-        ...
-
     def memory_for(self, statement: Statement | Append) -> int:
         """The approximate bytes of this process that a statement needs for stored rows; 0 if they stay elsewhere."""
         ...
@@ -333,15 +306,6 @@ class TablesWithoutOwnLog:
     def stored_tables(self, location: str) -> None:
         """Return `None`: this engine checks no tables on object stores."""
         del location
-
-    def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
-        """Return an empty sequence: this engine does not see them."""
-        del table, after
-        return ()
-
-    def unwritable(self, table: str) -> None:
-        """Return `None`: this engine knows of no such features."""
-        del table
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """Return `None`: the rows must be read."""

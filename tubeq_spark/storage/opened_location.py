@@ -2,15 +2,12 @@
 
 On S3 a commit of Spark goes through a table of DynamoDB (or is not safe at all), and a commit of
 the native engine uses a conditional put. Neither sees the other, so one would overwrite the other.
-On such storage the location records at its creation which engine commits to it; `admin/hand_over`
-changes that from Spark to the native engine. On local files the lock file keeps both engines apart. Other object
-stores refuse to overwrite a version, for both engines.
+So the registry has from its creation on which engine commits there. On local files the lock file keeps both
+engines apart. Other object stores refuse to overwrite a version, for both engines.
 """
 
 from __future__ import annotations
 
-import math
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,17 +17,13 @@ from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
 from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
+from tubeq_spark.storage.tables.schema import FORMAT, OUR_FORMAT, WRITERS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.location import Location
-
-
-class OtherEngineError(StoreError):
-    """The location belongs to the other engine, whose commits ours would overwrite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,36 +90,44 @@ def settle_system_tables(opened: OpenedLocation) -> None:
         opened.table_lock(name).settle()
 
 
-#: The property of the registry with the engine that may commit to the location, where only one may.
-WRITERS = "tubeq.writers"
-#: Seconds after which an engine reads that property again.
-_LOOK_EVERY = 4.0
-
-
 def allows_one_engine_only(uri: str) -> bool:
     """Whether only one kind of engine may commit to a location."""
     return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
 
 
-def writers_of(tables: Tables, location: Location) -> str | None:
-    """The engine that may commit to a location where only one kind may; `None` if it has no queue."""
-    table = location.table(TUBES)
-    # Locations that were created before the native engine existed belong to Spark.
-    return (tables.property(table, WRITERS) or "spark") if tables.is_table(table) else None
+def require_format(marks: Mapping[str, str | None], location: object) -> None:
+    """Refuse a location of another format.
 
-
-def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None:
-    """Refuse an engine if the other one commits to the location.
+    Args:
+        marks: The properties of its registry.
+        location: Its path or URI.
 
     Raises:
-        OtherEngineError: The location belongs to the other engine.
+        StoreError: It has another format.
     """
-    if not opened.has_one_engine:
-        return
-    # Locations that were created before the native engine existed belong to Spark.
-    theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
-    if theirs != engine:
-        raise OtherEngineError(_refusal(opened, theirs, engine))
+    if marks.get(FORMAT) != OUR_FORMAT:
+        msg = (
+            f"{location} was made by another version of tubeq_spark, in a format that this one does not read: "
+            "make a new queue at another place, and take the tasks of this one with the version that made it"
+        )
+        raise StoreError(msg)
+
+
+def require_ours(marks: Mapping[str, str | None], opened: OpenedLocation, engine: str) -> None:
+    """Refuse a location of another format, and an engine that must not commit there.
+
+    Args:
+        marks: The properties of the registry.
+        opened: The location.
+        engine: The engine that opens it.
+
+    Raises:
+        StoreError: The location has another format, or it belongs to the other engine.
+    """
+    require_format(marks, opened.location.text)
+    refusal = why_not(opened, marks[WRITERS] or "", engine)
+    if refusal is not None:
+        raise StoreError(refusal)
 
 
 def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
@@ -139,56 +140,7 @@ def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
     """
     if other == engine or not opened.has_one_engine:
         return None
-    return _refusal(opened, other, engine)
-
-
-def _refusal(opened: OpenedLocation, theirs: str, engine: str) -> str:
-    msg = (
-        f"{opened.uri} belongs to engine={theirs!r}: on S3 the commits of engine={engine!r} and its "
-        f"would overwrite each other; open it with engine={theirs!r}"
+    return (
+        f"{opened.uri} belongs to engine={other!r}: on S3 the commits of engine={engine!r} and its "
+        f"would overwrite each other; open it with engine={other!r}"
     )
-    if theirs != "spark":
-        return msg
-    return f"{msg}, or stop all its programs and run `tubeq upgrade` with a Spark session"
-
-
-class Permission:
-    """Whether an engine may still commit to a location where only one may. For threads."""
-
-    def __init__(self, tables: Tables, opened: OpenedLocation, engine: str, clock: Clock) -> None:
-        """Begin with an engine that `require_writers` has just accepted.
-
-        Args:
-            tables: The tables of the engine.
-            opened: The location.
-            engine: The name of the engine.
-            clock: Real time.
-        """
-        self._tables, self._opened, self._engine = tables, opened, engine
-        self._clock = clock
-        self._looked = clock.monotonic()
-        self._lock = threading.Lock()
-        #: The number of calls of `forget`. The result of a read that began before the last one does not count.
-        self._forgotten = 0
-
-    def forget(self) -> None:
-        """Read the property again before the next commit."""
-        with self._lock:
-            self._forgotten += 1
-            self._looked = -math.inf
-
-    def require(self) -> None:
-        """Refuse the engine if the location belongs to another one by now. It reads this every four seconds.
-
-        Raises:
-            OtherEngineError: The location belongs to another engine.
-            StoreError: The property cannot be read.
-        """
-        with self._lock:
-            now, forgotten = self._clock.monotonic(), self._forgotten
-            if now - self._looked < _LOOK_EVERY:
-                return
-        require_writers(self._tables, self._opened, self._engine)
-        with self._lock:
-            if forgotten == self._forgotten:
-                self._looked = now

@@ -18,14 +18,14 @@ from tubeq_spark.storage.expression import Column, Micros, Moment
 from tubeq_spark.storage.statement import SettleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
 
-#: The selected expression of each attribute of a StoredTask.
+#: The selected expression of each attribute of a StoredTask, in their order.
 COLUMNS: Final[Mapping[str, Expression]] = {
     "segment": Column("segment"),
     "task_id": Column("task_id"),
@@ -42,9 +42,11 @@ COLUMNS: Final[Mapping[str, Expression]] = {
     "attempts": Column("attempts"),
     "take_id": Column("claim"),
     "taken_at": Micros(Column("taken_at")),
+    "error": Column("error"),
+    "unique": Column("unique"),
+    "rank": Column("rank"),
+    "trace": Column("trace"),
 }
-#: The optional columns of a tube, in the order of a StoredTask's attributes.
-_OPTIONAL = ("error", "unique", "rank", "trace")
 
 
 def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
@@ -62,17 +64,11 @@ def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
     )
 
 
-def columns_of(optional: Sequence[str]) -> Mapping[str, Expression]:
-    """The selected expression of each attribute of a StoredTask, for a table with these optional columns."""
-    return {**COLUMNS, **{name: Column(name) for name in optional}} if optional else COLUMNS
-
-
 def stored_tasks(table: pa.Table) -> list[StoredTask]:
-    """The rows of a query over `columns_of`."""
-    optional = [name for name in _OPTIONAL if name in table.column_names]
+    """The rows of a query over `COLUMNS`."""
     columns = [
         _payloads(table.column(name)) if name == "data" else table.column(name).to_pylist()
-        for name in (*COLUMNS, *optional)
+        for name in COLUMNS
     ]
     columns[2] = [_STATES[letter] for letter in columns[2]]
     return [StoredTask(*values) for values in zip(*columns, strict=True)]
@@ -138,16 +134,10 @@ INSERTED = {
     "ttr": pa.int64(),
     "next_event": pa.int64(),
     "expires_at": pa.int64(),
+    "unique": pa.string(),
+    "rank": pa.int64(),
+    "trace": pa.string(),
 }
-#: Further columns, which only some tables have.
-_INSERTED_BESIDES = {"unique": pa.string(), "rank": pa.int64(), "trace": pa.string()}
-
-
-def inserted(optional: Sequence[str]) -> dict[str, pa.DataType]:
-    """The columns that a put writes to a table with these optional columns."""
-    return INSERTED | {name: kind for name, kind in _INSERTED_BESIDES.items() if name in optional}
-
-
 #: The inserted columns that are stored as timestamps.
 _MOMENTS = ("created", "next_event", "expires_at")
 
@@ -160,7 +150,7 @@ def stored_column(name: str, of: str = "") -> Expression:
 
 
 def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
-    """Convert rows to put (columns of `inserted`) to stored rows, with the id of their tube."""
+    """Convert rows to put (columns of `INSERTED`) to stored rows, with the id of their tube."""
     utc = pa.timestamp("us", "UTC")
     columns = {
         name: rows.column(name).cast(utc) if name in _MOMENTS else rows.column(name)
@@ -171,14 +161,9 @@ def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
     return pa.table(columns)
 
 
-def insert_schema(payload_type: pa.DataType | None, optional: Sequence[str] = ()) -> pa.Schema:
-    """The Arrow schema of rows to put.
-
-    Args:
-        payload_type: The type of a typed payload; `None` is JSON text.
-        optional: The optional columns of the table.
-    """
-    types = inserted(optional)
+def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:
+    """The Arrow schema of rows to put, with the type of a typed payload; `None` is JSON text."""
+    types = dict(INSERTED)
     if payload_type is not None:
         types["data"] = payload_type
     return pa.schema(list(types.items()))
@@ -210,8 +195,10 @@ def insert_table(
         [new.ttr for new in news],
         [new.next_event for new in news],
         [new.expires_at for new in news],
+        [new.unique for new in news],
+        [new.rank for new in news],
+        [new.trace for new in news],
     ]
-    values += [[getattr(new, name) for new in news] for name in schema.names[len(values) :]]
     arrays = [array(v, f.type) for v, f in zip(values, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 

@@ -73,7 +73,6 @@ def put_batch(
     name: str | None,
     timeout: float | None,
     trace: str | None,
-    fit: Callable[[CountedFrame], TubeContext],
 ) -> None:
     """Put a micro-batch, unless it was put before.
 
@@ -84,7 +83,6 @@ def put_batch(
         name: The name of the stream; by default the id of the running query.
         timeout: Seconds to wait for free capacity; `None` is for ever.
         trace: The span that each task stores.
-        fit: Adds the columns that the rows need to the tube's table.
 
     Raises:
         InvalidOptionError: The stream has no name, a row is bad, or the batch can never fit.
@@ -94,7 +92,6 @@ def put_batch(
     ctx = context()
     with _short_when_stopped(ctx, df, batch):
         frame = count_frame(ctx, df, trace)
-        fit(frame)
         result = _put(context, frame, identity, timeout)
     # The keys of some or all rows may exist, also in a new batch.
     if result.count < frame.total and (not frame.has_keys or result is REPEATED):

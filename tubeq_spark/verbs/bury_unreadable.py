@@ -1,6 +1,6 @@
 """Buries, before a take, tasks whose payload Python cannot represent.
 
-A put refuses such payloads, so they were written by SQL or by an earlier version. They are buried
+A put refuses such payloads, so they were written by SQL. They are buried
 while they are candidates, before anything is taken, by a separate commit. If the take is
 interrupted before this commit, nothing has changed; after it, the tasks are buried and nothing is
 taken. If another commit moves one of them first, the take reads its candidates again.

@@ -33,7 +33,6 @@ from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS, Spread, hash_of, rows_of, spread
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
-from tubeq_spark.model.tube_types import rank_of
 from tubeq_spark.payloads.arrow_values import places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.sizes import refuse_large
@@ -152,13 +151,12 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
     admitted = _admitted(requests, free, there)
     if room is not None and room.ended and not all(each.fits for each in admitted):
         return Plan(None, lambda _: None)
-    chosen = [each.request.news[place] for each in admitted for place in each.chosen]
-    news = _ranked(ctx, chosen)
+    news = [each.request.news[place] for each in admitted for place in each.chosen]
     data = [each.request.data[place] for each in admitted for place in each.chosen]
     if not news:
         return Plan(None, lambda _: [request.rows([], there) for request in admitted])
     places, segments = _places(ctx, news, data)
-    schema = insert_schema(ctx.codec.arrow_type, ctx.table.optional)
+    schema = insert_schema(ctx.codec.arrow_type)
     rows = insert_table(places, news, data, schema)
     statement, beside = _statement(ctx, rows, len(news), segments, now_us, room, keys)
 
@@ -233,14 +231,6 @@ def run_freeing(ctx: TubeContext, attempt: Callable[[], T | None]) -> T:
             return done
         while end_due(ctx, ctx.queue.now_us()).total:
             pass
-
-
-def _ranked(ctx: TubeContext, news: list[NewTask]) -> list[NewTask]:
-    """New tasks with their ranks, in a tube with aging."""
-    aging_us = ctx.record.options.aging_us
-    if aging_us is None:
-        return news
-    return [replace(new, rank=rank_of(new.created, new.pri, aging_us)) for new in news]
 
 
 def _places(
@@ -481,7 +471,7 @@ def _source(
     source = new.rows(numbering)
     if not isinstance(source, WrittenRows):
         return source, None
-    return empty(insert_schema(ctx.codec.arrow_type, ctx.table.optional)), source
+    return empty(insert_schema(ctx.codec.arrow_type)), source
 
 
 _POSITION_MASK = (1 << POSITION_BITS) - 1
@@ -570,7 +560,7 @@ def _of_table(ctx: TubeContext, put: PutTable, trace: str | None, keys: KeyState
         columns["segment"] = segments_of(numbering, buckets, at)
         if trace is not None:
             columns["trace"] = repeated(trace, pa.string(), put.size)
-        return whole(pa.table(columns), insert_schema(ctx.codec.arrow_type, ctx.table.optional))
+        return whole(pa.table(columns), insert_schema(ctx.codec.arrow_type))
 
     return NewRows(buckets.counts, rows, keys, put.data.nbytes)
 

@@ -20,12 +20,13 @@ from pyspark.sql import functions as F
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
+from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
-from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.payloads.put_columns import refuse_bad
 from tubeq_spark.payloads.sizes import too_large
 from tubeq_spark.storage.location import identifier
+from tubeq_spark.storage.rows import INSERTED
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.frame_copy import read_alike
 from tubeq_spark.storage.spark.put_frame_payload import (
@@ -100,7 +101,7 @@ def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
 
 
 def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> DataFrame:
-    """The rows that a put writes (columns of `TubeTable.inserted`)."""
+    """The rows that a put writes (columns of `INSERTED`)."""
     df, payload, counted = frame.df, frame.payload, frame.counted
     call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
     numbered = df.selectExpr(
@@ -149,13 +150,13 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
         # Spark's generated code does not contain the text, so each put uses the same code.
         "trace": string(frame.trace),
     }
-    return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
+    return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
 
 
 def _rank(pri: str, aging_us: int | None) -> str:
-    """`tube_types.rank_of` as an expression, for a priority that is not negative."""
+    """`options.rank_of` as an expression, for a priority that is not negative."""
     if aging_us is None:
-        return "CAST(NULL AS BIGINT)"
+        return pri
     aging, most = bigint(aging_us), bigint(MOST_RANK)
     fits = f"{pri} <= ({most} - tubeq_now) div {aging}"
     return f"CASE WHEN {fits} THEN tubeq_now + {pri} * {aging} ELSE {most} END"

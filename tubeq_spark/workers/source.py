@@ -113,7 +113,7 @@ class Source:
             return tube._retry(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
         # `Tube.bury_many` would also bury a task that another consumer holds by now.
         texts = error_texts(some, ids)
-        return tube._verb(lambda: settle.bury_held(tube._with(texts), ids, texts))  # noqa: SLF001  (as above)
+        return tube._verb(lambda: settle.bury_held(tube._ctx, ids, texts))  # noqa: SLF001  (as above)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
         """Give back tasks that no handler has begun, as if they had never been taken.

@@ -42,6 +42,10 @@ _NO_ROWS = pa.schema(
         "attempts": pa.int32(),
         "take_id": pa.int64(),
         "taken_at": pa.int64(),
+        "error": pa.string(),
+        "unique": pa.string(),
+        "rank": pa.int64(),
+        "trace": pa.string(),
         "claim": pa.int64(),
     }
 ).empty_table()

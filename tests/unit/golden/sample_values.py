@@ -12,8 +12,7 @@ from tubeq_spark.model.times import US, to_us
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.rows import INSERTED, insert_schema
-from tubeq_spark.storage.tables.schema import OPTIONAL_COLUMNS, TRACE_COLUMN
+from tubeq_spark.storage.rows import COLUMNS, INSERTED, insert_schema
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = [
@@ -25,12 +24,10 @@ __all__ = [
     "LEASE",
     "MANY",
     "NAMES",
-    "NEW_KEYED_ROWS",
     "NEW_ROWS",
     "NOW",
     "OWNERS",
     "POSITION",
-    "TRACED",
     "TUBES",
     "stored",
     "table_of",
@@ -76,26 +73,21 @@ TUBES = {
     "by pri, with a change feed": table_of("pri", "task_id", change_feed=True),
 }
 #: A tube whose tasks have keys.
-KEYED = replace(table_of("task_id"), optional=tuple(OPTIONAL_COLUMNS))
+KEYED = table_of("task_id")
 #: A tube whose keys stay in use for a while.
 KEPT = replace(KEYED, unique_for_us=100 * US)
 #: A tube with aging.
-AGED_TUBE = replace(table_of(*AGED), optional=tuple(OPTIONAL_COLUMNS))
-#: A tube with tasks that were put in spans.
-TRACED = replace(KEYED, optional=(*KEYED.optional, *TRACE_COLUMN))
+AGED_TUBE = table_of(*AGED)
 NEW_ROWS = empty(insert_schema(None))
-NEW_KEYED_ROWS = empty(insert_schema(None, KEYED.optional))
 DATA_FRAME = Frame(tuple(INSERTED))
 
 
 def stored(count: int, segment: int = 10) -> list[dict[str, Any]]:
     """Rows as a query for tasks finds them."""
-    columns = dict.fromkeys(
-        ("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id", "taken_at"), None
-    ) | dict.fromkeys(OPTIONAL_COLUMNS)
+    columns = dict.fromkeys(COLUMNS)
     return [
         columns
         | {"segment": segment, "task_id": number, "state": "r", "pri": 0, "data": "1"}
-        | {"created": NOW, "attempts": 0}
+        | {"created": NOW, "attempts": 0, "rank": 0}
         for number in range(count)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,6 @@ def found(record: TubeRecord) -> dict[str, Any]:
         "type": record.type,
         "options": options,
         "status": record.status.value,
-        "format_version": 1,
         "created": record.created_us,
     }
 
@@ -140,7 +140,7 @@ def registry() -> Iterator[Case]:
     yield case("own: one", lambda table: table.own(mortal, "session/2"), [found(mortal)])
     yield case(
         "alter: a pause",
-        lambda table: table.alter(new, lambda tube: replace(tube, paused=True, format_version=2)),
+        lambda table: table.alter(new, lambda tube: replace(tube, paused=True)),
         [found(record())],
     )
 
@@ -408,12 +408,12 @@ def new_tables() -> Iterator[Case]:
     for said, place in {"a path": PATH, "a catalog": CATALOG}.items():
         yield Case(
             f"schema.new_system_tables: {said}",
-            lambda _, place=place: new_system_tables(place, config, {"tubeq.note": "O'Neil"}),
+            lambda _, place=place: new_system_tables(place, config, "spark"),
         )
     for local in (False, True):
         where = "local" if local else "elsewhere"
         for name, make in {
-            "new_registry": new_registry,
+            "new_registry": functools.partial(new_registry, engine="spark"),
             "new_sessions": new_sessions,
             "new_taken_utubes": new_taken_utubes,
         }.items():

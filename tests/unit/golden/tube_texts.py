@@ -19,12 +19,10 @@ from tests.unit.golden.sample_values import (
     LEASE,
     MANY,
     NAMES,
-    NEW_KEYED_ROWS,
     NEW_ROWS,
     NOW,
     OWNERS,
     POSITION,
-    TRACED,
     TUBES,
     stored,
     table_of,
@@ -54,11 +52,10 @@ from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.location import identifier, path_table
-from tubeq_spark.storage.rows import CapacityState, KeyState, insert_schema
+from tubeq_spark.storage.rows import CapacityState, KeyState
 from tubeq_spark.storage.statement import (
     ExchangedRow,
     PutIdentity,
@@ -128,7 +125,6 @@ def tube_cases() -> Iterator[Case]:
     yield from keys(KEYED)
     yield from kept_keys(KEPT)
     yield from with_backoff()
-    yield from with_traces()
 
 
 def keys(table: TubeTable) -> Iterator[Case]:
@@ -165,7 +161,7 @@ def keys(table: TubeTable) -> Iterator[Case]:
         ("keys and a capacity", CapacityState(4, 5, 0, False, None), None),
         ("keys, a capacity and an identity", CapacityState(4, 5, 0, False, 3), identity),
     ):
-        for rows, data in (("", NEW_KEYED_ROWS), (", a DataFrame", DATA_FRAME)):
+        for rows, data in (("", NEW_ROWS), (", a DataFrame", DATA_FRAME)):
             yield Case(
                 f"CapacityGate.put: {said}{rows}",
                 lambda made, room=room, named=named, data=data: CapacityGate(
@@ -242,16 +238,6 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
             [[{"n": 4}], [{"n": 5}]],
             ended=EndedLog(3, 5 * RENEWALS, 0, notes, 7),
         )
-
-
-def with_traces() -> Iterator[Case]:
-    """What differs in a tube with the column for traces."""
-    yield Case(
-        "TubeReader.ready: two; with traces",
-        lambda made: TubeReader(made.engine, TRACED).ready(NOW, 2, None),
-    )
-    rows = empty(insert_schema(None, TRACED.optional))
-    yield statements(TRACED, "put: Arrow; with traces", lambda make: make.put(rows, 3, [10, 11]))
 
 
 def with_backoff() -> Iterator[Case]:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.check.repair import repair as repair_table
-from tubeq_spark.storage.durability.files_there import is_elsewhere
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SYSTEM, TUBES
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
-from tubeq_spark.storage.tables.schema import FORMAT_VERSION, PARTITION
+from tubeq_spark.storage.opened_location import require_format
+from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,8 +33,6 @@ def check_location(
 ) -> CheckReport:
     """Check all tables of a location, and repair them if asked for.
 
-    Tables of tubes that a newer version of this package has written are not repaired.
-
     Args:
         place: The directory of the location.
         lock_of: The lock of a table; called only to repair it.
@@ -47,11 +41,10 @@ def check_location(
 
     Raises:
         QueueNotFoundError: There is no queue.
-        StoreError: A table cannot be locked or written.
+        StoreError: The location has another format, or a table cannot be locked or written.
     """
     now = SystemClock().now().timestamp()
     report = CheckReport()
-    newer: set[str] = set()
     for table in _tables(place):
         found = examine(table, now)
         if found.damages:
@@ -60,14 +53,10 @@ def check_location(
             found.damages = [damage for damage in found.damages if damage in once]
         if not _is_ours(place, table, found):
             continue
-        if table.directory.name == TUBES:
-            newer = _of_newer_formats(table, found)
+        _require_format(table.directory.name, found, place)
         report.tables.append(table.directory.name)
         damages = found.damages
-        if table.tube in newer:
-            who = "a newer version of tubeq_spark has written the tube, and can repair it"
-            damages = [replace(damage, message=f"{damage.message}; {who}") for damage in damages]
-        elif repair and any(accept_loss or not damage.loses for damage in damages):
+        if repair and any(accept_loss or not damage.loses for damage in damages):
             lock = lock_of(table.directory.name)
             left = repair_table(table, lock, now, accept_loss=accept_loss)
             damages = repaired(damages, left.damages)
@@ -80,18 +69,20 @@ def check_stored(location: str, stored: StoredTables) -> CheckReport:
 
     Raises:
         QueueNotFoundError: There is no queue.
+        StoreError: The location has another format.
     """
     now = SystemClock().now().timestamp()
     report = CheckReport()
     names = stored.names()
     if TUBES not in names:
         raise no_queue(location)
-    for name in sorted(names, key=lambda name: name not in SYSTEM):
+    for name in sorted(names, key=_place_in_order):
         found = _examined(location, stored, name, now)
         if found.damages:
             # As with local files.
             once, found = found.damages, _examined(location, stored, name, now)
             found.damages = [damage for damage in found.damages if damage in once]
+        _require_format(name, found, location)
         if name in SYSTEM or found.state.metadata is None or _is_tube(found.state.metadata):
             report.tables.append(name)
             report.problems.extend(found.damages)
@@ -106,6 +97,11 @@ def _examined(location: str, stored: StoredTables, name: str, now: float) -> Exa
         return examine(Table(directory, tube, f"{location}/{name}", sizes), now)
 
 
+def _place_in_order(name: str) -> tuple[bool, bool, str]:
+    """The registry comes first, because it has the format, then the other system tables, then all others by name."""
+    return name != TUBES, name not in SYSTEM, name
+
+
 def _tables(place: Path) -> Iterator[Table]:
     """The system tables, and then all others, by name."""
     try:
@@ -114,22 +110,14 @@ def _tables(place: Path) -> Iterator[Table]:
         raise no_queue(place) from error
     if TUBES not in names:
         raise no_queue(place)
-    for name in sorted(names, key=lambda name: name not in SYSTEM):
+    for name in sorted(names, key=_place_in_order):
         yield Table(place / name, None if name in SYSTEM else name)
 
 
-def _of_newer_formats(registry: Table, found: Examined) -> set[str]:
-    """The tubes whose tables have newer formats, by those files of the registry that can be read."""
-    names: set[str] = set()
-    for path in found.state.adds:
-        if path in found.bad_files or is_elsewhere(path):
-            continue
-        try:
-            rows = pq.ParquetFile(registry.directory / path).read(["name", "format_version"])
-        except (pa.ArrowException, OSError):
-            continue
-        names |= {of["name"] for of in rows.to_pylist() if of["format_version"] > FORMAT_VERSION}
-    return names
+def _require_format(name: str, found: Examined, location: object) -> None:
+    """Refuse a location of another format, if this is the registry, and its log has the format."""
+    if name == TUBES and found.state.metadata is not None:
+        require_format(found.state.metadata["configuration"] or {}, location)
 
 
 def _is_ours(place: Path, table: Table, found: Examined) -> bool:

@@ -22,7 +22,7 @@ from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
@@ -106,9 +106,6 @@ class MemoryEngine(EngineOfThisProcess):
     def look_ahead(self, table: str) -> None:
         """Do nothing: all rows are in memory."""
 
-    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Do nothing: no earlier version has written these tables."""
-
     @staticmethod
     def memory_for(_statement: Statement | Append) -> int:
         """Return 0: the stored rows are in memory anyway."""
@@ -162,6 +159,6 @@ def open_location(engine: MemoryEngine, config: QueueConfig) -> OpenedLocation:
     with store.lock:
         if engine.tables.is_table(location.table(TUBES)):
             return opened
-        for table in new_system_tables(location, config):
+        for table in new_system_tables(location, config, "memory"):
             engine.tables.create(table)
     return replace(opened, is_new=True)

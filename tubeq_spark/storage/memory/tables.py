@@ -49,20 +49,6 @@ class MemoryTables(TablesWithoutOwnLog):
             found.changed(self._now_us())
         return True
 
-    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
-        """Add the columns that a table lacks."""
-        with self._store.lock:
-            found = self._store.table(table)
-            missing = {
-                name: columns[name] for name in columns if name not in found.rows.schema.names
-            }
-            for name, (kind, _) in missing.items():
-                field = _schema(f"{name} {kind}").field(0)
-                nothing = pa.nulls(found.rows.num_rows, field.type)
-                found.rows = found.rows.append_column(field, nothing)
-            if missing:
-                found.changed(self._now_us())
-
     def vacuum(self, table: str) -> None:
         """Remove nothing: there are no files."""
 
@@ -94,9 +80,9 @@ class MemoryTables(TablesWithoutOwnLog):
         """Whether a table exists."""
         return name in self._store.tables
 
-    def property(self, table: str, name: str) -> str | None:
-        """The value of a table property."""
-        return self._store.table(table).properties.get(name)
+    def properties(self, table: str) -> Mapping[str, str | None]:
+        """The properties of a table."""
+        return self._store.table(table).properties
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""

@@ -37,7 +37,7 @@ from tubeq_spark.storage.store.patience import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tubeq_spark.storage.native.datafusion import DataFusion
@@ -172,24 +172,6 @@ class NativeEngine(EngineOfThisProcess):
             if self._handles.table(table).seen() is None:
                 with self._handles.table(table).newest():
                     pass
-
-    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Write a checkpoint for a log of an earlier version, if the library misreads that log.
-
-        Args:
-            table: The table.
-            held: Keeps other writers away from the table during a block.
-        """
-        opened = self._handles.table(table)
-        try:
-            with self.reading():
-                seen = opened.seen()
-                if seen is not None and seen.is_misread:
-                    with held(), opened.deciding():
-                        pass
-        except (EngineError, StoreError):
-            # A process without write permission can still read the table. The next verb raises any other error.
-            log.info("%s was not looked at, or stays as others misread it", table, exc_info=True)
 
     # -- statements ---------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from tubeq_spark.storage.store.renewed_options import RenewedOptions
 from tubeq_spark.storage.store.store_options import NoClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.storage.native.delta_log.log import FileIdentity
     from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.bucket import Bucket
     from tubeq_spark.storage.store.object_store import ObjectStore
     from tubeq_spark.storage.store.renewed_options import StorageOptions
-    from tubeq_spark.storage.store.store import Entry
 
 log = logging.getLogger(__name__)
 #: Characters that the library decodes in a local path, or takes for a slash or for the end of the path.
@@ -154,7 +153,7 @@ class Table:
     def deciding(self, *, as_known: bool = False) -> Iterator[tuple[PlainTable, Snapshot]]:
         """The newest version from our log reader, for a commit in a block.
 
-        A log that the library misreads is mended first, because the library may run a query of the block.
+        A log that misleads other readers first gets a checkpoint, because the library may run a query of the block.
 
         Args:
             as_known: As for `PlainTable.writing`.
@@ -168,7 +167,9 @@ class Table:
             if local is not None:
                 with local.writing(as_known=as_known) as snapshot:
                     self._same(snapshot).shape.require_writable()
-                    yield local, self._mended(local, snapshot) if snapshot.is_misread else snapshot
+                    if snapshot.misleads:
+                        snapshot = self._with_checkpoint(local, snapshot)  # noqa: PLW2901
+                    yield local, snapshot
                 return
         except FeatureError as error:
             raise errors.not_written(error) from error
@@ -207,11 +208,11 @@ class Table:
             raise StoreError(msg)
         return self.own
 
-    def _mended(self, local: PlainTable, snapshot: Snapshot) -> Snapshot:
-        mended = local.mended(snapshot)
-        # The library has misread this version, so it must read it again.
+    def _with_checkpoint(self, local: PlainTable, snapshot: Snapshot) -> Snapshot:
+        newest = local.with_checkpoint(snapshot)
+        # The library may have been misled, so it must read the log again.
         self.forget()
-        return mended
+        return newest
 
     def forget(self) -> None:
         """Have the library read the whole log again the next time."""
@@ -546,11 +547,6 @@ class Handles:
             return False
         probe = f"_tubeq_probe-{uuid.uuid4()}"
         return patiently(lambda: store.overwrites(probe), self.options.patience)
-
-    def listed(self, table: str, directory: str, after: str) -> Sequence[Entry] | None:
-        """List the files of a table's directory on an object store after a name; `None` if only the library reaches it."""
-        store = self._store(self.table(table).path)
-        return None if store is None else store.list(directory, after)
 
     def stored_tables(self, location: str) -> StoredTables | None:
         """The tables at a location on an object store, to be checked; `None` if only the library reaches it."""

@@ -19,11 +19,9 @@ from tubeq_spark.storage.location import (
     require_links,
 )
 from tubeq_spark.storage.opened_location import (
-    WRITERS,
     OpenedLocation,
-    allows_one_engine_only,
     recover_system_tables,
-    require_writers,
+    require_ours,
     settle_system_tables,
 )
 from tubeq_spark.storage.tables.schema import new_system_tables
@@ -45,7 +43,7 @@ def open_location(
     Raises:
         InvalidOptionError: The text is no location.
         QueueNotFoundError: There is no queue, and `create` is False.
-        StoreError: The location cannot be used, or not by this engine.
+        StoreError: The location cannot be used, or not by this engine, or another checkout made it.
     """
     location = Location.parse(text)
     if location.in_catalog:
@@ -53,7 +51,7 @@ def open_location(
     refuse_mounts(location)
     directory = local_directory(location.text)
     opened = OpenedLocation.without_spark(location, Durability(config.durability))
-    uri, locks = opened.uri, opened.locks
+    locks = opened.locks
     try:
         if directory is not None and (directory / TUBES).is_dir():
             recover_system_tables(opened)
@@ -69,9 +67,8 @@ def open_location(
             table_lock = opened.table_lock(TUBES)
             _require_links(locks)
             with table_lock.changing(engine.committer):
-                # Where Spark and this engine must not both commit, the registry says which of them does.
-                writers = {WRITERS: "native"} if allows_one_engine_only(uri) else {}
-                for table in new_system_tables(location, config, writers, local=locks is not None):
+                local = locks is not None
+                for table in new_system_tables(location, config, "native", local=local):
                     engine.tables.create(table)
             settle_system_tables(opened)
         else:
@@ -79,7 +76,7 @@ def open_location(
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
-    require_writers(engine.tables, opened, "native")
+    require_ours(engine.tables.properties(location.table(TUBES)), opened, "native")
     if directory is None:
         drift = told_drift(engine.tables.clock_drift(location.text))
         if drift is not None:

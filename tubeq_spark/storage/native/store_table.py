@@ -286,9 +286,9 @@ class StoreTable:
             named = self._look().snapshot.files
             self._files.delete([name for name in dead if name not in named])
 
-    def mended(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, with a checkpoint for other readers."""
-        log.info("%s gets a checkpoint, as others misread its log", self._uri)
+    def with_checkpoint(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, with a checkpoint with which other readers can begin."""
+        log.info("%s gets a checkpoint, as its log misleads others", self._uri)
         self._tidying.checkpoint(snapshot)
         self.forget()
         return self.newest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,8 +59,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ROW = row()
-#: Spark's log store for DynamoDB writes a commit here first (`BaseExternalLogStore.createTemporaryPath`).
-_BEGUN = "_delta_log/.tmp"
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
 
@@ -169,53 +166,21 @@ class NativeTables:
         """Set a table property; False when another commit came first.
 
         On an object store other commits that leave the property as it is do not count.
-        """
-        former = self.property(table, name)
-
-        def changed(shape: Shape) -> Shape | None:
-            is_former = shape.properties.get(name) == former
-            return definition.with_property(shape, name, value) if is_former else None
-
-        return self._alter(table, "set_property", "SET TBLPROPERTIES", changed) is True
-
-    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
-        """Add the columns that a table lacks."""
-
-        def changed(shape: Shape) -> Shape | None:
-            return definition.with_columns(shape, columns)
-
-        while self._alter(table, "add_columns", "ADD COLUMNS", changed) is False:
-            continue
-
-    def _alter(
-        self,
-        table: str,
-        step: str,
-        operation: str,
-        changed: Callable[[Shape], Shape | None],
-    ) -> bool | None:
-        """Change a table itself.
-
-        Args:
-            table: The table.
-            step: The operation in the note of the commit.
-            operation: Its name in the history.
-            changed: The new shape of the table; `None` if it must not, or need not, be changed.
-
-        Returns:
-            False when another commit came first; `None` if `changed` has refused.
 
         Raises:
-            StoreError: The storage failed. The table itself may be changed, but none of its rows.
+            StoreError: The storage failed. The property may be set.
         """
+        former = self.properties(table).get(name)
+
         opened, change = self._handles.table(table), None
         for _ in range(APPENDS if opened.is_far else 1):
             try:
                 with errors.telling(is_far=opened.is_far), opened.changing() as (own, newest):
-                    shape = changed(newest.shape)
-                    if shape is None:
-                        return None
-                    change = _change(step, operation, shape, newest.shape)
+                    before = newest.shape
+                    if before.properties.get(name) != former:
+                        return False
+                    shape = definition.with_property(before, name, value)
+                    change = _change("set_property", "SET TBLPROPERTIES", shape, before)
                     own.commit(newest, change)
                     return True
             except EngineError as error:
@@ -296,12 +261,12 @@ class NativeTables:
         with errors.reading(self._handles.hint):
             return self._handles.table(name).exists()
 
-    def property(self, table: str, name: str) -> str | None:
-        """The value of a table property."""
+    def properties(self, table: str) -> Mapping[str, str | None]:
+        """The properties of a table."""
         return self._newest(
             table,
-            lambda seen: seen.shape.properties.get(name),
-            lambda newest: newest.metadata().configuration.get(name),
+            lambda seen: seen.shape.properties,
+            lambda newest: newest.metadata().configuration,
         )
 
     def column_type(self, table: str, column: str) -> pa.DataType:
@@ -442,38 +407,6 @@ class NativeTables:
         if directory is not None:
             self._ended[table, tube] = found
         return found
-
-    def begun_by_spark(self, table: str, after: int) -> Sequence[int]:
-        """The versions after `after` that Spark's log store for DynamoDB has written beside the log, finished or not.
-
-        Raises:
-            StoreError: The store fails, or only the library reaches it.
-        """
-        with errors.reading():
-            # Nobody empties that directory. Its names are longer than this one, so they come after it.
-            listed = self._handles.listed(table, _BEGUN, f"{after + 1:020}")
-        if listed is None:
-            msg = f"{table} cannot be listed, because only the library deltalake reaches it"
-            raise StoreError(msg)
-        names = (re.match(r"(\d{20})\.json\.", file.name) for file in listed)
-        return [int(name[1]) for name in names if name]
-
-    def unwritable(self, table: str) -> str | None:
-        """The features because of which the library does not commit to a table; `None` if it does, or is not needed."""
-        opened = self._handles.table(table)
-        try:
-            with errors.reading():
-                if opened.seen() is not None:
-                    return None
-                with opened.newest() as newest:
-                    # The library checks the features before it looks for rows, and commits nothing if it finds none.
-                    newest.delete("false")
-        except StoreError as error:
-            features = None if error.__cause__ is None else errors.unsupported(error.__cause__)
-            if features is None:
-                raise
-            return features
-        return None
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location: its object store ignores conditions of a PUT; `None` if it does not."""

@@ -235,9 +235,6 @@ class SparkEngine:
     def look_ahead(self, table: str) -> None:
         """Do nothing: Spark plans each statement on the newest version."""
 
-    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Do nothing: Spark reads every log correctly."""
-
     def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
         renderer = Renderer()

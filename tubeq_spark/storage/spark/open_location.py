@@ -30,7 +30,7 @@ from tubeq_spark.storage.opened_location import (
     OpenedLocation,
     allows_one_engine_only,
     recover_system_tables,
-    require_writers,
+    require_ours,
     settle_system_tables,
 )
 from tubeq_spark.storage.spark.conflicts import is_missing_table
@@ -61,7 +61,8 @@ def open_location(
     Raises:
         InvalidOptionError: Not a location.
         QueueNotFoundError: The location has no queue, and `create` is False.
-        StoreError: The location cannot be used, or the session's Spark is too old.
+        StoreError: The location cannot be used, or not by this engine, or another checkout made it; or the
+            session's Spark is too old.
     """
     location = Location.parse(text)
     refuse_mounts(location)
@@ -71,10 +72,11 @@ def open_location(
         schema_query = location.schema_query()
         if schema_query is not None:
             engine.run(schema_query)
-        uri, is_new = _ensure(engine, location, config, create=create)
+        registry, is_new = _ensure(engine, location, config, create=create)
     except AnalysisException as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
+    uri = str(registry["location"])
     directory = local_directory(uri)
     seen = directory is not None and _is_seen(directory)
     locks = directory.parent / LOCKS if directory is not None and seen else None
@@ -84,7 +86,7 @@ def open_location(
     opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
     if is_new:
         settle_system_tables(opened)
-    require_writers(engine.tables, opened, "spark")
+    require_ours(registry["properties"], opened, "spark")
     danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=4)
@@ -98,11 +100,11 @@ def _is_seen(table: Path) -> bool:
 
 def _ensure(
     engine: SparkEngine, location: Location, config: QueueConfig, *, create: bool
-) -> tuple[str, bool]:
+) -> tuple[Mapping[str, Any], bool]:
     """Create missing system tables.
 
     Returns:
-        The place of the registry, and whether it was created.
+        The registry by DESCRIBE DETAIL, and whether it was created.
     """
     table, tables = location.table(TUBES), engine.tables
     detail = f"DESCRIBE DETAIL {table}"
@@ -124,13 +126,13 @@ def _ensure(
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location, Durability(config.durability)):
-            for new in new_system_tables(location, config, local=directory is not None):
+            for new in new_system_tables(location, config, "spark", local=directory is not None):
                 tables.create(new)
         found = engine.sql_rows(detail)
     (registry,) = found
     if location.in_catalog:
         tables.external = _external(engine, location, registry)
-    return str(registry["location"]), is_new
+    return registry, is_new
 
 
 #: The property of a registry in a catalog with the path or URI at which the queue's tables are made.

@@ -46,15 +46,6 @@ _CHECKPOINT = r"/(\d{20})\.checkpoint"
 #: The names of the table feature for catalog-managed commits: the present one, and that of Delta 4.0.0.
 _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 _FEATURE = "delta.feature."
-#: Spark's and Delta's error conditions for a column that already exists.
-_COLUMN_IS_THERE = frozenset(
-    {
-        "FIELD_ALREADY_EXISTS",
-        "FIELDS_ALREADY_EXISTS",
-        "DELTA_DUPLICATE_COLUMNS_FOUND",
-        "DELTA_DUPLICATE_COLUMNS_ON_UPDATE_TABLE",
-    }
-)
 
 
 class _Engine(Protocol):
@@ -136,6 +127,10 @@ class SparkTables(TablesWithoutOwnLog):
         nothing = self._engine.spark.createDataFrame([], columns_of(table.columns))
         writer = nothing.write.format("delta").mode("append").options(**table.properties)
         save(writer.partitionBy(*table.partitions), table.name)
+        # Such a commit keeps only Delta's own properties.
+        for name, value in table.properties.items():
+            if not name.startswith("delta."):
+                self.set_property(table.name, name, value)
 
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False if another commit came first."""
@@ -149,23 +144,6 @@ class SparkTables(TablesWithoutOwnLog):
             return False
         return True
 
-    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
-        """Add the columns that a table lacks."""
-        while True:
-            there = self._engine.frame(f"SELECT * FROM {table}").columns
-            missing = {name: of for name, of in columns.items() if name not in there}
-            if not missing:
-                return
-            try:
-                self._engine.run(f"ALTER TABLE {table} ADD COLUMNS ({columns_of(missing)})")
-            except AnalysisException as error:
-                # If another program has added the columns first, the next read shows them.
-                if error.getCondition() not in _COLUMN_IS_THERE:
-                    raise
-            except Exception as error:
-                if classify(error) is not Outcome.CONFLICT:
-                    raise
-
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log.
 
@@ -178,7 +156,7 @@ class SparkTables(TablesWithoutOwnLog):
         directory = None if path is None else local_directory(path)
         if directory is None or not directory.is_dir():
             return
-        hours = hours_of({LOG_RETENTION: self.property(table, LOG_RETENTION)}, LOG_RETENTION)
+        hours = hours_of(self.properties(table), LOG_RETENTION)
         if hours is not None:
             synced = synced_log_of(directory)
             kept = SystemClock().now().timestamp() - hours * 3600
@@ -233,10 +211,10 @@ class SparkTables(TablesWithoutOwnLog):
         with self._engine.reading():
             return self._engine.own.sql(text).toArrow().schema.field(column).type
 
-    def property(self, table: str, name: str) -> str | None:
-        """The value of a table property."""
+    def properties(self, table: str) -> Mapping[str, str | None]:
+        """The properties of a table."""
         found = self._engine.sql_rows(f"SHOW TBLPROPERTIES {table}")
-        return next((row["value"] for row in found if row["key"] == name), None)
+        return {row["key"]: row["value"] for row in found}
 
     def is_catalog_managed(self, table: str) -> bool:
         """Whether the catalog manages a table's commits, and alone may clean it up."""

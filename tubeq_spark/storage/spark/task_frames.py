@@ -73,8 +73,7 @@ class TaskFrames:
 
         Tasks of owners in `over`, whose sessions are over, show as ready.
         """
-        shown = {name: name for name in ("state", "next_event", "ttl")}
-        shown["error"] = "error" if self._table.optional else string(None)
+        shown = {name: name for name in ("state", "next_event", "ttl", "error")}
         source = self._table.name
         where = text_of(self._table.mine())
         if now_us is not None:

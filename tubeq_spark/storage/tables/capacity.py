@@ -32,7 +32,7 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.query import Select, count_if, greatest
-from tubeq_spark.storage.rows import CapacityState, stored_column
+from tubeq_spark.storage.rows import INSERTED, CapacityState, stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
@@ -119,7 +119,7 @@ class CapacityGate:
         forget_us: int = 0,
         keys: KeyState | None = None,
     ) -> tuple[Statement, int]:
-        """Insert rows (columns of `TubeTable.inserted`), unless another put has changed a sequence since its read.
+        """Insert rows (columns of `INSERTED`), unless another put has changed a sequence since its read.
 
         Args:
             rows: The rows.
@@ -145,9 +145,7 @@ class CapacityGate:
             beside.append(self._row(0, now_us, _PRUNE))
             newer = (_S.owner == identity.name) & (_T.task_id < identity.version)
             forgotten = (_T.owner != identity.name) & (_T.created < at(forget_us))
-        values = {
-            name: stored_column(name, "s") for name in (*self._table.inserted, "tube", "owner")
-        }
+        values = {name: stored_column(name, "s") for name in (*INSERTED, "tube", "owner")}
         values["attempts"] = integer(0)
         inserted: Expression = ~_S.owner.same_as(_PRUNE)
         clauses: list[Clause] = []
@@ -183,7 +181,7 @@ class CapacityGate:
             _T.segment,
             Given(
                 rows,
-                list(self._table.inserted),
+                list(INSERTED),
                 {"tube": Literal(tube, Type.BIGINT), "owner": null(Type.STRING)},
                 beside,
             ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.errors import StoreError, TubeNotFoundError
+from tubeq_spark.errors import TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
@@ -20,7 +20,6 @@ from tubeq_spark.storage.expression import (
     all_of,
     any_of,
     at,
-    integer,
     literal,
     row,
 )
@@ -28,7 +27,6 @@ from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Statement
-from tubeq_spark.storage.tables.schema import FIRST_FORMAT, FORMAT_VERSION
 from tubeq_spark.storage.tables.system_table import SystemTable
 
 if TYPE_CHECKING:
@@ -41,8 +39,6 @@ _ROW, _T = row(), row("t")
 _PAUSED = "paused"
 #: The key of the moment at which `parallel` was altered.
 _PARALLEL_ALTERED = "parallel_altered"
-#: The key of a tube whose table has the column for traces.
-_TRACES = "traces"
 #: The time after which every program has seen an altered option.
 _SEEN_US = 5 * US
 
@@ -73,10 +69,8 @@ class TubeRecord:
         created_us: The moment at which it was registered.
         owner: The session and epoch with which a temporary tube ends; `None` if they were not noted.
         paused: Whether takes find nothing.
-        format_version: The format of its table.
         parallel_altered_us: The moment at which its `parallel` was last altered; `None` is never.
         text: Its options as they are stored.
-        has_traces: Whether its table has the column for traces.
     """
 
     name: str
@@ -87,10 +81,8 @@ class TubeRecord:
     created_us: int
     owner: str | None = None
     paused: bool = False
-    format_version: int = FIRST_FORMAT
     parallel_altered_us: int | None = None
     text: str = field(default="", compare=False)
-    has_traces: bool = False
 
     @property
     def limits(self) -> tuple[object, ...]:
@@ -111,24 +103,6 @@ class TubeRecord:
         is_new = altered_us is not None and now_us < altered_us + _SEEN_US + skew_us
         return self.options.parallel == 1 or is_new
 
-    @property
-    def has_known_format(self) -> bool:
-        """Whether this version of the package knows the format of its table."""
-        return self.format_version <= FORMAT_VERSION
-
-    def require_known_format(self) -> None:
-        """Refuse a tube that a newer version of this package has written.
-
-        Raises:
-            StoreError: A newer version has written the tube.
-        """
-        if not self.has_known_format:
-            msg = (
-                f"tube {self.name!r} has format version {self.format_version}; "
-                f"this version of tubeq_spark knows {FORMAT_VERSION}: use a newer one"
-            )
-            raise StoreError(msg)
-
 
 class Registry(SystemTable):
     """Reads and writes `_tubeq_tubes`."""
@@ -146,7 +120,7 @@ class Registry(SystemTable):
         return self._read()
 
     def _read(self, where: Expression | None = None) -> list[TubeRecord]:
-        columns = named("name", "id", "type", "options", "status", "format_version")
+        columns = named("name", "id", "type", "options", "status")
         columns["created"] = Micros(_ROW.created)
         try:
             rows = self._engine.rows(Select(self._table, columns, where))
@@ -226,7 +200,6 @@ class Registry(SystemTable):
                 "options": literal(_options_text(new)),
                 "status": literal(new.status.value),
                 "created": at(new.created_us),
-                "format_version": integer(new.format_version),
             }
             # The statement inserts nothing if a program has registered the name or the id since the read.
             statement = Statement(
@@ -259,7 +232,6 @@ class Registry(SystemTable):
 
         Raises:
             TubeNotFoundError: Its status is none of `before`, or it has another owner.
-            StoreError: A newer version of this package has changed it.
         """
         operation = "create_tube" if TubeStatus.CREATING in before else "drop"
         self._change(operation, record, before, {"status": literal(after.value)}, owner)
@@ -277,12 +249,10 @@ class Registry(SystemTable):
 
         Raises:
             TubeNotFoundError: It is not live.
-            StoreError: A newer version of this package has changed it.
         """
         found = self.find(record.name)
         if found is None or found.id != record.id or found.status is not TubeStatus.LIVE:
             raise refusals.was_dropped(record.name)
-        found.require_known_format()
         return found
 
     def require_dropping(self, record: TubeRecord) -> None:
@@ -302,7 +272,7 @@ class Registry(SystemTable):
         change: Callable[[TubeRecord], TubeRecord],
         operation: str = "alter",
     ) -> TubeRecord:
-        """Change the options of a live tube, its pause or its format. One commit, none if nothing changes.
+        """Change the options of a live tube, or its pause. One commit, none if nothing changes.
 
         Args:
             record: The tube.
@@ -314,7 +284,6 @@ class Registry(SystemTable):
 
         Raises:
             TubeNotFoundError: It is not live.
-            StoreError: A newer version of this package has changed it.
         """
 
         def attempt() -> Plan[TubeRecord]:
@@ -331,7 +300,7 @@ class Registry(SystemTable):
                 _ROW.options == current.text,
                 _ROW.id != operation_id,
             )
-            sets = {"options": literal(text), "format_version": integer(changed.format_version)}
+            sets = {"options": literal(text)}
             statement = Statement(self._table, where, [Clause(sets)], operation_id, _ROW.id)
 
             def finish(affected: Affected) -> TubeRecord:
@@ -360,7 +329,6 @@ class Registry(SystemTable):
             ):
                 msg = f"tube {record.name!r} is no longer {before[0].value}"
                 raise TubeNotFoundError(msg)
-            current.require_known_format()
             operation_id = self._operation_id()
             where = all_of(
                 _ROW.id == record.id,
@@ -387,10 +355,7 @@ def _has_name(of: Row, new: TubeRecord) -> Expression:
 
 
 def _record(found: Mapping[str, Any]) -> TubeRecord:
-    if found["format_version"] > FORMAT_VERSION:
-        return _newer(found)
-    # If the owner of a temporary tube was noted, it stands where older versions of this package have, and read,
-    # a plain "true".
+    # If the owner of a temporary tube was noted, it stands in the place of the option.
     stored = json.loads(found["options"])
     temporary = stored.get("temporary")
     owner = temporary if isinstance(temporary, str) else None
@@ -403,29 +368,8 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         found["created"],
         owner,
         bool(stored.get(_PAUSED)),
-        found["format_version"],
         stored.get(_PARALLEL_ALTERED),
         found["options"],
-        bool(stored.get(_TRACES)),
-    )
-
-
-def _newer(found: Mapping[str, Any]) -> TubeRecord:
-    """The record of a tube that a newer version of this package has written.
-
-    This version may not know its options and its status. Unless it is dropped, it counts as live, so that no program
-    of this version finishes, drops or opens it: these verbs call `require_known_format` first.
-    """
-    is_dropped = found["status"] == TubeStatus.DROPPED.value
-    return TubeRecord(
-        found["name"],
-        found["id"],
-        found["type"],
-        TubeOptions(),
-        TubeStatus.DROPPED if is_dropped else TubeStatus.LIVE,
-        found["created"],
-        format_version=found["format_version"],
-        text=found["options"],
     )
 
 
@@ -437,6 +381,4 @@ def _options_text(record: TubeRecord) -> str:
         options[_PAUSED] = True
     if record.parallel_altered_us is not None:
         options[_PARALLEL_ALTERED] = record.parallel_altered_us
-    if record.has_traces:
-        options[_TRACES] = True
     return json.dumps(options, sort_keys=True)

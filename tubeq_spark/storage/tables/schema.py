@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.location import SESSIONS, TUBES
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.location import Location
 
-#: The format of a tube without the optional columns, which all versions of this package know.
-FIRST_FORMAT = 1
-#: The newest format that this version of the package knows, with the optional columns.
-FORMAT_VERSION = 2
+#: The property of the registry with the format of all tables of a location.
+FORMAT = "tubeq.format"
+#: The format that this version of the package reads and writes.
+OUR_FORMAT = "1"
+#: The property of the registry with the engine that made the queue. Where only one engine may commit, it is this one.
+WRITERS = "tubeq.writers"
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
 #: Delta's property for whether a writer of a checkpoint removes old commits.
@@ -78,15 +80,9 @@ _TUBE_COLUMNS = {
         "STRING",
         "with a change feed: the events by which the row was last written; NULL: it was only moved",
     ),
-}
-#: Columns of tubes of the second format. They are added together, when the first of them is needed.
-OPTIONAL_COLUMNS = {
     "error": ("STRING", "why it failed last; NULL: it did not, or nobody said why"),
     "unique": ("STRING", "its key, which no other task of the tube has; NULL: it has none"),
-    "rank": ("BIGINT", "its place in the order of a tube with aging, microseconds"),
-}
-#: One more column, which a tube of the second format gets with the first put in a span.
-TRACE_COLUMN = {
+    "rank": ("BIGINT", "its place in the order of a tube with aging, microseconds; else its pri"),
     "trace": ("STRING", "the span that it was put in, as in headers of W3C Trace Context"),
 }
 _REGISTRY_COLUMNS = {
@@ -96,7 +92,6 @@ _REGISTRY_COLUMNS = {
     "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
     "status": ("STRING", "live, creating, dropping or dropped"),
     "created": ("TIMESTAMP", "UTC"),
-    "format_version": ("INT", "of the table of the tube"),
 }
 _SESSION_COLUMNS = {
     "bucket": (
@@ -132,10 +127,9 @@ _TAKEN_UTUBES_COLUMNS = {
 }
 
 #: Columns whose statistics let searches for candidates and due tasks skip files without any.
-_STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
+_STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube,unique,rank"
 #: Delta's property for the columns with statistics.
 STATISTICS = "delta.dataSkippingStatsColumns"
-OPTIONAL_STATISTICS = f"{_STATISTICS},unique,rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +173,14 @@ def new_tube_table(
     payload: str | None,
     *,
     change_feed: bool,
-    optional: bool = False,
     local: bool = False,
 ) -> NewTable:
-    """A tube's table; `optional`: with the optional columns; `local`: on files of this host."""
-    columns = _TUBE_COLUMNS | (OPTIONAL_COLUMNS if optional else {})
+    """A tube's table; `local`: on files of this host."""
+    columns = dict(_TUBE_COLUMNS)
     if payload is not None:
         columns["data"] = (payload, "payload")
     properties = {
-        STATISTICS: OPTIONAL_STATISTICS if optional else _STATISTICS,
+        STATISTICS: _STATISTICS,
         "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
         CHANGE_FEED: "true" if change_feed else "false",
     }
@@ -195,25 +188,28 @@ def new_tube_table(
 
 
 def new_system_tables(
-    location: Location,
-    config: QueueConfig,
-    registry_properties: Mapping[str, str] | None = None,
-    *,
-    local: bool = False,
+    location: Location, config: QueueConfig, engine: str, *, local: bool = False
 ) -> list[NewTable]:
     """The tables of a new queue, in the order of their creation.
 
     The registry is created last: a program that sees it can rely on the other tables.
+
+    Args:
+        location: The location of the queue.
+        config: Its settings.
+        engine: The name of the engine that makes it.
+        local: Whether the tables are on files of this host.
     """
-    registry = new_registry(location.table(TUBES), config, local=local)
-    properties = {**registry.properties, **(registry_properties or {})}
-    sessions = new_sessions(location.table(SESSIONS), config, local=local)
-    return [sessions, replace(registry, properties=properties)]
+    return [
+        new_sessions(location.table(SESSIONS), config, local=local),
+        new_registry(location.table(TUBES), config, engine, local=local),
+    ]
 
 
-def new_registry(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
-    """The registry."""
-    return NewTable(table, _REGISTRY_COLUMNS, (), _properties(config, local=local))
+def new_registry(table: str, config: QueueConfig, engine: str, *, local: bool = False) -> NewTable:
+    """The registry; arguments as for `new_system_tables`."""
+    properties = _properties(config, local=local) | {FORMAT: OUR_FORMAT, WRITERS: engine}
+    return NewTable(table, _REGISTRY_COLUMNS, (), properties)
 
 
 def new_sessions(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:

@@ -19,7 +19,7 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import SubqueueHead, TakenTasks, columns_of, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, SubqueueHead, TakenTasks, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import FENCE_OFFSET, position_in, selections_of
@@ -119,12 +119,10 @@ class SubqueueReader:
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[StoredTask]:
         """The next tasks of some sub-queues, in the tube's order; arguments as for `selections`."""
-        read = columns_of(self._table.optional)
-        ready = self._ready_among(now_us, max_attempts, quotas, read)
-        columns = named(*read)
+        ready = self._ready_among(now_us, max_attempts, quotas, COLUMNS)
         firsts = Firsts(ready, self._table.order, quotas)
         found = self._engine.arrow(
-            Select(firsts, columns, order=self._table.order), sum(quotas.values())
+            Select(firsts, named(*COLUMNS), order=self._table.order), sum(quotas.values())
         )
         return stored_tasks(found)
 

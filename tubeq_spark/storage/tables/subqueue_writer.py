@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.changes import Remove
-from tubeq_spark.model.tube_types import AGED, UNRANKED
+from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -215,8 +215,7 @@ class SubqueueWriter:
         near = _T.task_id <= _S.task_id
         place: Expression = near
         if self._table.order == AGED:
-            unranked = _T.rank.is_null() & ((_S.rank > UNRANKED) | near)
-            place = any_of(unranked, _T.rank < _S.rank, (_T.rank == _S.rank) & near)
+            place = (_T.rank < _S.rank) | ((_T.rank == _S.rank) & near)
         elif self._table.order != ("task_id",):
             place = (_T.pri < _S.pri) | ((_T.pri == _S.pri) & near)
         return any_of(

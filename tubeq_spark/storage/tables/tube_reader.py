@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.model.ids import is_id
-from tubeq_spark.model.tube_types import UNRANKED
 from tubeq_spark.payloads.shown_table import shown_table
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.expression import (
@@ -15,7 +14,6 @@ from tubeq_spark.storage.expression import (
     all_of,
     any_of,
     at,
-    case,
     integer,
     literal,
     row,
@@ -30,7 +28,7 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import DueGroup, columns_of, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, DueGroup, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.storage.tables.counts import counts, depth
@@ -84,9 +82,7 @@ class TubeReader:
         skips: Sequence[str] | None = None,
     ) -> list[StoredTask]:
         """Read whole rows. The caller knows their approximate number, or sets a limit; `skips` is that of the query."""
-        select = self._table.select(
-            columns_of(self._table.optional), where, order=order, limit=limit, skips=skips
-        )
+        select = self._table.select(COLUMNS, where, order=order, limit=limit, skips=skips)
         return stored_tasks(self.engine.arrow(select, expected))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
@@ -280,8 +276,6 @@ class TubeReader:
 
     def failures(self, limit: int) -> dict[str, int]:
         """The most frequent errors of stored tasks, at most `limit`, with the number of tasks of each."""
-        if "error" not in self._table.optional:
-            return {}
         # The negated number, because an order ascends.
         columns = {"error": _ROW.error, "below_zero": total(literal(-1))}
         where = _ROW.error.is_not_null()
@@ -322,7 +316,7 @@ class TubeReader:
         columns = named("task_id", "data", "pri", "utube", "ttl", "ttr", "attempts")
         columns["created"] = Micros(_ROW.created)
         if self._table.key == "rank":
-            columns["rank"] = case((_ROW.rank.is_null(), UNRANKED), other=_ROW.rank)
+            columns["rank"] = _ROW.rank
         found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)), expected)
         typed = self._table.payload_columns is not None
         return shown_table(found, self._table.order, typed=typed)

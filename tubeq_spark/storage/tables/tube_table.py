@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import KeptKey
-from tubeq_spark.model.tube_types import AGED, UNRANKED, OrderPosition
-from tubeq_spark.storage.expression import Seconds, Type, any_of, case, integer, null, row, small
+from tubeq_spark.model.tube_types import AGED, OrderPosition
+from tubeq_spark.storage.expression import Seconds, Type, integer, null, row, small
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
@@ -19,7 +19,7 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import SegmentSelection, inserted
+from tubeq_spark.storage.rows import SegmentSelection
 from tubeq_spark.storage.user_condition import Kind, ShownColumn
 from tubeq_spark.task import TaskState
 
@@ -62,6 +62,7 @@ _SHOWN = {
     # No session holds a buried task.
     "owner": ShownColumn(null(Type.STRING), Kind.TEXT),
     "taken_at": ShownColumn(_ROW.taken_at, Kind.MOMENT),
+    "error": ShownColumn(_ROW.error, Kind.TEXT),
 }
 
 
@@ -75,7 +76,6 @@ class TubeTable:
         order: The columns that tasks are ordered by, ending in `task_id`.
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements write their events into the rows, for the change feed.
-        optional: Its optional columns: none, or all of `schema.OPTIONAL_COLUMNS` and perhaps the one for traces.
         backoff: The delays of its failed tasks. With a backoff an ended lease counts as an error.
         unique_for_us: The time for which the key of a task stays in use after its end; `None` frees it at once.
     """
@@ -85,7 +85,6 @@ class TubeTable:
     order: tuple[str, ...]
     payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
-    optional: tuple[str, ...] = ()
     backoff: Backoff | None = None
     unique_for_us: int | None = None
 
@@ -103,18 +102,11 @@ class TubeTable:
         return KeptKey(self.unique_for_us, now_us, max_attempts, by_time)
 
     @property
-    def inserted(self) -> dict[str, pa.DataType]:
-        """The columns that a put writes, with their Arrow types; times in microseconds."""
-        return inserted(self.optional)
-
-    @property
     def shown(self) -> Mapping[str, ShownColumn]:
         """The columns of `Tube.df`, for a buried row, by the names that programs use in conditions."""
-        error = _ROW.error if "error" in self.optional else null(Type.STRING)
-        shown = {**_SHOWN, "error": ShownColumn(error, Kind.TEXT)}
-        if self.payload_columns is not None:
-            shown["data"] = ShownColumn(_ROW.data, Kind.STRUCT)
-        return shown
+        if self.payload_columns is None:
+            return _SHOWN
+        return {**_SHOWN, "data": ShownColumn(_ROW.data, Kind.STRUCT)}
 
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of this tube, without leftovers of dropped tubes of the same name."""
@@ -149,11 +141,7 @@ class TubeTable:
         if self.order == ("task_id",):
             return near
         if self.order == AGED:
-            # The condition is NULL for no row, so that it can be negated.
-            if position.key == UNRANKED:
-                return of.rank.is_null() & near
-            same = (of.rank == position.key) & near
-            return any_of(of.rank.is_null(), of.rank < position.key, same)
+            return (of.rank < position.key) | ((of.rank == position.key) & near)
         return (of.pri < small(position.key)) | ((of.pri == small(position.key)) & near)
 
     @property
@@ -170,10 +158,7 @@ class TubeTable:
     def position(self) -> Struct:
         """The position of a row in the order; `position_in` reads it."""
         parts = named(self.key, "task_id")
-        if self.order == AGED:
-            # Engines order structs with NULLs in different ways.
-            parts["rank"] = case((_ROW.rank.is_null(), UNRANKED), other=_ROW.rank)
-        elif "pri" not in self.order:
+        if self.key not in self.order:
             # A driver of a program may have priorities and another order.
             parts["pri"] = integer(0)
         return Struct(parts)
@@ -202,7 +187,7 @@ class TubeTable:
 def position_in(found: Mapping[str, int | None]) -> OrderPosition:
     """The position in a struct that a query has returned."""
     key, task_id = found.values()
-    return OrderPosition(UNRANKED if key is None else key, task_id or 0)
+    return OrderPosition(key or 0, task_id or 0)
 
 
 def selections_of(found: pa.Table) -> list[SegmentSelection]:

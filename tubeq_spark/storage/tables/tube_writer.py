@@ -42,7 +42,7 @@ from tubeq_spark.storage.expression import (
     literal,
     row,
 )
-from tubeq_spark.storage.rows import stored_column, stored_rows
+from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
 from tubeq_spark.storage.statement import (
     ONE_ROW,
     Append,
@@ -88,8 +88,8 @@ class TubeWriter:
         self._fresh = fresh
 
     def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
-        """Insert `size` rows (columns of `TubeTable.inserted`) into unused segments."""
-        values = {name: stored_column(name, "s") for name in self._table.inserted}
+        """Insert `size` rows (columns of `INSERTED`) into unused segments."""
+        values = {name: stored_column(name, "s") for name in INSERTED}
         values |= {"tube": _S.tube, "attempts": integer(0)}
         # The new segments are empty, and in segment 0 only a tombstone has this tube's id. So a match means that the
         # tube was dropped, and then nothing is inserted.
@@ -100,7 +100,7 @@ class TubeWriter:
             [Clause(values, inserts=True)],
             operation_id,
             _T.segment,
-            Given(rows, list(self._table.inserted), {"tube": Literal(self._table.id, Type.BIGINT)}),
+            Given(rows, list(INSERTED), {"tube": Literal(self._table.id, Type.BIGINT)}),
             partitions_of([SEGMENT_0, *segments]),
             size,
             size,
@@ -108,12 +108,12 @@ class TubeWriter:
 
     @property
     def stored(self) -> Mapping[str, Expression]:
-        """The stored value of each column, computed from a row of a DataFrame (columns of `TubeTable.inserted`)."""
-        stored: dict[str, Expression] = {n: stored_column(n) for n in self._table.inserted}
+        """The stored value of each column, computed from a row of a DataFrame (columns of `INSERTED`)."""
+        stored: dict[str, Expression] = {n: stored_column(n) for n in INSERTED}
         return stored | {"tube": literal(self._table.id), "attempts": integer(0)}
 
     def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
-        """Append `count` rows (columns of `TubeTable.inserted`), only once for the same identity."""
+        """Append `count` rows (columns of `INSERTED`), only once for the same identity."""
         stored: Mapping[str, Expression] | None = None
         if isinstance(rows, pa.Table):
             rows = stored_rows(rows, self._table.id)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.expression import Literal, Type, all_of, literal, row
 from tubeq_spark.storage.query import Among, Select, count, named
-from tubeq_spark.storage.rows import KeyState, columns_of, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, KeyState, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
@@ -104,7 +104,7 @@ class UniqueKeys:
         """The rows that are kept for some of these keys at a moment, as done tasks."""
         if not keys or self._table.unique_for_us is None:
             return []
-        columns = {**columns_of(self._table.optional), "state": literal(TaskState.DONE.value)}
+        columns = {**COLUMNS, "state": literal(TaskState.DONE.value)}
         return stored_tasks(self._engine.arrow(self._kept(columns, keys, now_us)))
 
     def kept_among(self, keys: Collection[str], now_us: int) -> pa.ChunkedArray | None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 #: Actions that do not change the state of a table.
 _SILENT = frozenset({"commitInfo", "cdc"})
-#: The beginning of a pair of escapes, by which earlier versions wrote the rarest characters.
-_PAIRS = ("\\ud", "\\uD")
 
 
 class UnknownLogError(Exception):
@@ -37,8 +35,6 @@ class DataFile:
         stats: Its statistics as the log has them, in JSON; `None` if it has none.
         at_ms: When it was written, in milliseconds since 1970.
         tags: Its tags, which its writer chooses.
-        is_misread: Whether the library misreads the form of its statistics in the log. `stats` has another form,
-            which it reads correctly.
     """
 
     path: str
@@ -47,7 +43,6 @@ class DataFile:
     stats: str | None = None
     at_ms: int = 0
     tags: Mapping[str, str] | None = None
-    is_misread: bool = False
     _told: Mapping[str, Any] | None = field(default=None, init=False)
 
     @classmethod
@@ -68,10 +63,9 @@ class DataFile:
         except ValueError as error:
             msg = f"a partition that is no number: {values}"
             raise UnknownLogError(msg) from error
-        at_ms, told = int(add["modificationTime"]), add.get("stats")
+        at_ms = int(add["modificationTime"])
         tags = dict(add["tags"]) if add.get("tags") else None
-        stats = _unescaped(told)
-        return cls(path, int(add["size"]), partition, stats, at_ms, tags, is_misread=stats != told)
+        return cls(path, int(add["size"]), partition, add.get("stats"), at_ms, tags)
 
     @property
     def rows(self) -> int | None:
@@ -186,18 +180,6 @@ def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
 def as_json(value: object) -> str:
     """A value for the log without escapes, because the library misreads some."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _unescaped(stats: str | None) -> str | None:
-    """Statistics without escapes that the library misreads; unreadable ones stay."""
-    if stats is None or not any(pair in stats for pair in _PAIRS):
-        return stats
-    try:
-        found = as_json(json.loads(stats))
-        found.encode()
-    except ValueError:
-        return stats
-    return found
 
 
 _INTERVAL = re.compile(r"interval (\d+) (hour|day|week)s?")

@@ -47,15 +47,6 @@ def with_property(shape: Shape, name: str, value: str) -> Shape:
     return _changed(shape, configuration={**shape.properties, name: value})
 
 
-def with_columns(shape: Shape, columns: Mapping[str, tuple[str, str]]) -> Shape | None:
-    """A shape with the columns that it lacks, in the form of `NewTable.columns`; `None` if it has all."""
-    missing = {name: of for name, of in columns.items() if name not in shape.schema.names}
-    if not missing:
-        return None
-    fields = [*shape.schema_json["fields"], *_fields(missing)]
-    return _changed(shape, schemaString=_schema_string(fields))
-
-
 def with_types(shape: Shape, schema: pa.Schema) -> Shape:
     """A shape with the types of a schema that has the same columns."""
     fields = shape.schema_json["fields"]

@@ -166,8 +166,8 @@ class PlainTable(Protocol):
         """
         ...
 
-    def mended(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, with a checkpoint for other readers. Raises as `newest`."""
+    def with_checkpoint(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, with a checkpoint with which other readers can begin. Raises as `newest`."""
         ...
 
     def commit(self, snapshot: Snapshot, change: Commit) -> Sequence[tuple[DataFile, pa.Table]]:

@@ -105,8 +105,7 @@ def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) ->
             log.warning("%s/%s is passed over: %s", files, checkpoint_name(start or 0), error)
             bad = bad or (start or 0, error)
         else:
-            is_misled = bad is not None or _is_misled(files, listed)
-            return replace(found, is_misread=found.is_misread or is_misled)
+            return replace(found, misleads=bad is not None or _misleads(files, listed))
     if not listed.is_whole:
         raise FileNotFoundError(str(files))
     if bad is not None:
@@ -125,7 +124,7 @@ def _first(files: Log, start: int | None) -> Snapshot:
     return Snapshot.first(start, checkpoint(files, start))
 
 
-def _is_misled(files: Log, listed: _Listed) -> bool:
+def _misleads(files: Log, listed: _Listed) -> bool:
     """Whether `_last_checkpoint` would mislead other readers."""
     last = pointer(files)
     if last is None:

@@ -146,15 +146,14 @@ class Snapshot:
         shape: Its columns and partitions.
         files: Its files, by their paths.
         transactions: By application id, the last version that was written, and when, in milliseconds.
-        is_misread: Whether the library misreads statistics of files in the log since the checkpoint with which
-            readers begin, or is led to a checkpoint that it cannot read.
+        misleads: Whether the log leads other readers to a checkpoint that is missing or damaged.
     """
 
     version: int
     shape: Shape
     files: Mapping[str, DataFile]
     transactions: Mapping[str, tuple[int, int | None]]
-    is_misread: bool = False
+    misleads: bool = False
 
     @classmethod
     def before(cls, shape: Shape) -> Snapshot:
@@ -173,8 +172,7 @@ class Snapshot:
             raise UnknownLogError(msg)
         files = {file.path: file for file in actions.adds}
         shape = Shape.parse(actions.metadata, actions.protocol)
-        is_misread = any(file.is_misread for file in actions.adds)
-        return cls(version, shape, files, actions.transactions, is_misread)
+        return cls(version, shape, files, actions.transactions)
 
     def after(self, *commits: Actions) -> Snapshot:
         """The version after applying some commits to it.
@@ -183,7 +181,6 @@ class Snapshot:
             UnknownLogError: The table has features from now on.
         """
         shape, files, transactions = self.shape, dict(self.files), dict(self.transactions)
-        is_misread = self.is_misread
         for actions in commits:
             if actions.metadata is not None or actions.protocol is not None:
                 told = actions.metadata or shape.metadata
@@ -192,9 +189,8 @@ class Snapshot:
                 files.pop(gone["path"], None)
             files.update((file.path, file) for file in actions.adds)
             transactions.update(actions.transactions)
-            is_misread = is_misread or any(file.is_misread for file in actions.adds)
         version = self.version + len(commits)
-        return Snapshot(version, shape, files, transactions, is_misread)
+        return Snapshot(version, shape, files, transactions, self.misleads)
 
     def without(self, files: Sequence[DataFile]) -> Snapshot:
         """The version without the partitions of some files."""

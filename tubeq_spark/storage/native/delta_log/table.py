@@ -149,16 +149,14 @@ class LocalTable:
         with self._writing:
             yield self.newest()
 
-    def mended(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, with a checkpoint for other readers; the table's lock is held.
+    def with_checkpoint(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, with a checkpoint with which other readers can begin; the table's lock is held.
 
-        Earlier versions wrote some statistics in a form that the library misreads, and the checkpoint with which
-        others begin may be damaged or missing. They begin at the new one. This needs no commit, so it cannot
-        conflict.
+        This needs no commit, so it cannot conflict.
 
         Raises as `newest`.
         """
-        log.info("%s gets a checkpoint, as others misread its log", self.directory)
+        log.info("%s gets a checkpoint, as its log misleads others", self.directory)
         self._checkpoint(snapshot, to_us(SystemClock().now()) // 1_000)
         self.forget()
         return self.newest()
