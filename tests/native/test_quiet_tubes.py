@@ -172,11 +172,13 @@ def test_first_look_of_a_process_at_many_tubes_leaves_none_to_the_library_and_ma
     monkeypatch.setattr(handles.DeltaTable, "is_deltatable", asked.append)
     monkeypatch.setattr(handles.DeltaTable, "__init__", lambda _, path, **__: asked.append(path))
     monkeypatch.setattr(table_lock, "_table_locks", {})
+    for path in (tmp_path / "_tubeq_locks").glob("tube_*.lock"):
+        path.unlink()
 
     with Queue(None, str(tmp_path), engine="native") as queue:
         assert set(queue.metrics().tubes) == {"tube_0", "tube_1", "tube_2"}
         assert not queue.sweep().tubes["tube_0"].error
 
     assert asked == []
-    locks = {lock._file for lock in table_lock._table_locks.values()}
-    assert [lock for lock in locks if lock is not None and "_file" in vars(lock)] == []
+    names = {path.name for path in (tmp_path / "_tubeq_locks").glob("tube_*.lock")}
+    assert names == set()

@@ -172,7 +172,8 @@ def using(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = reason_of(error).replace(f": {str(path)!r}", "", 1)
+        # The error may name a file beside it, such as that of the waiting line.
+        reason = reason_of(error).replace(f": {str(error.filename)!r}", "", 1)
         msg = f"{path} cannot be used: {reason}"
         raise FileError(msg) from error
 
