@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.storage.spark.frame_copy import is_steady
+from tubeq_spark.storage.spark.put_files import is_steady
 
 SCAN = "+- FileScan parquet [data#1] Batched: true, Location: InMemoryFileIndex(1 paths)"
 

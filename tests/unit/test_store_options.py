@@ -9,8 +9,8 @@ import pytest
 from tubeq_spark.admin import engines
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.spark import store_options as asking
-from tubeq_spark.storage.spark.store_options import store_options
+from tubeq_spark.storage.spark import open_location as asking
+from tubeq_spark.storage.spark.open_location import store_options
 from tubeq_spark.storage.tables.schema import WRITERS
 
 if TYPE_CHECKING:

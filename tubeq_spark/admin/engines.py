@@ -133,7 +133,7 @@ def _options_of(spark: SparkSession, location: Location) -> Mapping[str, str] | 
     """The options by which the native engine reaches a location, from the settings of a session."""
     if local_directory(location.text) is not None:
         return None
-    from tubeq_spark.storage.spark.store_options import store_options  # noqa: PLC0415  pyspark is optional
+    from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  optional
 
     return store_options(spark, location.text)
 

@@ -28,7 +28,7 @@ from tubeq_spark.payloads.sizes import too_large
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.rows import INSERTED
 from tubeq_spark.storage.spark.conflicts import raised_message
-from tubeq_spark.storage.spark.frame_copy import read_alike
+from tubeq_spark.storage.spark.put_files import read_alike
 from tubeq_spark.storage.spark.put_frame_payload import (
     as_stored,
     payload_size,

@@ -26,6 +26,7 @@ from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.history import changed_rows, commits_since
 from tubeq_spark.storage.spark.jvm import (
     carried,
+    committer_of,
     described,
     frame_of,
     in_pool,
@@ -35,7 +36,6 @@ from tubeq_spark.storage.spark.jvm import (
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
-from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.spark.spark_settings import (
     FILE_SETTINGS,
     OF_ONE_WRITE,

@@ -38,9 +38,8 @@ from tubeq_spark.storage.spark.conflicts import (
     is_missing_table,
     is_unreachable,
 )
-from tubeq_spark.storage.spark.jvm import is_classic
+from tubeq_spark.storage.spark.jvm import committer_of, is_classic
 from tubeq_spark.storage.spark.open_location import local_place
-from tubeq_spark.storage.spark.session_committer import committer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

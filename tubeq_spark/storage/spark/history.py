@@ -155,20 +155,34 @@ def _key(rows: DataFrame, image: Column) -> Column:
     )
 
 
-class _Engine(Protocol):
-    """The used part of a `SparkEngine`."""
+class Reads(Protocol):
+    """The part of a `SparkEngine` that reads."""
 
     unreachable: bool
 
     @property
-    def own(self) -> SparkSession: ...
-    def reading(self) -> AbstractContextManager[None]: ...
-    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
-    def frame(self, sql: str) -> DataFrame: ...
-    def collect(self, frame: DataFrame) -> list[Row]: ...
+    def own(self) -> SparkSession:
+        """The session for the queue's own small statements."""
+        ...
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Run a block that reads tables, and turn errors of Spark into ours."""
+        ...
+
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a small query, given as SQL."""
+        ...
+
+    def frame(self, sql: str) -> DataFrame:
+        """A query as a DataFrame that has not run yet."""
+        ...
+
+    def collect(self, frame: DataFrame) -> list[Row]:
+        """The rows of a small DataFrame."""
+        ...
 
 
-def read_log(engine: _Engine, table: str, tube: int, *, for_sum: bool) -> EndedLog:
+def read_log(engine: Reads, table: str, tube: int, *, for_sum: bool) -> EndedLog:
     """The totals and notes in the log of a tube's table; arguments as for `Tables.ended_log`."""
     try:
         with engine.reading():
@@ -181,12 +195,12 @@ def read_log(engine: _Engine, table: str, tube: int, *, for_sum: bool) -> EndedL
     return EndedLog(0, 0, None, notes, -1)
 
 
-def _log_of(engine: _Engine, table: str) -> str:
+def _log_of(engine: Reads, table: str) -> str:
     path = path_of(table) or engine.sql_rows(f"DESCRIBE DETAIL {table}")[0]["location"]
     return f"{path}/_delta_log"
 
 
-def _by_files(engine: _Engine, log: str, tube: int) -> EndedLog:
+def _by_files(engine: Reads, log: str, tube: int) -> EndedLog:
     apps = [total(tube), told_total(tube)]
     is_total, files = F.col("txn.appId").isin(apps), engine.own.read
     checkpoints = files.schema(_TXN).option("pathGlobFilter", "*.checkpoint*.parquet").parquet(log)
@@ -215,6 +229,6 @@ def _version(row: Mapping[str, Any]) -> int:
     return int(row["version"])
 
 
-def _history(engine: _Engine, table: str) -> list[dict[str, Any]]:
+def _history(engine: Reads, table: str) -> list[dict[str, Any]]:
     history = engine.frame(f"DESCRIBE HISTORY {table}").select(*_COLUMNS).where(_tells())
     return [row.asDict() for row in engine.collect(history.orderBy(F.desc("version")))]

@@ -9,10 +9,14 @@ import re
 import shutil
 import subprocess
 import threading
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.locks.committer import Committer, processes
+from tubeq_spark.storage.outcome import is_unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +39,12 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _DESCRIPTION: Final = "spark.job.description"
 #: The property with the pool of a job, for Spark's fair scheduler.
 _POOL: Final = "spark.scheduler.pool"
+#: A query for the JVM. Spark evaluates it during planning, so in the JVM that commits, and not in an executor.
+_ASK_FOR_JVM: Final = (
+    "SELECT java_method('java.lang.ProcessHandle', 'current') AS pid, "
+    "java_method('java.lang.System', 'getProperty', 'sun.java.command') AS command FROM VALUES (1)"
+)
+_committers: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
 
 
 def is_classic(spark: SparkSession) -> bool:
@@ -324,3 +334,29 @@ def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:
 
 def _scala_context(session: Any) -> Any:
     return session.sparkContext._jsc.sc()  # noqa: SLF001  (Python has no other way)
+
+
+def committer_of(spark: SparkSession) -> Committer:
+    """The JVM that commits for a session. The first call runs one query without a job."""
+    found = _committers.get(spark)
+    if found is None:
+        found = _committers[spark] = _ask_for_jvm(spark)
+    return found
+
+
+def _ask_for_jvm(spark: SparkSession) -> Committer:
+    here = processes()
+    try:
+        row = spark.sql(_ASK_FOR_JVM).collect()[0]
+        pid, command = int(row["pid"]), row["command"]
+        started = here.started(pid)
+        # If the JVM is in a container or on another host, another process here may have its pid.
+        if started is not None and command and here.command(pid).endswith(command.strip()):
+            return Committer("", pid, here.host(), started)
+        return Committer(str(spark.conf.get("spark.app.id")), pid)
+    except Exception as error:
+        if is_unreachable(error):
+            raise
+        logger.debug("the session does not show its JVM", exc_info=True)
+        # Without a process here, no program can wait for the JVM, or recognise it.
+        return Committer(str(uuid.uuid4()))

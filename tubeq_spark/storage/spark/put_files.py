@@ -1,7 +1,14 @@
-"""Has Spark write the rows of a put to files, if Spark itself must not commit to the tube's table.
+"""Prepares the DataFrame of a put: copies it if two reads may differ, and has Spark write its rows to files.
 
-Spark writes the files as a new Delta table in a directory of its own, below that of the tube's table. So Delta
-writes their statistics, too. The native engine commits them.
+A put reads its DataFrame twice: to count the rows of each partition, and to write them with their
+ids. If the plan has a shuffle, the two reads can differ: a sort draws new samples for the bounds of
+its partitions, adaptive execution and the choice of a join depend on sizes, and counting needs
+fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the executors' disks,
+and both passes read these. A DataFrame that is only filtered, projected and repartitioned to a number of
+partitions is read twice.
+
+Spark writes files if it must not commit to the tube's table: as a new Delta table in a directory of its own, below
+that of the tube's table. So Delta writes their statistics, too. The native engine commits them.
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -17,8 +25,8 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.outcome import out_of_reach
-from tubeq_spark.storage.spark.conflicts import is_unreachable
-from tubeq_spark.storage.spark.jvm import with_settings
+from tubeq_spark.storage.spark.conflicts import is_refused, is_unreachable
+from tubeq_spark.storage.spark.jvm import plan_text, with_settings
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.spark_settings import FILE_SETTINGS
 from tubeq_spark.storage.spark.tables import save
@@ -39,6 +47,46 @@ log = logging.getLogger(__name__)
 #: The setting for whether Delta writes a checksum of the table's state beside each commit. For a table with one
 #: commit, which only this package reads, the checksum would cost 22 requests to S3.
 _CHECKSUMS = "spark.databricks.delta.writeChecksumFile.enabled"
+#: A part of the names of all operators that move rows to other partitions, including broadcasts.
+_EXCHANGE = "Exchange"
+#: The operators that give each partition the same number of rows in every run: `repartition` with a number of
+#: partitions, which adaptive execution does not merge, and those that gather all rows in one partition.
+_STEADY = ("REPARTITION_BY_NUM", "Exchange SinglePartition")
+#: An exception among these, because its bounds come from a sample.
+_BY_RANGE = "rangepartitioning"
+
+
+def read_alike(df: DataFrame) -> DataFrame:
+    """Return the DataFrame itself if two reads give the same rows; otherwise copy it, by one pass.
+
+    The copy is lost with the executors that have it. A read then fails, and never returns other
+    rows. The disk space is freed when the copy is collected as garbage.
+
+    Raises:
+        StoreError: The platform keeps no copies; nothing was written.
+    """
+    plan = plan_text(df)
+    if plan is not None and is_steady(plan):
+        return df
+    try:
+        return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    except Exception as error:
+        if not is_refused(error):
+            raise
+        msg = (
+            "df exchanges rows between partitions (a sort, a join, a group), and this platform keeps no "
+            "copy of it to number them by: write it to a table first, and put that; its order goes into "
+            f"the column pri, as a table keeps none ({reason_of(error)})"
+        )
+        raise StoreError(msg) from error
+
+
+def is_steady(plan: str) -> bool:
+    """Whether a physical plan, as `explain` prints it, always partitions rows in the same way."""
+    exchanges = [line for line in plan.splitlines() if _EXCHANGE in line]
+    return all(
+        _BY_RANGE not in line and any(name in line for name in _STEADY) for line in exchanges
+    )
 
 
 class PutFiles:

@@ -365,13 +365,7 @@ class Renderer:
 
     def struct(self, fields: Mapping[str, Expression]) -> str:
         """The text of some values as a struct."""
-        values = (
-            self.expression(value)
-            if isinstance(value, Column) and value.name == name
-            else f"{self.expression(value)} AS {name}"
-            for name, value in fields.items()
-        )
-        return f"struct({', '.join(values)})"
+        return f"struct({self.selected(fields)})"
 
     def aggregate(self, aggregate: Aggregate) -> str:
         """The text of an aggregate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from tubeq_spark.storage.ended import EndedLog
     from tubeq_spark.storage.tables.schema import NewTable
@@ -48,18 +48,11 @@ _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 _FEATURE = "delta.feature."
 
 
-class _Engine(Protocol):
+class _Engine(history.Reads, Protocol):
     """The used part of a `SparkEngine`."""
 
     spark: SparkSession
-    unreachable: bool
 
-    @property
-    def own(self) -> SparkSession: ...
-    def reading(self) -> AbstractContextManager[None]: ...
-    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
-    def frame(self, sql: str) -> DataFrame: ...
-    def collect(self, frame: DataFrame) -> list[Row]: ...
     def files(self, directory: str) -> DataFrame: ...
     def run(self, sql: str) -> None: ...
     def hurried(self, table: str | None) -> AbstractContextManager[None]: ...
