@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +16,6 @@ from tubeq_spark import (
     TubeNotFoundError,
     TubeqError,
 )
-from tubeq_spark.admin import altering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,24 +182,6 @@ def test_alter_when_a_tube_without_capacity_is_given_none_changes_nothing(
     tube.alter(capacity=None)
 
     assert versions() == before
-
-
-def test_put_with_keys_when_another_version_removed_the_capacity_adds_each_once(
-    queue: Queue, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tube = new_tube("limfifottl", capacity=5)
-    tube.put(1)
-    monkeypatch.setattr(altering, "altered", lambda options, given, *_: replace(options, **given))
-    tube.alter(capacity=None)
-
-    assert data_of(tube.put_many(["a", "b"], unique="k")) == ["a", "a"]
-    assert data_of(tube.put_many(["c"], unique="k")) == ["a"]
-    assert data_of(tube.put_many(["d"], unique="l")) == ["d"]
-    tube.drop()
-    with pytest.raises(TubeNotFoundError):
-        tube.put("e", unique="m")
-    again = queue.create_tube(tube.name, "limfifottl")
-    assert data_of(again.put_many(["f"], unique="k")) == ["f"]
 
 
 # -- commits --------------------------------------------------------------------------------------
