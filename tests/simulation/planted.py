@@ -120,7 +120,7 @@ FAULTS = (
     ),
     Fault(
         "a checkpoint forgets what the last commits removed",
-        f"{_NATIVE}.store_tidying:StoreTidying.checkpoint",
+        f"{_NATIVE}.store_tidying:StoreTidying._write_checkpoint",
         "dict(self._removes)",
         "{version: () for version in self._removes}",
     ),

@@ -148,8 +148,8 @@ class SimStore:
         for _, work in sorted(due, key=itemgetter(0)):
             try:
                 work()
-            except ExistsError:
-                self.note("late", "exists")
+            except (ExistsError, RequestError) as error:
+                self.note("late", str(error))
 
     def note(self, who: str, what: str) -> None:
         """Note a line for people."""
@@ -310,7 +310,8 @@ class Client(SimpleStore):
 
         def remove() -> None:
             # A client sends several requests for many files. Some of them may have been done.
-            count = len(whole) if world.rng.random() < 0.9 else world.rng.randint(0, len(whole))
+            is_whole = world.rng.random() >= self.process.faults.lost
+            count = len(whole) if is_whole else world.rng.randint(0, len(whole))
             world.remove(who, world.rng.sample(whole, count))
             if count < len(whole):
                 raise RequestError("not all files were removed", was_sent=True, passes=True)

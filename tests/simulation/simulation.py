@@ -144,6 +144,9 @@ class Simulation:
             except (TubeqError, EngineError, UnknownLogError, OSError) as error:
                 self.counts[type(error).__name__] += 1
                 self.world.note(process.name, f"{type(error).__name__}: {error}")
+            except Exception as error:
+                msg = f"{act} fails with {error!r}"
+                raise Finding(msg) from error
             except Crash:
                 self.counts["crashes"] += 1
                 program.process = self._process(process.name)
