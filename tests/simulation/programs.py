@@ -224,7 +224,9 @@ class Program:
         """Create the table if it does not exist."""
         try:
             self.table.newest()
-        except TableNotFoundError:
+        except (TableNotFoundError, EngineError) as error:
+            if not getattr(error, "missing", True):
+                raise
             shape = shape_of(str(len(self.line.changes)))
             change, commit = self._begun("create", _Plan(shape=shape), lambda _: False)
             self._commit(lambda: self.table.create(Snapshot.before(shape), commit), change)
