@@ -1049,7 +1049,7 @@ def test_kick_when_its_options_are_bad_kicks_nothing(tubeq: Tubeq, new_tube: New
         ("--all", "2"): "a count and --all exclude each other",
         ("--all", named): "--all and --id exclude each other",
         (named, "--where=TRUE"): "--id and --where exclude each other",
-        ("--where=nothing = 1",): "where='nothing = 1': no column nothing; there are task_id, ",
+        ("--where=nothing = 1",): "where='nothing = 1': nothing is not possible; possible are ",
         ("--where=",): "where='': must be a text that is not empty",
     }.items():
         done = tubeq("kick", tube.name, *arguments)

@@ -37,7 +37,7 @@ from tubeq_spark.storage.rows import (
 from tubeq_spark.storage.tables.counts import depth
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.user_condition import UserCondition
+from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_buried_tasks_of_a_condition_on_a_column_without_values_are_none(
     place: Place, where: str
 ) -> None:
     """DataFusion takes `… AND NULL` for the first part alone."""
-    condition = UserCondition(where, place.table.shown).expression
+    condition = condition_of(where, place.table.shown)
     assert place.tasks.buried_ids(NOW, condition, None) == []
 
 

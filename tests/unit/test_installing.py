@@ -41,6 +41,7 @@ def test_missing_package_is_named_with_the_extras_that_bring_it() -> None:
     [
         ("prometheus_client", "import tubeq_spark.prometheus", "prometheus"),
         ("pyspark", "import tubeq_spark.tables", "spark"),
+        ("sqlglot", "import tubeq_spark.storage.user_condition", "where"),
         ("deltalake", "import tubeq_spark; tubeq_spark.Queue(None, '/nowhere/q')", "native"),
     ],
 )
