@@ -21,7 +21,7 @@ from tests.concurrency.round_trips import VERBS, filled, taken
 from tests.concurrency.s3_store import COMMIT, ROOT, Store
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
 from tests.queries import counted, select
-from tubeq_spark import CommitUnknownError, NotTakenError, StoreError
+from tubeq_spark import CommitUnknownError, NotTakenError, Queue, StoreError
 from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native import (
@@ -39,14 +39,14 @@ from tubeq_spark.storage.store.object_store import ObjectStore
 from tubeq_spark.storage.store.patience import Patience
 from tubeq_spark.storage.store.renewed_options import RenewedOptions
 from tubeq_spark.storage.store.store import RequestError
-from tubeq_spark.storage.store.store_options import NoClientError, place_of, plain
+from tubeq_spark.storage.store.store_options import place_of, plain
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark import Task, Tube
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
@@ -765,15 +765,33 @@ def test_client_when_all_is_in_the_environment_is_made_by_that(
         ("s3://bucket/100%", {}),
         ("s3://bucket/queue", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}),
         ("s3://bucket/queue", {"conditional_put": "disabled"}),
-        ("s3://bucket/queue", {"AWS_PROFILE": "work"}),
     ],
 )
-def test_place_when_only_the_library_commits_there_or_has_the_credentials_is_left_to_it(
-    path: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_place_when_our_commits_are_not_safe_there_is_refused(
+    path: str, options: dict[str, str]
 ) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
-    with pytest.raises(NoClientError):
+    with pytest.raises(StoreError, match=r"Spark|conditional PUTs"):
         place_of(path, options)
+
+
+def test_queue_when_its_credentials_are_those_of_a_profile_reads_them_by_boto3(
+    store: Store, place: str, tube: Tube, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tube.put("a")
+    (tmp_path / ".aws").mkdir()
+    keys = "aws_access_key_id = k\naws_secret_access_key = s\n"
+    (tmp_path / ".aws" / "credentials").write_text(f"[work]\n{keys}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    options = {name: value for name, value in store.options.items() if name not in secret}
+    options |= {"AWS_PROFILE": "work"}
+    with Queue(None, place, engine="native", storage_options=options) as queue:
+        assert queue["work"].take(0) is not None
+    monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+    with pytest.raises(StoreError, match="pip install boto3"):
+        Queue(None, place, engine="native", storage_options=options)
 
 
 def test_place_of_all_stores_has_the_keys_below_its_bucket() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from tests.datafusion import answered
 from tests.log_fuzz.library import paths
 from tests.native.logs import versions
 from tests.other_readers import FINDS
@@ -70,7 +71,7 @@ def _of_rows(
     found = {
         "ours": NativeEngine().arrow(select),
         "the queue's": context_of(world.tube(name)).queue.engine.arrow(select),
-        "ours by the library": NativeEngine(local=False).arrow(select),
+        "DataFusion": answered(select),
         "polars": pl.scan_delta(path).collect().to_arrow(),
         "polars through arrow": pl.scan_delta(path, use_pyarrow=True).collect().to_arrow(),
     }
@@ -116,8 +117,8 @@ def _of_filters(world: World, name: str, table: DeltaTable, truth: pa.Table) -> 
             yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
     table_name = path_table(str(world.path(name)))
     query = select(table_name, "task_id", where=row()[column] == value)
-    for reader, engine in (("ours", NativeEngine()), ("the library", NativeEngine(local=False))):
-        found = _ids(engine.arrow(query))
+    for reader, rows in (("ours", NativeEngine().arrow(query)), ("DataFusion", answered(query))):
+        found = _ids(rows)
         if found != wanted:
             yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
     yield from _of_moments(world, name, table, truth)
@@ -185,10 +186,7 @@ def _of_memory(world: World, name: str, fresh: Snapshot) -> Iterator[str]:
     """Whether a process that read the log bit by bit knows what one does that begins at a checkpoint."""
     engine = context_of(world.tube(name)).queue.engine
     assert isinstance(engine, NativeEngine)
-    known = engine._handles.table(path_table(str(world.path(name)))).seen()
-    if known is None:
-        yield f"{name} was left to the library"
-        return
+    known = engine._handles.table(path_table(str(world.path(name)))).newest()
     one, other = _plain(known), _plain(fresh)
     if one != other:
         yield f"{name} differs: {one} when read bit by bit, {other} from a checkpoint on"

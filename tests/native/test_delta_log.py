@@ -11,24 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.native.logs import versions
 from tests.native.support import NOW, OWNER, Place, at, new_rows
-from tests.queries import select
 from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.changes import Every, GiveBack, Share
+from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.arrays import nested
 from tubeq_spark.storage.arrow.columns import grouped
-from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.durability import shortening
-from tubeq_spark.storage.native import swap
 from tubeq_spark.storage.native.delta_log import (
     checkpoints,
     commits,
@@ -47,7 +43,6 @@ from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from tubeq_spark.storage.native.delta_log.log import Log
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
@@ -61,33 +56,24 @@ EVERY = 5
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     """A process that reads and writes the logs by itself, at a location with empty tables."""
-    return Place(tmp_path, -(10**9), local=True).create()
+    return Place(tmp_path, -(10**9)).create()
 
 
 @pytest.fixture
 def other(place: Place, tmp_path: Path) -> Place:
     """Another such process."""
     assert place.engine.tables.is_table(place.tube)
-    return Place(tmp_path, -2 * 10**9, local=True)
-
-
-@pytest.fixture
-def by_library(place: Place, tmp_path: Path) -> Place:
-    """A process whose commits are the library's."""
-    assert place.engine.tables.is_table(place.tube)
-    return Place(tmp_path, -3 * 10**9, local=False)
+    return Place(tmp_path, -2 * 10**9)
 
 
 def log_of(place: Place) -> Path:
-    local = place.engine._handles.table(place.tube).local
+    local = place.engine._handles.table(place.tube).plain
     assert isinstance(local, LocalTable)
     return local.directory / "_delta_log"
 
 
 def seen(place: Place) -> Snapshot:
-    found = place.engine._handles.table(place.tube).seen()
-    assert found is not None
-    return found
+    return place.engine._handles.table(place.tube).newest()
 
 
 def once(place: Place, app: str, version: int) -> Append:
@@ -130,10 +116,10 @@ def assert_as_the_library_reads_it(place: Place) -> None:
 
 
 def test_log_when_both_write_it_by_turns_is_the_same_to_both(
-    place: Place, by_library: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_files, "EVERY", EVERY)
-    sides = [place, by_library]
+    sides, table = [place, other], DeltaTable(str(log_of(place).parent))
     for n in range(24):
         side, rival = sides[n % 2], sides[n // 2 % 2]
         first = 1_000 + n * 10
@@ -144,7 +130,13 @@ def test_log_when_both_write_it_by_turns_is_the_same_to_both(
         assert rival.run(taken).updated == 2
         if n % 3:
             assert side.run(side.statements.delete_lease_segment(to)).deleted == 2
-        assert place.stored() == by_library.stored()
+        table.update_incremental()
+        rows = table.to_pyarrow_table().slice(0, 1)
+        there = rows.set_column(0, "segment", pa.array([50_000 + n], pa.int64()))
+        write_deltalake(table, there, mode="append")
+        if n % 2:
+            table.delete(f"segment = {50_000 + n}")
+        assert place.stored() == other.stored()
         assert_as_the_library_reads_it(place)
     assert versions(log_of(place), r"checkpoint\.parquet")
 
@@ -164,7 +156,7 @@ def test_table_when_only_a_checkpoint_is_left_is_read_by_the_library(
     table = DeltaTable(str(log.parent))
     assert table.transaction_version("app") == 3
     assert table.to_pyarrow_table(columns=["task_id"]).num_rows == EVERY
-    fresh = Place(log.parents[1], -7, local=True)
+    fresh = Place(log.parents[1], -7)
     assert fresh.stored() == place.stored()
     assert_as_the_library_reads_it(fresh)
     assert fresh.put(99, [999]).inserted == 1
@@ -172,13 +164,14 @@ def test_table_when_only_a_checkpoint_is_left_is_read_by_the_library(
 
 
 def test_checkpoint_when_the_last_one_is_the_librarys_keeps_what_that_told(
-    place: Place, by_library: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(3):
-        by_library.put(10 + n, [100 + n])
-        by_library.run(by_library.statements.delete_lease_segment(10 + n))
+        place.put(10 + n, [100 + n])
     log = log_of(place)
     table = DeltaTable(str(log.parent))
+    for n in range(3):
+        table.delete(f"segment = {10 + n}")
     table.create_checkpoint()
     gone = set(told_gone(log, table.version()))
     assert len(gone) == 3
@@ -238,7 +231,7 @@ def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Plac
         checkpoints.write(LocalLog(log), found, at_ms + hours * HOUR)
         assert len(told_gone(log, found.version)) == gone, hours
         assert len(reading.newest(LocalLog(log), None).transactions) == known
-    assert_as_the_library_reads_it(Place(log.parents[1], -7, local=True))
+    assert_as_the_library_reads_it(Place(log.parents[1], -7))
 
 
 def test_checkpoint_when_a_table_tells_much_is_made_more_seldom(
@@ -294,7 +287,7 @@ def test_vacuum_removes_what_stopped_writers_left_and_what_checkpoints_forgot(
     for file in (gone, left, *log.glob("*.json"), *log.parent.glob("segment=6/*.parquet")):
         at_s = file.stat().st_mtime - 3 * 3600
         os.utime(file, (at_s, at_s))
-    fresh = Place(log.parents[1], -7, local=True)
+    fresh = Place(log.parents[1], -7)
     fresh.engine.tables.vacuum(fresh.tube)
     assert not gone.exists()
     assert not left.exists()
@@ -321,15 +314,14 @@ RIVAL: Act = {
 }
 
 
-@pytest.mark.parametrize(("mine", "rival", "is_own"), [*product(MINE, RIVAL, (True, False))])
+@pytest.mark.parametrize(("mine", "rival"), [*product(MINE, RIVAL)])
 def test_statement_when_anybody_has_committed_before_writes_nothing_and_then_succeeds(
-    place: Place, other: Place, by_library: Place, mine: str, rival: str, is_own: bool
+    place: Place, other: Place, mine: str, rival: str
 ) -> None:
     """The lock keeps writers apart; who commits without it is noticed by the version."""
     for segment in (5, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
-    beside = other if is_own else by_library
-    place.local_writer.rival = lambda: RIVAL[rival](beside)
+    place.writer.rival = lambda: RIVAL[rival](other)
     before = seen(place).version
     with pytest.raises(EngineError) as failed:
         MINE[mine](place)
@@ -344,57 +336,12 @@ def test_statement_when_anybody_has_committed_before_writes_nothing_and_then_suc
 def test_append_when_anybody_has_committed_before_is_written_once_more(
     place: Place, other: Place
 ) -> None:
-    place.local_writer.rival = lambda: other.put(9, [90])
+    place.writer.rival = lambda: other.put(9, [90])
     assert place.run(once(place, "app", 4)) == Affected(inserted=1)
-    place.local_writer.rival = lambda: other.run(once(other, "app", 5))
+    place.writer.rival = lambda: other.run(once(other, "app", 5))
     assert place.run(once(place, "app", 5)) == Affected()
     assert place.run(once(place, "app", 5)) == Affected()
     assert len(place.stored()) == 3
-
-
-def test_query_of_the_library_when_a_rival_has_committed_decides_on_no_other_version(
-    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place.put(5, [50, 51])
-    table = place.engine._handles.table(place.tube)
-    at_version = table.at
-
-    def late(version: int) -> AbstractContextManager[DeltaTable]:
-        other.put(6, [60])
-        return at_version(version)
-
-    def left_to_the_library(*_: object) -> None:
-        raise NotByArrowError
-
-    monkeypatch.setattr(table, "at", late)
-    monkeypatch.setattr(swap, "changed", left_to_the_library)
-    moved = place.statements.settle_segments([5], (Every(), GiveBack(-9)))
-    with pytest.raises(EngineError) as failed:
-        place.run(moved)
-    assert failed.value.outcome is Outcome.CONFLICT
-    monkeypatch.undo()
-    assert place.run(moved).updated == 2
-    assert place.stored() == [(-9, 50, "r"), (-9, 51, "r"), (6, 60, "r")]
-
-
-def test_query_of_the_library_when_it_is_far_behind_opens_the_table_anew(
-    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_files, "EVERY", EVERY)
-    tasks = select(place.tube, "task_id")
-
-    def count() -> int:
-        return place.engine.datafusion().query(tasks, 0).num_rows
-
-    assert count() == 0
-    handle = place.engine._handles.table(place.tube)._writing.handle
-    other.put(5, [50])
-    assert count() == 1
-    assert place.engine._handles.table(place.tube)._writing.handle is handle
-    for n in range(EVERY):
-        other.put(10 + n, [100 + n])
-    assert count() == 1 + EVERY
-    assert place.engine._handles.table(place.tube)._writing.handle is not handle
 
 
 # -- stops and failures ----------------------------------------------------------------------------
@@ -445,7 +392,6 @@ def test_commit_when_it_ends_at_any_step_is_there_or_is_not(
     before_that = getattr(owner, name)
 
     def ends(*args: Any, **options: Any) -> object:
-        # What is exchanged with the library has files as well.
         is_ours = name != "unlink" or str(args[0]).endswith(".json.tmp")
         return end() if is_ours else before_that(*args, **options)
 
@@ -456,7 +402,7 @@ def test_commit_when_it_ends_at_any_step_is_there_or_is_not(
         with pytest.raises((StopError, EngineError)):
             MINE[verb](place)
     monkeypatch.undo()
-    fresh = Place(log_of(place).parents[1], -7, local=True)
+    fresh = Place(log_of(place).parents[1], -7)
     assert (fresh.stored() != before) is is_there
     assert fresh.stored() == place.stored()
     assert_as_the_library_reads_it(fresh)
@@ -484,7 +430,7 @@ def test_reading_when_the_log_is_shortened_meanwhile_finds_the_newest_version(
                 other.put(10 + n, [100 + n])
         return commit(log, version)
 
-    fresh = Place(log_of(place).parents[1], -7, local=True)
+    fresh = Place(log_of(place).parents[1], -7)
     monkeypatch.setattr(reading, "commit", later)
     assert seen(fresh).version == 1 + 4 * EVERY
     assert versions(log_of(place))[0] > 2
@@ -494,7 +440,7 @@ def test_reading_when_the_log_is_shortened_meanwhile_finds_the_newest_version(
 
 
 def test_reading_when_there_is_no_log_says_so(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(EngineError, match="does not exist"):
         reading.newest(LocalLog(tmp_path / "nothing" / "_delta_log"), None)
 
 
@@ -535,7 +481,7 @@ def test_table_when_it_was_removed_and_made_anew_is_read_from_its_beginning(
     shutil.rmtree(log_of(place).parent)
     if is_noticed:
         assert not place.engine.tables.is_table(place.tube)
-    anew = Place(tmp_path, -2 * 10**9, local=True)
+    anew = Place(tmp_path, -2 * 10**9)
     table = schema.new_tube_table(anew.tube, QueueConfig(), None, change_feed=False)
     anew.engine.tables.create(table)
     anew.put(6, [60])
@@ -543,7 +489,7 @@ def test_table_when_it_was_removed_and_made_anew_is_read_from_its_beginning(
     assert place.stored() == anew.stored() == [(6, 60, "r"), (7, 70, "r")]
     monkeypatch.setattr(log_files, "EVERY", 1)
     place.put(8, [80])
-    assert [row[1] for row in Place(tmp_path, -7, local=True).stored()] == [60, 70, 80]
+    assert [row[1] for row in Place(tmp_path, -7).stored()] == [60, 70, 80]
 
 
 # -- what only the library knows -------------------------------------------------------------------
@@ -627,7 +573,7 @@ def test_table_when_its_feed_was_switched_on_by_the_protocol_of_today_keeps_it_i
     place.put(5, [50])
     place.engine.tables.vacuum(place.tube)
     (log_of(place) / f"{version:020}.json").unlink()
-    anew = Place(log_of(place).parents[1], -7, local=True)
+    anew = Place(log_of(place).parents[1], -7)
     assert sorted(seen(anew).shape.protocol["writerFeatures"]) == features
     assert anew.put(6, [60]).inserted == 1
     theirs = DeltaTable(str(log_of(place).parent)).protocol()

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of
+from tubeq_spark.storage.native.errors import OF_STORAGE
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.store.patience import finding_out, sleep, waits
+from tubeq_spark.storage.store.patience import finding_out, passes, sleep, waits
+from tubeq_spark.storage.store.store import ExistsError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,26 +55,28 @@ def sent_once(
     for wait in waits(patience, of_commit=True):
         try:
             return send()
-        except Exception as error:
-            if not errors.is_from_library(error) or errors.unsupported(error) is not None:
-                raise
-            may_be_there = is_out or errors.may_have_sent(error, version)
-            commit = _look(path, operation_id, read, error, is_out=may_be_there)
+        except OF_STORAGE as error:
+            is_out = is_out or _was_sent(error)
+            commit = _look(path, operation_id, read, error, is_out=is_out)
             if commit is not None:
                 if is_of(commit, operation_id):
                     return told(commit)
                 msg = f"version {version} of {path} was committed by somebody else"
                 raise EngineError(msg, Outcome.CONFLICT) from error
-            is_out = is_out or errors.may_be_under_way(error, version)
-            if wait is None and not is_out and errors.may_pass(error):
+            if wait is None and not is_out and passes(error):
                 msg = f"nothing was written: {reason_of(error)}"
                 raise StoreError(msg, passes=True) from error
-            is_refused = errors.is_conflict(error)
-            if wait is None or not (is_refused or errors.may_pass(error)):
+            is_refused = isinstance(error, ExistsError)
+            if wait is None or not (is_refused or passes(error)):
                 known = Outcome.CONFLICT if is_refused else Outcome.FAILED
                 raise EngineError(reason_of(error), Outcome.LOST if is_out else known) from error
         sleep(wait)
     raise AssertionError  # never: the last wait is `None`
+
+
+def _was_sent(error: Exception) -> bool:
+    """Whether a failed request may have become the commit, or may do so later."""
+    return error.was_sent if isinstance(error, RequestError) else not isinstance(error, ExistsError)
 
 
 def _look(
@@ -101,11 +104,9 @@ def _look(
             raise EngineError(f"the log of {path} {late}", Outcome.CONFLICT) from error
         msg = f"the log of {path} {late}"
         raise CommitUnknownError(msg, operation_id) from error
-    except Exception as unseen:
-        if not errors.is_from_library(unseen) or errors.is_missing(unseen):
-            raise
+    except OF_STORAGE as unseen:
         if not is_out:
             msg = f"storage could not be written: {reason_of(error)}"
-            raise StoreError(msg, passes=errors.may_pass(error)) from error
+            raise StoreError(msg, passes=passes(error)) from error
         msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
-        raise CommitUnknownError(msg, operation_id, passes=errors.may_pass(unseen)) from error
+        raise CommitUnknownError(msg, operation_id, passes=passes(unseen)) from error

@@ -178,7 +178,7 @@ def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def as_json(value: object) -> str:
-    """A value for the log without escapes, because the library misreads some."""
+    """A value for the log without escapes, because `deltalake` misreads some."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

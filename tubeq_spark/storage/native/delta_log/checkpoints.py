@@ -109,7 +109,7 @@ def write(
     Raises:
         OSError: The checkpoint cannot be written.
         DamagedFileError: A commit since the last checkpoint is damaged.
-        UnknownLogError: A commit has something that only the library knows.
+        UnknownLogError: A commit has something that this package does not know.
     """
     for before in (*checkpoints_until(log, snapshot.version), None):
         # The last checkpoint may be damaged between its ends, which were checked.

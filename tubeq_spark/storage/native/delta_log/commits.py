@@ -41,7 +41,7 @@ def prepare(log: Path, actions: Sequence[Mapping[str, Any]], *, synced: bool = F
     Raises:
         OSError: It cannot be written, and does not exist.
     """
-    # The library names its uncommitted files like this.
+    # Other writers name their uncommitted files like this.
     prepared = log / f"_commit_{uuid.uuid4()}.json.tmp"
     try:
         prepared.write_bytes(encoded(actions))

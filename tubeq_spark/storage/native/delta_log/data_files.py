@@ -2,7 +2,7 @@
 
 If a column has values but no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
 the file, whether or not the NULLs are counted. So a long text gets shortened bounds, as Spark and
-the library write them.
+`deltalake` write them.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
         is_one = rows.num_rows == 1
         ends = {"min": column[0], "max": column[0]} if is_one else pc.min_max(column)
         low, high = bounds(ends["min"], ends["max"])
-        # The library's queries fail if a column has only one of both bounds.
+        # Queries of `deltalake` fail if a column has only one of both bounds.
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     return {

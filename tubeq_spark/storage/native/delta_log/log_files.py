@@ -1,11 +1,8 @@
-"""Finds newer versions in the log of a table on local files, and keeps the log short.
+"""Keeps the log of a table on local files short.
 
-Spark, and many calls of the library, list the whole log, so a growing log makes them slower. The
-library's own cleaning reads all names in the log after each commit, which takes longer than the
-rest of a commit. So the committing process itself shortens the log from time to time, under the
+Spark and other readers list the whole log, so a growing log makes them slower. So the committing process itself shortens the log from time to time, under the
 table's lock, which excludes all other writers and their cleaning. On other storage a listing can
-begin at a version. After commits of the library there, the library cleans, by the table's own
-retention, also from time to time.
+begin at a version.
 
 The removed files are before a checkpoint that stays. Nobody needs them: writers hold the lock from
 their read to their commit. Readers without Spark keep a version in memory, and need the log while
@@ -20,8 +17,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from deltalake import PostCommitHookProperties
-
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
@@ -29,16 +24,13 @@ from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.locks.log_readers import without_readers
 from tubeq_spark.storage.native.delta_log.actions import hours_of
 from tubeq_spark.storage.native.delta_log.log import LocalLog
-from tubeq_spark.storage.native.delta_log.reading import is_newest
-from tubeq_spark.storage.native.delta_log.versions import checkpoint_name, is_there, pointer
+from tubeq_spark.storage.native.delta_log.versions import checkpoint_name, pointer
 from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalake import DeltaTable
-
-    from tubeq_spark.storage.native.delta_log.log import FileIdentity, Log
+    from tubeq_spark.storage.native.delta_log.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -66,18 +58,6 @@ class LogFiles:
         self._synced = None if directory is None else synced_log_of(directory)
         #: The version at the last check of this process, divided by `EVERY`.
         self._looked: int | None = None
-
-    def is_newest(self, version: int) -> bool:
-        """Whether a version is known to be the newest, without a listing of the log."""
-        return self._log is not None and is_newest(self._log, version)
-
-    def identity(self, version: int) -> FileIdentity | None:
-        """The identity of a commit's file; `None` if it is gone, or on an object store."""
-        return None if self._log is None else self._log.identity(version)
-
-    def is_far_behind(self, version: int) -> bool:
-        """Whether a version is so old that opening the table is faster than updating from it."""
-        return self._log is not None and is_there(self._log, version + EVERY)
 
     def is_checkpoint_due(self, version: int) -> bool:
         """Whether a version that this process has committed should have a checkpoint."""
@@ -127,13 +107,6 @@ def is_checkpoint_due(files: Log, version: int) -> bool:
         return True
     is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
     return is_plain and not files.exists(checkpoint_name(last["version"]))
-
-
-def hook(table: DeltaTable) -> PostCommitHookProperties:
-    """The library's work after a commit: a checkpoint, if it is time for one."""
-    is_local = local_directory(table.table_uri) is not None
-    cleans = not is_local and (table.version() + 1) % EVERY == 0
-    return PostCommitHookProperties(cleanup_expired_logs=None if cleans else False)
 
 
 def _kept_seconds(properties: Mapping[str, str | None], *, unread: bool) -> float | None:

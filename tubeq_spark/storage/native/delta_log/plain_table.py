@@ -62,7 +62,7 @@ class Commit:
     def actions(
         self, added: Sequence[DataFile], before: int, now_ms: int
     ) -> list[Mapping[str, Any]]:
-        """The lines of its log, with the commit info in the words of the library.
+        """The lines of its log, with the commit info in the words of `deltalake`.
 
         Args:
             added: The files of its rows, and `written`.
@@ -107,7 +107,7 @@ class Commit:
 
 
 class PlainTable(Protocol):
-    """A table that needs no library. Thread-safe."""
+    """A table. Thread-safe."""
 
     #: Its data files that cannot be read.
     bad_files: BadFiles
@@ -131,7 +131,7 @@ class PlainTable(Protocol):
 
         Raises:
             TableNotFoundError: The table does not exist.
-            UnknownLogError: Only the library can read it.
+            UnknownLogError: This package cannot read it.
             OSError: The storage fails.
         """
         ...

@@ -16,8 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import TableNotFoundError
-
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.commit_file import damaged
 from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
@@ -31,6 +29,7 @@ from tubeq_spark.storage.native.delta_log.versions import (
     is_there,
     pointer,
 )
+from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +47,7 @@ class _Listed:
     Attributes:
         commits: The versions of commits.
         checkpoints: The versions of checkpoints of one file.
-        others: The versions of checkpoints that only the library can read.
+        others: The versions of checkpoints of several files.
         is_whole: Whether the listing was complete.
     """
 
@@ -83,10 +82,10 @@ def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) ->
         whole: Whether to list the whole log, however long.
 
     Raises:
-        TableNotFoundError: There is no log.
+        EngineError: There is no log.
         FileNotFoundError: A listed file is gone, or one was not listed: list again.
         DamagedFileError: No beginning leads to the newest version.
-        UnknownLogError: Only the library can read it.
+        UnknownLogError: This package cannot read it.
     """
     listed = _Listed.read(files, whole=whole)
     starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
@@ -94,7 +93,8 @@ def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) ->
         msg = "a checkpoint of several files"
         raise UnknownLogError(msg)
     if not (listed.commits or starts) and listed.is_whole:
-        raise TableNotFoundError(str(files).removesuffix("/_delta_log"))
+        msg = f"the table at {str(files).removesuffix('/_delta_log')} does not exist"
+        raise EngineError(msg, Outcome.FAILED, missing=True)
     bad: tuple[int, UnreadableCheckpointError] | None = None
     for start in (*starts, None):
         if listed.hole(-1 if start is None else start, last) is not None:
@@ -182,11 +182,6 @@ _TRIES = 20
 _SURE = 3
 
 
-def is_newest(files: Log, version: int) -> bool:
-    """Whether a version is known to be the newest, without a listing."""
-    return not is_there(files, version + 1) and is_there(files, version)
-
-
 def newest(
     files: Log,
     known: Snapshot | None,
@@ -202,9 +197,9 @@ def newest(
         seen: Called with each commit after the version at which the reading begins.
 
     Raises:
-        TableNotFoundError: There is no log.
+        EngineError: There is no log.
         DamagedFileError: A file of the log is damaged or missing.
-        UnknownLogError: Only the library can read it.
+        UnknownLogError: This package cannot read it.
         OSError: It cannot be read.
     """
     for tries in range(_TRIES):

@@ -1,10 +1,6 @@
-"""A table on local files whose log this process reads and writes itself.
+"""A table on local files, whose log this process reads and writes.
 
-The library needs some milliseconds to update a snapshot by one version, to plan a commit and to
-list the log, and more memory than the rest of a worker. The tables of a queue use no special
-features, and a lock allows only one writer, so a commit becomes the next version or fails.
-Therefore this module reads and writes their logs. Tables with further features are left to the
-library.
+A lock allows only one writer, so a commit becomes the next version or fails.
 """
 
 from __future__ import annotations
@@ -72,7 +68,7 @@ class LocalTable:
 
         Raises:
             TableNotFoundError: The table does not exist.
-            UnknownLogError: Only the library can read it.
+            UnknownLogError: This package cannot read it.
         """
         found, known, last = None, self._known, self._synced.last_readable
         if known is not None and last is not None and known[0].version > last:

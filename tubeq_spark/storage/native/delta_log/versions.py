@@ -49,7 +49,7 @@ def commit(log: Log, version: int) -> Actions:
     Raises:
         FileNotFoundError: It is not there.
         DamagedFileError: It is not as it was written.
-        UnknownLogError: It says something that only the library knows.
+        UnknownLogError: It says something that this package does not know.
     """
     return parsed(log.read(commit_name(version)), f"{log}/{commit_name(version)}")
 
@@ -63,7 +63,7 @@ def parsed(text: bytes, file: str) -> Actions:
 
     Raises:
         DamagedFileError: It is not as it was written.
-        UnknownLogError: It says something that only the library knows.
+        UnknownLogError: It says something that this package does not know.
     """
     found = Actions()
     try:
@@ -110,7 +110,7 @@ def checkpoint(log: Log, version: int) -> Actions:
     Raises:
         FileNotFoundError: It is not there.
         UnreadableCheckpointError: It is not as it was written.
-        UnknownLogError: It says something that only the library knows.
+        UnknownLogError: It says something that this package does not know.
     """
     found = Actions()
     try:
