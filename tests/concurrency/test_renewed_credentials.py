@@ -95,7 +95,7 @@ def test_commit_when_its_credentials_are_refused_is_made_once(
     with working(store, tmp_path.name) as (program, accept, _, tube):
         tube.put("a")
 
-        def late(files: ObjectStore, name: str, content: bytes) -> str | None:
+        def late(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
             clock.advance(60)
             program.key = "second"
             accept("second")

@@ -12,14 +12,13 @@ from deltalake import DeltaTable
 
 from tests.datafusion import answered
 from tests.log_fuzz.library import paths
-from tests.native.logs import versions
+from tests.native.logs import log_files_of, versions
 from tests.other_readers import FINDS
 from tests.queries import everything, select
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.delta_log import reading
-from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
     """Whether we read what the library does of the log: now, and of each version that is kept."""
     log = world.path(name) / "_delta_log"
     try:
-        fresh = reading.newest(LocalLog(log), None)
+        fresh = reading.newest(log_files_of(log), None)
     except reading.UnknownLogError as error:
         yield f"{name} is no plain table to us: {error}"
         return
@@ -175,7 +174,7 @@ def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
         if base is None:
             continue
         seen = known[base][0]
-        ours = seen if base == version else reading.newest(LocalLog(log), seen, last=version)
+        ours = seen if base == version else reading.newest(log_files_of(log), seen, last=version)
         if ours is None or ours.version != version:
             continue
         theirs = DeltaTable(world.path(name), version=version)

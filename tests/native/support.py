@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.storage.commit_loop import Plan
-    from tubeq_spark.storage.native.delta_log.plain_table import Commit, PlainTable
+    from tubeq_spark.storage.log.change import Change
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.plain_table import PlainTable
 
 T = TypeVar("T")
 NOTE = Note("test", "s-1")
@@ -62,7 +63,7 @@ class PausedWriter(Paused, Writer):
 
     goes_behind = False
 
-    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Commit) -> None:
+    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Change) -> None:
         self._pause()
         if self.goes_behind:
             later = plain.newest()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
+    from tubeq_spark.storage.native.plain_table import PlainTable
 
 LEASE = NewLease(OWNER, NOW)
 MINUTE = 60_000_000

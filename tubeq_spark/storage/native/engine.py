@@ -18,7 +18,7 @@ from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
-from tubeq_spark.storage.native.handles import Handles, require_own_process
+from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
     from tubeq_spark.storage.store.renewed_options import StorageOptions
@@ -61,15 +61,15 @@ class NativeEngine(EngineOfThisProcess):
     #: Its commits remove and add rows: a change feed would show a changed row as removed and inserted.
     keeps_feeds = False
 
-    def __init__(self, storage_options: StorageOptions | None = None) -> None:
-        """Work on tables at paths or URIs.
+    def __init__(self, storage: StorageOptions | Handles | None = None) -> None:
+        """Work on tables at paths or URIs, or on those of some handles.
 
         Args:
-            storage_options: The options by which the storage is reached, or a function that returns them.
+            storage: The options by which the storage is reached, a function that returns them, or handles.
         """
-        self._handles = Handles(storage_options)
+        self._handles = storage if isinstance(storage, Handles) else Handles(storage)
         self._admin = NativeTables(self._handles, self.arrow)
-        self.writer = Writer(self._handles.files)
+        self.writer = Writer(self._handles.files, refuses_feeds=not self.keeps_feeds)
         self.put_directories = PutDirectories(self._handles)
 
     def close(self) -> None:
@@ -86,14 +86,13 @@ class NativeEngine(EngineOfThisProcess):
         """Whether the verb of this thread has lost all of its time by requests without an answer."""
         return is_patience_over()
 
-    @staticmethod
-    def patience() -> AbstractContextManager[None]:
+    def patience(self) -> AbstractContextManager[None]:
         """Limit the time that a verb may lose by requests without an answer.
 
         Raises:
             StoreError: This process was forked. The verb could wait for a lock whose holder, a thread, does not exist here.
         """
-        require_own_process()
+        self._handles.require_own_process()
         return verb_patience()
 
     @staticmethod

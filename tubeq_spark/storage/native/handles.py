@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.storage.durability.commit_file import DamagedFileError
-from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
-from tubeq_spark.storage.native.delta_log.log_files import LogFiles
-from tubeq_spark.storage.native.delta_log.table import LocalTable
+from tubeq_spark.storage.native.plain_table import LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.stored_tables import StoredTables
 from tubeq_spark.storage.outcome import EngineError
@@ -27,8 +25,8 @@ from tubeq_spark.storage.store.renewed_options import RenewedOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.store.bucket import Bucket
     from tubeq_spark.storage.store.object_store import ObjectStore
     from tubeq_spark.storage.store.renewed_options import StorageOptions
@@ -49,7 +47,7 @@ class Table:
         """
         self.path, self.plain = path, plain
         #: Whether it is on storage of another host, whose answers can be lost.
-        self.is_far = local_directory(path) is None
+        self.is_far = plain.is_far
         #: Delta's id of the table at the last read. A table that is created again has another one.
         self._id: str | None = None
         self._require_place = require_place
@@ -105,18 +103,10 @@ class Table:
 
     def exists(self) -> bool:
         """Whether the table exists, by its log."""
-        there = self._answers() if self.is_far else self._has_log()
+        there = self._answers() if self.is_far else self.plain.is_there()
         if not there:
             self.plain.forget()
         return there
-
-    def _has_log(self) -> bool:
-        """Whether a table on local files has a commit or a checkpoint."""
-        directory = local_directory(self.path)
-        with suppress(FileNotFoundError, NotADirectoryError):
-            names = os.listdir(f"{directory}/_delta_log")  # noqa: PTH208  (names are enough)
-            return bool(versions_of(names) or checkpoints_in(names))
-        return False
 
     def _answers(self) -> bool:
         """Whether a table on an object store exists; other threads run meanwhile."""
@@ -136,17 +126,6 @@ class Table:
 _process = 0
 
 
-def require_own_process() -> None:
-    """Refuse to use tables in a process that was forked from one that uses them: its threads do not exist here.
-
-    Raises:
-        StoreError: This process was.
-    """
-    process = os.getpid()
-    if process != _process:
-        raise was_forked(process, _process, "has a queue open without Spark, or had one")
-
-
 class Handles:
     """The tables of an engine, by their SQL names."""
 
@@ -157,9 +136,7 @@ class Handles:
             InvalidOptionError: The options are a function that returns no options.
             StoreError: This process was forked from one that has tables open.
         """
-        global _process  # noqa: PLW0603  (threads are those of a process)
-        _process = _process or os.getpid()
-        require_own_process()
+        self.require_own_process()
         self.options = RenewedOptions(options)
         #: Option names that are probably misspelt, for error messages; `None` if none are.
         self.hint = store_options.misspelt(self.options.current())
@@ -170,13 +147,25 @@ class Handles:
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
 
+    def require_own_process(self) -> None:
+        """Refuse to use tables in a process that was forked from one that uses them: its threads do not exist here.
+
+        Raises:
+            StoreError: This process was.
+        """
+        global _process  # noqa: PLW0603  (threads are those of a process)
+        process = os.getpid()
+        _process = _process or process
+        if process != _process:
+            raise was_forked(process, _process, "has a queue open without Spark, or had one")
+
     def table(self, name: str) -> Table:
         """The table with a SQL name. It need not exist.
 
         Raises:
             StoreError: The name is one in a catalog, or the storage is not reached, or this process was forked.
         """
-        require_own_process()
+        self.require_own_process()
         with self._lock:
             table = self._known.get(name)
             if table is None:
@@ -184,7 +173,7 @@ class Handles:
                 if path is None:
                     msg = f"{name} is a name in a catalog: only Spark knows where it is"
                     raise StoreError(msg)
-                table = self._known[name] = Table(path, self._plain(path), self._require_place)
+                table = self._known[name] = Table(path, self.plain(path), self._require_place)
             return table
 
     def _require_place(self, table: Table) -> None:
@@ -204,14 +193,12 @@ class Handles:
         msg = f"{place} was removed and made again since this queue object was opened: open it anew"
         raise StoreError(msg)
 
-    def _plain(self, path: str) -> PlainTable:
+    def plain(self, path: str) -> PlainTable:
+        """The log and the files of the table at a path."""
         directory = local_directory(path)
         if directory is not None:
-            return LocalTable(directory, LogFiles(path))
-        store = self.store(path)
-        from tubeq_spark.storage.native.store_table import StoreTable  # noqa: PLC0415  as in `_store`
-
-        return StoreTable(path, store, self._background)
+            return LocalTable(directory)
+        return store_table(self.store(path), self._background)
 
     def store(self, path: str) -> ObjectStore:
         """The files below a path on an object store.

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.file_statistics import MayHold
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.query import Select
 
 #: A read of at most so many files with at most so many bytes together reads and caches all columns.

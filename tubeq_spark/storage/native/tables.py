@@ -20,10 +20,10 @@ from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, 
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.log.change import Change
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of, told_by, user_metadata
 from tubeq_spark.storage.native.delta_log import definition
-from tubeq_spark.storage.native.delta_log.plain_table import Commit as DeltaCommit
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
@@ -46,9 +46,9 @@ from tubeq_spark.storage.tables.schema import PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles, Table
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.stored_tables import StoredTables
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
@@ -163,7 +163,7 @@ class NativeTables:
         return False
 
     @staticmethod
-    def _has(table: Table, change: DeltaCommit) -> bool:
+    def _has(table: Table, change: Change) -> bool:
         """Whether a table has a commit that failed after it had its name."""
         with errors.reading():
             newest = table.plain.history(1)
@@ -369,7 +369,7 @@ def _change(
     shape: Shape,
     before: Shape | None = None,
     rows: pa.Table | None = None,
-) -> DeltaCommit:
+) -> Change:
     """The commit of a change of a table itself.
 
     Args:
@@ -380,13 +380,11 @@ def _change(
         rows: The rows of a new table.
     """
 
-    def on(later: Snapshot) -> DeltaCommit | None:
+    def on(later: Snapshot) -> Change | None:
         """The same change behind commits of others that leave the table itself as it is."""
         return change if later.shape is before else None
 
     operation_id = -random.getrandbits(62) - 1
     said = user_metadata(Note(step), None, operation_id)
-    change = DeltaCommit(
-        said, rows, operation_id=operation_id, on=on, shape=shape, operation=operation
-    )
+    change = Change(said, rows, operation_id=operation_id, on=on, shape=shape, operation=operation)
     return change

@@ -21,9 +21,9 @@ from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow.statement import changed, inserted_alone
 from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.expression_parts import columns_of, implied
+from tubeq_spark.storage.log.change import Change
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.definition import with_types
-from tubeq_spark.storage.native.delta_log.plain_table import Commit
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
@@ -52,9 +52,9 @@ APPENDS = 50
 class Writer:
     """Writes to tables: a change that was decided on a version is committed as the next version."""
 
-    def __init__(self, files: SmallFiles) -> None:
-        """Decide by the rows of files."""
-        self._files = files
+    def __init__(self, files: SmallFiles, *, refuses_feeds: bool = True) -> None:
+        """Decide by the rows of files; `refuses_feeds`: whether readers may follow the change feed of a table."""
+        self._files, self._refuses_feeds = files, refuses_feeds
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
@@ -81,7 +81,7 @@ class Writer:
                 return self._remove(plain, snapshot, statement, note)
             target = _Target(plain, snapshot, statement, self._files)
             try:
-                decision = target.decision()
+                decision = target.decision(refuses_feeds=self._refuses_feeds)
             except (OSError, *OF_ROWS) as error:
                 bad.look(near := snapshot.within(statement.partitions))
                 if bad.among(near):
@@ -111,13 +111,13 @@ class Writer:
                     said = user_metadata(note, affected, append.operation_id, append.user_metadata)
                     if append.replaces is None:
                         new = whole(rows, snapshot.shape.schema)
-                        change = Commit(
+                        change = Change(
                             said, new, (), once, total, append.operation_id, written=written
                         )
                         change = _appended(change, snapshot, append)
                     else:
                         gone, shape = snapshot.within({}), with_types(snapshot.shape, rows.schema)
-                        change = Commit(
+                        change = Change(
                             said, rows, gone, once, operation_id=append.operation_id, shape=shape
                         )
                     self.commit(table.plain, snapshot, change)
@@ -128,7 +128,7 @@ class Writer:
                     raise
         return Affected()
 
-    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Commit) -> None:
+    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Change) -> None:
         """Commit a change that was decided on a version, and cache its new rows: the next statement probably reads them.
 
         Args:
@@ -169,8 +169,11 @@ class _Target:
         if len(self._all.files) > 1:
             self._listed = self._all.narrowed(implied(statement.where, "t", ""))
 
-    def decision(self) -> Decision:
+    def decision(self, *, refuses_feeds: bool) -> Decision:
         """The new rows, and the partitions that they replace.
+
+        Args:
+            refuses_feeds: Whether rows of a table with a change feed must not be replaced.
 
         Raises:
             RefusedError: A row would get `FAIL`.
@@ -192,7 +195,8 @@ class _Target:
         if affected.total == affected.inserted:
             # No stored row changes: the new rows are added beside them.
             return Decision(affected, outcome.inserted())
-        self._refuse_change_feed()
+        if refuses_feeds:
+            self._refuse_change_feed()
         return outcome.decision(affected)
 
     def _refuse_change_feed(self) -> None:
@@ -274,10 +278,10 @@ def _change(
     gone: Sequence[DataFile],
     rows: pa.Table | None = None,
     written: Sequence[DataFile] = (),
-) -> Commit:
+) -> Change:
     """The commit of a statement that was decided on a version."""
 
-    def on(later: Snapshot) -> Commit | None:
+    def on(later: Snapshot) -> Change | None:
         """The same commit for a later version, if the partitions that were read have not changed."""
         if later.shape is not snapshot.shape or _paths(later, statement) != read:
             return None
@@ -287,7 +291,7 @@ def _change(
     total = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
     operation_id = statement.operation_id
-    change = Commit(said, rows, gone, None, total, operation_id, on, written, statement.order)
+    change = Change(said, rows, gone, None, total, operation_id, on, written, statement.order)
     return change
 
 
@@ -296,10 +300,10 @@ def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
     return {file.path for file in snapshot.within(statement.partitions)}
 
 
-def _appended(change: Commit, snapshot: Snapshot, append: Append) -> Commit:
+def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
     """The commit of an append. It reads only whether the append was made before."""
 
-    def on(later: Snapshot) -> Commit | None:
+    def on(later: Snapshot) -> Change | None:
         is_changed = later.shape is not snapshot.shape
         return None if is_changed or is_done(append, later.version_under) else change
 
