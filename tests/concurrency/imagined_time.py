@@ -15,7 +15,9 @@ import obstore
 from obstore.exceptions import GenericError
 
 from tubeq_spark.storage.native import (
-    plain_table,
+    late_commits,
+    store_table,
+    store_tidying,
 )
 from tubeq_spark.storage.store import patience
 from tubeq_spark.storage.store.bucket import Bucket
@@ -70,7 +72,7 @@ class Hanging:
         self.failed = 0
         self._seconds, self._random, self._share = seconds, Random(), 0.0
         self._names: Collection[str] = ()
-        for module in (patience, plain_table):
+        for module in (late_commits, patience, store_table, store_tidying):
             monkeypatch.setattr(module, "_CLOCK", self.clock)
         for name, method in _METHODS.items():
             request = getattr(obstore, name)

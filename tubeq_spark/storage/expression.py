@@ -9,7 +9,6 @@ Arrow columns. The set of nodes is closed, and each renderer handles all of them
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -76,7 +75,7 @@ class Expression:
     def __or__(self, other: Expression) -> Expression:
         return any_of(self, other)
 
-    def __invert__(self) -> Expression:
+    def __invert__(self) -> Not:
         return Not(self)
 
     def __add__(self, other: Value) -> Combined:
@@ -165,9 +164,6 @@ class IsNull(Expression):
 
     part: Expression
     negated: bool = False
-
-    def __invert__(self) -> IsNull:
-        return IsNull(self.part, not self.negated)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -349,10 +345,7 @@ def small(value: int) -> Literal:
 
 
 def real(value: float) -> Literal:
-    """A DOUBLE literal, which is finite."""
-    if not math.isfinite(value):
-        msg = f"{value} is no literal"
-        raise ValueError(msg)
+    """A DOUBLE literal."""
     return Literal(value, Type.DOUBLE)
 
 

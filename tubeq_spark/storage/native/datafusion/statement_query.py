@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, NOWHERE, ROW, STAYS
 from tubeq_spark.storage.expression import Column, Fail, all_of
+from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tests.datafusion.text import DataFusionRenderer
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
     from tubeq_spark.storage.statement import Clause, Statement
 
 #: Whether a joined row has a row of the table, and one of the source.
@@ -40,11 +41,7 @@ class StatementQuery:
     def target(self, renderer: DataFusionRenderer) -> str:
         """The table's rows in the partitions that the statement names."""
         table = renderer.table(self._statement.table)
-        conditions = [
-            f"{column} IN ({', '.join(map(str, values))})"
-            for column, values in self._statement.partitions.items()
-        ]
-        return f"SELECT * FROM {table} WHERE {' AND '.join(conditions) or 'TRUE'}"
+        return f"SELECT * FROM {table} WHERE {partitions.named(self._statement.partitions)}"
 
     def joined(self, renderer: DataFusionRenderer) -> str:
         """All rows of the named partitions, and the source rows that match none of them."""
