@@ -146,18 +146,16 @@ class Queue:
                 derived from it, with other settings, if the platform allows that. With `None` the
                 queue uses no Spark, and verbs with DataFrames or streams raise `StoreError`.
             location: A path or URI, or `catalog.schema` (which must exist). A `Path`, an existing
-                directory and a name that ends like a file (`.json`, `.parquet`) are paths. The
-                native engine refuses directories with `#`, `?`, a backslash or `%20` in their
-                names, because the library would use another directory.
+                directory and a name that ends like a file (`.json`, `.parquet`) are paths.
             session_uuid: A live session to join; by default the queue starts its own session.
             clock: Source of the time; by default the system's clock.
             config: Settings; see `QueueConfig`.
-            engine: The engine that runs the row verbs: "spark"; "native" (the library deltalake,
-                without a JVM); or "auto". "auto" is "native" if the library is installed and the
-                location is on this host's files (or on S3 and not made by Spark, or
-                `storage_options` are given, or `spark` is `None`), else "spark". The environment
-                variable `TUBEQ_ENGINE` replaces "auto".
-            storage_options: Options of deltalake with which the native engine reaches an object
+            engine: The engine that runs the row verbs: "spark"; "native" (in this process, without
+                a JVM); or "auto". "auto" is "native" if the location is on this host's files (or
+                on S3 and not made by Spark, or `storage_options` are given, or `spark` is `None`;
+                object stores need the extra `native`), else "spark". The environment variable
+                `TUBEQ_ENGINE` replaces "auto".
+            storage_options: Options of obstore with which the native engine reaches an object
                 store; by default from the settings of `spark` (`fs.s3a.*`,
                 `fs.azure.account.key.*`) and the environment. For credentials that expire, pass a
                 function that returns the options. The queue calls it when it is opened, every ten
@@ -755,8 +753,8 @@ class Queue:
 
         Raises:
             InvalidOptionError: `accept_loss` without `repair`.
-            StoreError: The location is in a catalog, or on an object store that only deltalake or
-                Spark reaches; or `repair` was passed for an object store; or a table cannot be
+            StoreError: The location is in a catalog, or on an object store that only Spark reaches;
+                or `repair` was passed for an object store; or a table cannot be
                 locked or written.
 
         Commits: none; with `accept_loss` 1 to each table from which data files are removed. It
@@ -781,7 +779,7 @@ class Queue:
 
         Args:
             target: A path or URI at which nothing exists.
-            storage_options: Options of deltalake with which the native engine reaches it, or a
+            storage_options: Options of obstore with which the native engine reaches it, or a
                 function that returns them.
 
         Returns:

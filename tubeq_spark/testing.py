@@ -15,8 +15,7 @@ from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
 from tubeq_spark.runtime.tracebacks import short_tracebacks
-from tubeq_spark.storage.memory.engine import MemoryEngine, open_location
-from tubeq_spark.storage.memory.store import MemoryStore
+from tubeq_spark.storage.memory.engine import MemoryEngine, MemoryLocation, open_location
 from tubeq_spark.tube import Tube
 
 if TYPE_CHECKING:
@@ -118,10 +117,11 @@ class InMemoryQueue(Queue):
             config = replace(config.at(local=True), fold_segments=_NEVER, vacuum_hours=0.0)
         if clock is None:
             clock = SystemClock() if beside is None else beside._context.clock  # noqa: SLF001  (one of its class)
-        self._store: MemoryStore = MemoryStore() if beside is None else beside._store  # noqa: SLF001
-        engine = MemoryEngine(self._store, clock)
+        shared = None if beside is None else beside._location  # noqa: SLF001  (one of its class)
+        self._location: MemoryLocation = shared or MemoryLocation(clock)
+        engine = MemoryEngine(self._location, clock)
         engines = Engines("memory", engine, None, lambda config: open_location(engine, config))
-        self._begin(self._store.location, lambda: engines, session_uuid, clock, config)
+        self._begin(self._location.text, lambda: engines, session_uuid, clock, config)
         if not isinstance(clock, SystemClock):
             # A heart beats in real time, but the time of this clock is chosen by the test.
             self._context.session.stop()

@@ -1037,6 +1037,7 @@ class Tube:
 
         Raises:
             InvalidOptionError: A bad count; or `where` is no such condition, or names another column.
+            ModuleNotFoundError: `where` needs sqlglot, the extra `where`.
 
         Commits: 1, none if no task is buried. With `where`, 1 for each 10,000 tasks: it first reads the ids of
         all matching tasks, and skips tasks that others kick, remove or change before its commit. If it is

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.thorough import without_spark
-from tubeq_spark.storage.location import SESSIONS, path_of
+from tubeq_spark.storage.durability.log_names import versions_of
+from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -174,9 +175,15 @@ class InMemory:
 
     def versions(self, location: str) -> dict[str, int]:
         """The latest versions of the tables."""
-        tables = self._opened[location]._store.tables
-        names = {name: (path_of(name) or name).rpartition("/")[2] for name in tables}
-        return {of: tables[name].version for name, of in names.items() if of != SESSIONS}
+        tables = self._opened[location]._location.files.tables
+        newest = {path: max(versions_in(files)) for path, files in tables.items()}
+        names = {path: path.rpartition("/")[2] for path in tables}
+        return {names[path]: version for path, version in newest.items() if names[path] != SESSIONS}
+
+
+def versions_in(files: Iterable[str]) -> list[int]:
+    """The versions of the commits among the files of a table."""
+    return versions_of(name.removeprefix("_delta_log/") for name in files)
 
 
 class NewTube(Protocol):

@@ -14,8 +14,8 @@ from tests.chaos.batches import Batches
 from tests.chaos.journal import Entry, Journal
 from tests.chaos.plan import FOLDS_SOME, TUBES, TubePlan, open_queue
 from tubeq_spark import PutItem
-from tubeq_spark.storage.durability import shortening
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class Place:
         nice: How far they stand back for other processes of the host.
         durability: Their `QueueConfig.durability`; the default one by default.
         loops: Whether they run loops of work, instead of calling verbs at random.
-        log: What they use in place of `VERSIONS` of `shortening`, `SECONDS` and `EVERY` of `log_files`.
+        log: What they use in place of `VERSIONS` of `shortening`, `SECONDS` of `LocalRetention`, and `EVERY` of `tidying`.
     """
 
     location: str
@@ -239,7 +239,7 @@ def begin(place: Place, file: str) -> tuple[Queue, Journal]:
     journal = Journal(Path(file))
     logging.getLogger("tubeq_spark").addHandler(Told(journal))
     if place.log is not None:
-        shortening.VERSIONS, log_files.SECONDS, log_files.EVERY = place.log
+        LocalRetention.versions, LocalRetention.SECONDS, tidying.EVERY = place.log
     queue = open_queue(place.location, folds=place.folds, durability=place.durability)
     journal.write(ready=True, session=str(queue.session_uuid))
     return queue, journal

@@ -15,9 +15,7 @@ import obstore
 from obstore.exceptions import GenericError
 
 from tubeq_spark.storage.native import (
-    late_commits,
-    store_table,
-    store_tidying,
+    plain_table,
 )
 from tubeq_spark.storage.store import patience
 from tubeq_spark.storage.store.bucket import Bucket
@@ -72,7 +70,7 @@ class Hanging:
         self.failed = 0
         self._seconds, self._random, self._share = seconds, Random(), 0.0
         self._names: Collection[str] = ()
-        for module in (late_commits, patience, store_table, store_tidying):
+        for module in (patience, plain_table):
             monkeypatch.setattr(module, "_CLOCK", self.clock)
         for name, method in _METHODS.items():
             request = getattr(obstore, name)

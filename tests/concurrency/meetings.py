@@ -6,7 +6,6 @@ task that is lost, doubled, skipped or given to two fits neither of them.
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from tubeq_spark import PutItem, TubeqError
 from tubeq_spark.model.arguments import take_request
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.context import perform
+from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.verbs.take import take_group
 
@@ -345,18 +345,9 @@ class Line:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Tap it until the end of the test."""
-        from deltalake import DeltaTable  # noqa: PLC0415  it is optional
-
-        from tubeq_spark.storage.native.delta_log import commits  # noqa: PLC0415  needs it
-
         self._before: Callable[[], object] | None = None
         self._after: Callable[[], object] | None = None
-        monkeypatch.setattr(DeltaTable, "delete", self._tapped(DeltaTable.delete))
-        monkeypatch.setattr(commits, "create", self._tapped(commits.create))
-        for name, module in list(sys.modules.items()):
-            if name.startswith("tubeq_spark.storage.native") and hasattr(module, "write_deltalake"):
-                write = self._tapped(module.write_deltalake)
-                monkeypatch.setattr(module, "write_deltalake", write)
+        monkeypatch.setattr(LocalStore, "put_if_absent", self._tapped(LocalStore.put_if_absent))
 
     def _tapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def tapped(*args: Any, **options: Any) -> Any:

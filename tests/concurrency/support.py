@@ -208,26 +208,15 @@ def jobs_of(spark: SparkSession, name: str, work: Callable[[], object]) -> list[
     return list(context.statusTracker().getJobIdsForGroup(name))
 
 
-def leave_to_the_library(engine: object) -> None:
-    """Let a native engine leave all logs to the library, as those of tables with features."""
-    handles = getattr(engine, "_handles", None)
-    if handles is not None:
-        handles._is_plain = False
-        handles.close()
-
-
-def on_another_host(queue: Queue, *, local: bool = True) -> Queue:
+def on_another_host(queue: Queue) -> Queue:
     """Make a queue commit as if from another host: nothing here waits for what it writes.
 
-    A native engine finds conflicts by the version then, as on an object store; if it is not `local`, it
-    leaves the logs to the library.
+    A native engine finds conflicts by the version then.
 
     On `file:` locations locks keep all writers apart, so that Delta never has to; on storage that many
     hosts share there are none between them. Within one JVM, and only there, Delta's commits to local
     files are as safe as on such storage: what these tests show is Delta's part, not the file system's.
     """
-    if not local:
-        leave_to_the_library(queue._context.engine)
     opened = queue._opened
     queue._opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
     queue._context.sessions._table_lock = queue._registry._table_lock = TableLock(None)

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from tests.concurrency.support import PAST_TTR, World, ids_of
 from tests.thorough import thorough
 from tubeq_spark import PutItem
-from tubeq_spark.storage.durability import shortening
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,9 +133,9 @@ def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
     log = Path(world.place, world.tube.name, "_delta_log")
     table = DeltaTable(str(log.parent))
     table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 hours"})
-    monkeypatch.setattr(log_files, "EVERY", 2)
-    monkeypatch.setattr(log_files, "SECONDS", -3600.0)
-    monkeypatch.setattr(shortening, "VERSIONS", 1)
+    monkeypatch.setattr(tidying, "EVERY", 2)
+    monkeypatch.setattr(LocalRetention, "SECONDS", -3600.0)
+    monkeypatch.setattr(LocalRetention, "versions", 1)
 
     for letter in "abcd":
         world.tube.put(letter)

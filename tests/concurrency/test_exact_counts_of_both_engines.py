@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.ended import read_log
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.tables import counts
 from tubeq_spark.testing import ManualClock
@@ -67,9 +68,9 @@ def test_done_when_both_engines_end_tasks_is_the_same_to_both_through_checkpoint
     assert done(native) == done(of_spark) == 10
 
     # The log is shortened at each chance, and keeps the notes.
-    monkeypatch.setattr(log_files, "EVERY", 2)
-    monkeypatch.setattr(log_files, "SPARK_SECONDS", -3600.0)
-    monkeypatch.setattr("tubeq_spark.storage.durability.shortening.VERSIONS", 1)
+    monkeypatch.setattr(tidying, "EVERY", 2)
+    monkeypatch.setattr(LocalRetention, "SPARK_SECONDS", -3600.0)
+    monkeypatch.setattr(LocalRetention, "versions", 1)
     end_three_ways(ours)
     DeltaTable(str(log.parent)).create_checkpoint()
     ours.put("h")

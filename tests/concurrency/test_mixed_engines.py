@@ -298,7 +298,7 @@ def test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge(
 ) -> None:
     gate = Gate(spark, tmp_path)
     mine = on_another_host(opened(gate, both.place, both.clock, "spark"))
-    rivals = on_another_host(opened(spark, both.place, both.clock, "native"), local=False)
+    rivals = on_another_host(opened(spark, both.place, both.clock, "native"))
     name = rivals.create_tube(next(NAMES), "fifottl", ttr=TTR).name
     rival = rivals[name]
     rival.put_many(list("ab"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,13 +24,11 @@ from tests.concurrency.meetings import (
     seated,
 )
 from tests.concurrency.support import Probe, names, on_another_host
-from tests.thorough import nightly
-from tubeq_spark import CommitUnknownError, StoreError
+from tubeq_spark import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue
     from tubeq_spark.testing import ManualClock
@@ -51,38 +48,15 @@ def line(engine: object, monkeypatch: pytest.MonkeyPatch) -> Line:
     return Line(monkeypatch)
 
 
-def written(verbs: Iterable[str], *, at_night: bool = False) -> list[object]:
-    """Verbs that commit by themselves, as in most tubes, and by the library, as in tables with features.
-
-    Of those by the library an eighth is in `make test`, or none: `at_night`.
-    """
-    by_itself, by_library = product(["by itself"], verbs), list(product(["by the library"], verbs))
-    few = [] if at_night else by_library[::8]
-    return [*by_itself, *few, *nightly(*(case for case in by_library if case not in few))]
-
-
-@pytest.fixture(scope="module", params=["by itself"])
-def writer(request: pytest.FixtureRequest) -> str:
-    """Who writes the log."""
-    return request.param
-
-
 @pytest.fixture(scope="module")
-def place(engine: OnSpark, writer: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A location for each writer: a sweep visits all the tubes that earlier tests have left."""
-    return str(tmp_path_factory.mktemp("queue"))
-
-
-@pytest.fixture(scope="module")
-def pair(open_queue: OpenQueue, writer: str) -> tuple[Probe, Queue, Queue]:
+def pair(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
     """Two sessions on two hosts: no lock keeps them apart, the first one observed.
 
-    The library commits beside others, as on an object store; a process that writes the log by itself
-    finds out by the version, and decides anew.
+    A process finds out by the version that another has committed, and decides anew.
     """
-    probe, local = Probe(), writer == "by itself"
+    probe = Probe()
     mine, rivals = open_queue(observer=probe, attempts=10), open_queue(attempts=10)
-    return probe, on_another_host(mine, local=local), on_another_host(rivals, local=local)
+    return probe, on_another_host(mine), on_another_host(rivals)
 
 
 def table_of(
@@ -116,7 +90,7 @@ def rivals_turn(results: list[object], verb: Callable[[Side], object], table: Ta
     results.append(outcome(verb, table.rival))
 
 
-@pytest.mark.parametrize(("writer", "verb"), written(VERBS), indirect=["writer"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_verb_when_a_rival_commits_between_its_decision_and_its_commit_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, line: Line, verb: str
 ) -> None:
@@ -131,7 +105,7 @@ def test_verb_when_a_rival_commits_between_its_decision_and_its_commit_is_as_one
         assert_serial(found, (verb, name), (VERBS[verb], VERBS[name]), lay)
 
 
-@pytest.mark.parametrize(("writer", "verb"), written(VERBS, at_night=True), indirect=["writer"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_verb_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, verb: str
 ) -> None:
@@ -142,9 +116,7 @@ def test_verb_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
             meet(table, pair[0], point, (verb, VERBS[verb]), (name, VERBS[name]))
 
 
-@pytest.mark.parametrize(
-    ("writer", "verb"), written(OF_SUBQUEUES, at_night=True), indirect=["writer"]
-)
+@pytest.mark.parametrize("verb", OF_SUBQUEUES)
 def test_verb_of_subqueues_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, verb: str
 ) -> None:
@@ -158,7 +130,7 @@ def test_verb_of_subqueues_when_a_rival_commits_at_any_step_of_it_is_as_one_afte
         assert point >= 2
 
 
-@pytest.mark.parametrize(("writer", "verb"), written(DROP, at_night=True), indirect=["writer"])
+@pytest.mark.parametrize("verb", DROP)
 def test_drop_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, verb: str
 ) -> None:
@@ -179,7 +151,7 @@ def fails(message: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("message", [NEAR, FAR])
-@pytest.mark.parametrize(("writer", "verb"), written(OF_ONE_COMMIT), indirect=["writer"])
+@pytest.mark.parametrize("verb", OF_ONE_COMMIT)
 def test_verb_when_storage_fails_after_its_commit_is_there_returns_as_if_it_had_heard(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, line: Line, verb: str, message: str
 ) -> None:
@@ -194,24 +166,15 @@ def test_verb_when_storage_fails_after_its_commit_is_there_returns_as_if_it_had_
 
 
 @pytest.mark.parametrize("message", [NEAR, FAR])
-@pytest.mark.parametrize(("writer", "verb"), written(OF_ONE_COMMIT), indirect=["writer"])
+@pytest.mark.parametrize("verb", OF_ONE_COMMIT)
 def test_verb_when_storage_fails_before_its_commit_is_there_says_so_and_can_be_repeated(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, line: Line, verb: str, message: str
 ) -> None:
     table = table_of(pair, clock)
     lay(table)
-    # What this process does by itself is this host's, whatever it fails with.
-    # It adds a column first, which this process always does by itself.
-    adds = verb == "release_with_errors"
-    may_land = (
-        not adds
-        and message == FAR
-        and table.mine.tube._ctx.queue.engine._handles._is_plain is False
-    )
-
+    # What this process commits is on this host, whatever it fails with.
     with line.before_next(fails(message)):
-        error = CommitUnknownError if may_land else StoreError
-        assert outcome(VERBS[verb], table.mine) == error.__name__
+        assert outcome(VERBS[verb], table.mine) == StoreError.__name__
 
     found = (outcome(VERBS[verb], table.mine), None, left(table.rival, table.mine))
     assert_serial(found, (verb,), (VERBS[verb], lambda _: None), lay)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.native.logs import aged, versions
 from tubeq_spark import Queue
-from tubeq_spark.storage.durability import shortening
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
 
 if TYPE_CHECKING:
     import pytest
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def test_frame_when_native_verbs_go_on_is_of_its_version_and_spark_reads_what_is_left(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_files, "EVERY", 10)
-    monkeypatch.setattr(shortening, "VERSIONS", 10)
+    monkeypatch.setattr(tidying, "EVERY", 10)
+    monkeypatch.setattr(LocalRetention, "versions", 10)
     log = Path(location, "framed", "_delta_log")
 
     def commits(queue: Queue) -> None:

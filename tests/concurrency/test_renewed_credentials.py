@@ -9,9 +9,8 @@ import pytest
 
 from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig, StoreError
-from tubeq_spark.storage.store import renewed_options, store_options
+from tubeq_spark.storage.store import renewed_options
 from tubeq_spark.storage.store.object_store import ObjectStore
-from tubeq_spark.storage.store.store_options import NoClientError
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -31,18 +30,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     clock = ManualClock()
     monkeypatch.setattr(renewed_options, "_CLOCK", clock)
     return clock
-
-
-@pytest.fixture(params=["by itself", "by the library"])
-def reads_logs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who reads and writes the logs."""
-
-    def left(*_: object) -> None:
-        raise NoClientError("a test")
-
-    if request.param == "by the library":
-        monkeypatch.setattr(store_options, "place_of", left)
-    return str(request.param)
 
 
 class Program:
@@ -78,7 +65,6 @@ def working(
         yield program, accept, queue, queue.create_tube("work", "fifo")
 
 
-@pytest.mark.usefixtures("reads_logs")
 def test_verbs_when_credentials_expire_go_on_with_new_ones(
     store: Store, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -109,7 +95,7 @@ def test_commit_when_its_credentials_are_refused_is_made_once(
     with working(store, tmp_path.name) as (program, accept, _, tube):
         tube.put("a")
 
-        def late(files: ObjectStore, name: str, content: bytes) -> str | None:
+        def late(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
             clock.advance(60)
             program.key = "second"
             accept("second")

@@ -17,7 +17,8 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.native import sending, tables
+from tubeq_spark.storage.log import next_version
+from tubeq_spark.storage.native import tables
 from tubeq_spark.storage.store import patience
 from tubeq_spark.storage.store.bucket import Bucket
 from tubeq_spark.storage.store.store_options import with_limits
@@ -298,7 +299,7 @@ def test_take_when_its_commit_takes_longer_than_its_lease_renews_it_before_it_re
     tube = queue.create_tube("work", "fifottl", ttr=60)
     tube.put("a")
     monkeypatch.setattr(patience, "sleep", lambda _: None)
-    monkeypatch.setattr(sending, "sleep", lambda _: clock.advance(100))
+    monkeypatch.setattr(next_version, "sleep", lambda _: clock.advance(100))
     with store.losing(COMMIT.replace(".*", ".*/work"), kind="hang", kept=False):
         task = tube.take(0)
     assert letters([task]) == "a"

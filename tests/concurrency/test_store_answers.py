@@ -18,7 +18,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import nightly, one_in, thorough
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.native.rival_commit import RivalCommit
+from tubeq_spark.storage.log.next_version import NextVersion
 from tubeq_spark.storage.store import patience
 from tubeq_spark.storage.store.object_store import ObjectStore
 from tubeq_spark.storage.store.store import RequestError
@@ -148,7 +148,7 @@ def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_
 ) -> None:
     put, late = ObjectStore.put_if_absent, list[Any]()
 
-    def delayed(files: ObjectStore, name: str, content: bytes) -> str | None:
+    def delayed(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
         if not late:
             late.append(lambda: put(files, name, content))
             msg = "no answer"
@@ -194,7 +194,9 @@ def test_put_when_somebody_commits_first_is_beside_it(
     with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
         rival = rivals[empty.tube.name]
 
-        def beaten(files: ObjectStore, name: str, content: bytes) -> str | None:
+        def beaten(
+            files: ObjectStore, name: str, content: bytes, _needs: object = ()
+        ) -> str | None:
             if f"{files}".endswith(f"/{empty.tube.name}"):
                 monkeypatch.undo()
                 rival.put("z")
@@ -225,9 +227,9 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
     # The numbers of tasks are leased by then.
     empty.put("x")
     empty.empty()
-    look, uri = RivalCommit.info, str(path_of(empty.tube._ctx.table.name))
+    look, uri = NextVersion._read, str(path_of(empty.tube._ctx.table.name))
 
-    def later(rival: RivalCommit) -> Any:
+    def later(rival: NextVersion) -> Any:
         monkeypatch.undo()
         empty.store.answer()
         with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
@@ -238,7 +240,7 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
             client.delete_object(Bucket="bucket", Key=key)
         return look(rival)
 
-    monkeypatch.setattr(RivalCommit, "info", later)
+    monkeypatch.setattr(NextVersion, "_read", later)
     with (
         empty.store.losing(commits_to(empty.tube)),
         pytest.raises(CommitUnknownError) as caught,

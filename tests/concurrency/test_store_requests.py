@@ -21,32 +21,28 @@ from tests.concurrency.round_trips import VERBS, filled, taken
 from tests.concurrency.s3_store import COMMIT, ROOT, Store
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
 from tests.queries import counted, select
-from tubeq_spark import CommitUnknownError, NotTakenError, StoreError
+from tubeq_spark import CommitUnknownError, NotTakenError, Queue, StoreError
 from tubeq_spark.model import rivals
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.native import (
-    late_commits,
-    store_table,
-    store_tidying,
-)
-from tubeq_spark.storage.native.background import Background
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.log import Log
+from tubeq_spark.storage.log.next_version import NextVersion
+from tubeq_spark.storage.native.background import Background, at_once
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.rival_commit import RivalCommit
 from tubeq_spark.storage.store import object_store
 from tubeq_spark.storage.store.bucket import _TOGETHER, Bucket, client_of
 from tubeq_spark.storage.store.object_store import ObjectStore
 from tubeq_spark.storage.store.patience import Patience
 from tubeq_spark.storage.store.renewed_options import RenewedOptions
 from tubeq_spark.storage.store.store import RequestError
-from tubeq_spark.storage.store.store_options import NoClientError, place_of, plain
+from tubeq_spark.storage.store.store_options import place_of, plain
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark import Task, Tube
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes]
@@ -108,7 +104,7 @@ def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any], times
     """Let something happen right before the next commits to the tube."""
     put, left = ObjectStore.put_if_absent, [times]
 
-    def beaten(files: ObjectStore, name: str, content: bytes) -> str | None:
+    def beaten(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
         if f"{files}".endswith("/work") and left[0]:
             left[0] -= 1
             acts, left[0] = left[0], 0
@@ -221,13 +217,13 @@ def test_put_when_it_has_lost_once_asks_for_the_next_rival_together_with_its_com
     tube: Tube, rival: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    ask_ahead = RivalCommit.ask_ahead
+    ask_ahead = NextVersion.ask_ahead
 
-    def told(commit: RivalCommit) -> None:
+    def told(commit: NextVersion) -> None:
         asked.append(commit.version)
         ask_ahead(commit)
 
-    monkeypatch.setattr(RivalCommit, "ask_ahead", told)
+    monkeypatch.setattr(NextVersion, "ask_ahead", told)
     before_commit(monkeypatch, lambda: rival.put("b"), times=3)
     tube.put("a")
 
@@ -418,18 +414,25 @@ def background(tube: Tube) -> Background:
     return found
 
 
+def tidying_of(tube: Tube) -> tidying.Tidying:
+    """What keeps the log of a tube short."""
+    handles: Any = tube._ctx.queue.engine._handles  # type: ignore[attr-defined]
+    found: tidying.Tidying = handles.table(tube._ctx.table.name).plain.tidying
+    return found
+
+
 def pass_hours(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let three hours pass."""
-    now = late_commits.seconds_now
+    now = Log._seconds_now
     store.make_older(3 * HOUR)
-    monkeypatch.setattr(late_commits, "seconds_now", lambda: now() + 3 * HOUR)
+    monkeypatch.setattr(Log, "_seconds_now", lambda log: now(log) + 3 * HOUR)
 
 
 def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Let something happen right after the next commit to the tube, before its answer is read."""
     put = ObjectStore.put_if_absent
 
-    def paused(files: ObjectStore, name: str, content: bytes) -> str | None:
+    def paused(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
         tag = put(files, name, content)
         if f"{files}".endswith("/work"):
             monkeypatch.setattr(ObjectStore, "put_if_absent", put)
@@ -478,8 +481,7 @@ def after_reading(
 @pytest.fixture
 def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints after each few commits."""
-    for module in (log_files, store_tidying):
-        monkeypatch.setattr(module, "EVERY", 4)
+    monkeypatch.setattr(tidying, "EVERY", 4)
 
 
 @pytest.mark.usefixtures("short_logs")
@@ -559,8 +561,8 @@ def test_verb_when_it_was_paused_after_its_commit_until_the_one_before_is_remove
         # Nobody could tell which of two commits of the same second came first.
         store.make_older(10)
         grow(rival)
-        now = late_commits.seconds_now
-        monkeypatch.setattr(late_commits, "seconds_now", lambda: now() + HOUR)
+        now = Log._seconds_now
+        monkeypatch.setattr(Log, "_seconds_now", lambda log: now(log) + HOUR)
 
     after_commit(monkeypatch, come_after)
     act(before)
@@ -595,7 +597,7 @@ def test_take_when_a_commit_came_too_late_between_what_was_left_of_the_log_does_
     known, put, seen = version_of(tube), ObjectStore.put_if_absent, list[Any]()
     cut_short(monkeypatch, [known, *range(known + 2, known + 40)])
 
-    def paused(files: ObjectStore, name: str, content: bytes) -> str | None:
+    def paused(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
         if not f"{files}".endswith("/work"):
             return put(files, name, content)
         monkeypatch.setattr(ObjectStore, "put_if_absent", put)
@@ -686,7 +688,7 @@ def test_table_when_it_was_made_anew_at_the_same_place_is_read_anew(
         for key in store.keys(uri.removeprefix("s3://bucket/")):
             client.delete_object(Bucket="bucket", Key=key)
     write_deltalake(uri, rows, storage_options=store.options)
-    monkeypatch.setattr(store_table, "_SURE", -1.0)
+    monkeypatch.setattr(Log, "_is_sure", lambda *_: False)
     assert engine.rows(counted(path_table(uri))) == [{"n": 2}]
     engine.close()
 
@@ -699,7 +701,7 @@ def test_checkpoint_when_it_is_due_is_written_after_the_answer(
     store: Store, place: str, tube: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = list[Any]()
-    monkeypatch.setattr(Background, "run", lambda _, work: later.append(work))
+    monkeypatch.setattr(tidying_of(tube), "later", later.append)
     asked = [line for _ in range(4) for line in requests(store, lambda: tube.put("a"))]
     assert not [line for line in asked if ".checkpoint." in line or "_last_c" in line]
     (work,) = later
@@ -719,8 +721,8 @@ def test_checkpoint_when_it_is_too_early_for_one_does_not_read_the_last_one(
     background(tube).wait()
     log = f"{place}/work/_delta_log/".removeprefix("s3://bucket/")
     assert f"{log}{4:020}.checkpoint.parquet" in store.keys(log)
-    monkeypatch.setattr(log_files, "_ACTIONS", 1)
-    monkeypatch.setattr(Background, "run", lambda _, work: work())
+    monkeypatch.setattr(tidying, "_ACTIONS", 1)
+    monkeypatch.setattr(tidying_of(tube), "later", at_once)
     for _ in range(3):
         tube.put("a")
     asked = requests(store, lambda: tube.put("a"), r"checkpoint\.parquet")
@@ -765,15 +767,33 @@ def test_client_when_all_is_in_the_environment_is_made_by_that(
         ("s3://bucket/100%", {}),
         ("s3://bucket/queue", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}),
         ("s3://bucket/queue", {"conditional_put": "disabled"}),
-        ("s3://bucket/queue", {"AWS_PROFILE": "work"}),
     ],
 )
-def test_place_when_only_the_library_commits_there_or_has_the_credentials_is_left_to_it(
-    path: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_place_when_our_commits_are_not_safe_there_is_refused(
+    path: str, options: dict[str, str]
 ) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
-    with pytest.raises(NoClientError):
+    with pytest.raises(StoreError, match=r"Spark|conditional PUTs"):
         place_of(path, options)
+
+
+def test_queue_when_its_credentials_are_those_of_a_profile_reads_them_by_boto3(
+    store: Store, place: str, tube: Tube, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tube.put("a")
+    (tmp_path / ".aws").mkdir()
+    keys = "aws_access_key_id = k\naws_secret_access_key = s\n"
+    (tmp_path / ".aws" / "credentials").write_text(f"[work]\n{keys}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    secret = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    options = {name: value for name, value in store.options.items() if name not in secret}
+    options |= {"AWS_PROFILE": "work"}
+    with Queue(None, place, engine="native", storage_options=options) as queue:
+        assert queue["work"].take(0) is not None
+    monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+    with pytest.raises(StoreError, match="pip install boto3"):
+        Queue(None, place, engine="native", storage_options=options)
 
 
 def test_place_of_all_stores_has_the_keys_below_its_bucket() -> None:
@@ -840,7 +860,7 @@ def test_look_when_the_last_listing_was_a_minute_ago_lists_what_is_new_and_reads
     store: Store, tube: Tube, monkeypatch: pytest.MonkeyPatch, as_listed: Callable[..., None]
 ) -> None:
     as_listed(monkeypatch)
-    monkeypatch.setattr(store_table, "_SURE", -1.0)
+    monkeypatch.setattr(Log, "_is_sure", lambda *_: False)
     assert requests(store, lambda: version_of(tube)) == ["GET /bucket 200"]
 
 
@@ -866,13 +886,15 @@ def test_read_when_it_began_after_commits_that_another_thread_lost_to_sees_all_o
     seen = list[Any]()
     with ThreadPoolExecutor(1) as other, contextlib.ExitStack() as operation:
 
-        def read(files: ObjectStore, name: str, content: bytes) -> str | None:
+        def read(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
             monkeypatch.setattr(ObjectStore, "put_if_absent", put)
             query = counted(tube._ctx.table.name)
             seen.extend(other.submit(engine.rows, query).result())
             return put(files, name, content)
 
-        def beaten(files: ObjectStore, name: str, content: bytes) -> str | None:
+        def beaten(
+            files: ObjectStore, name: str, content: bytes, _needs: object = ()
+        ) -> str | None:
             monkeypatch.setattr(ObjectStore, "put_if_absent", put)
             rival.put("y")
             rival.put("z")
@@ -891,12 +913,12 @@ def test_commit_that_is_asked_for_ahead_when_its_request_has_not_begun_is_not_as
 ) -> None:
     bucket, free = Bucket("s3://bucket", RenewedOptions(store.options)), threading.Event()
     files = ObjectStore(bucket, f"{place.removeprefix('s3://bucket/')}/work", Patience(1, 1.0))
-    ahead = RivalCommit(files, f"{place}/work", version_of(tube))
+    ahead = NextVersion(files, version_of(tube))
     for _ in range(_TOGETHER):
         bucket.beside(free.wait)
     ahead.ask_ahead()
     store.requests()
-    assert not ahead.is_there()
+    assert not ahead.is_rivals()
     free.set()
     last = bucket.beside(lambda: None)
     assert last is not None

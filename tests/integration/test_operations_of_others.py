@@ -28,6 +28,9 @@ OPERATIONS: dict[str, Sequence[str]] = {
     "VACUUM": ["OPTIMIZE {}", "VACUUM {} RETAIN 0 HOURS"],
     "CLONE": ["CREATE OR REPLACE TABLE delta.`{copy}` SHALLOW CLONE {}"],
     "ADD COLUMN": ["ALTER TABLE {} ADD COLUMN (extra STRING)", "UPDATE {} SET extra = 'x'"],
+}
+#: The same that only the Spark engine bears.
+BY_SPARK: dict[str, Sequence[str]] = {
     "deletion vectors": [
         "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
         "OPTIMIZE {}",
@@ -41,8 +44,13 @@ OPERATIONS: dict[str, Sequence[str]] = {
         "ALTER TABLE {} ADD COLUMN (extra STRING)",
     ],
 }
-#: Features that the native engine does not write, with the property that switches each on.
+#: Features that the native engine does not read or not write, with the property that switches each on.
 REFUSED = {
+    "deletionVectors": "('delta.enableDeletionVectors' = 'true')",
+    "columnMapping": (
+        "('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
+        "'delta.minWriterVersion' = '5')"
+    ),
     "rowTracking": "('delta.enableRowTracking' = 'true')",
     "inCommitTimestamp": "('delta.enableInCommitTimestamps' = 'true')",
     "typeWidening": "('delta.enableTypeWidening' = 'true')",
@@ -95,13 +103,13 @@ def test_native_queue_when_spark_changes_its_table_goes_on(
             assert copied.where("task_id IS NOT NULL").count() == len(HOSTS)
 
 
-@pytest.mark.parametrize("operation", ["deletion vectors", "column mapping"])
+@pytest.mark.parametrize("operation", BY_SPARK)
 def test_queue_on_spark_when_its_table_is_changed_goes_on(
     spark: SparkSession, tmp_path: Path, operation: str
 ) -> None:
     with Queue(spark, str(tmp_path), engine="spark") as queue:
         tube, held = begun(queue)
-        run(spark, tmp_path, OPERATIONS[operation])
+        run(spark, tmp_path, BY_SPARK[operation])
         assert_goes_on(queue, tube, held)
 
 

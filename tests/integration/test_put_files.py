@@ -19,7 +19,6 @@ from tubeq_spark import Queue, QueueConfig, StoreError, TubeNotFoundError
 from tubeq_spark.admin.dead_files import _vacuum
 from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.location import path_of
-from tubeq_spark.storage.native.delta_log import commits
 from tubeq_spark.storage.spark import put_files
 from tubeq_spark.storage.spark.put_files import PutFiles
 from tubeq_spark.storage.tables.schema import FENCE
@@ -305,14 +304,14 @@ def test_put_df_when_the_answer_to_its_commit_is_lost_is_done_or_leaves_nothing(
     answer: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plain = commits.create
+    plain = os.link
 
-    def create(*args: Any) -> bool:
+    def link(*args: Any) -> None:
         if answer == "after":
             plain(*args)
         raise OSError(5, "no answer")
 
-    with meanwhile(lambda: monkeypatch.setattr(commits, "create", create)):
+    with meanwhile(lambda: monkeypatch.setattr(os, "link", link)):
         if answer == "after":
             assert tube.put_df(rows).count == ROWS
         else:

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from tests.datafusion import answered
 from tests.log_fuzz.library import paths
-from tests.native.logs import versions
+from tests.native.logs import log_files_of, versions
 from tests.other_readers import FINDS
 from tests.queries import everything, select
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.delta_log import reading
-from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _of_rows(
     found = {
         "ours": NativeEngine().arrow(select),
         "the queue's": context_of(world.tube(name)).queue.engine.arrow(select),
-        "ours by the library": NativeEngine(local=False).arrow(select),
+        "DataFusion": answered(select),
         "polars": pl.scan_delta(path).collect().to_arrow(),
         "polars through arrow": pl.scan_delta(path, use_pyarrow=True).collect().to_arrow(),
     }
@@ -116,8 +116,8 @@ def _of_filters(world: World, name: str, table: DeltaTable, truth: pa.Table) -> 
             yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
     table_name = path_table(str(world.path(name)))
     query = select(table_name, "task_id", where=row()[column] == value)
-    for reader, engine in (("ours", NativeEngine()), ("the library", NativeEngine(local=False))):
-        found = _ids(engine.arrow(query))
+    for reader, rows in (("ours", NativeEngine().arrow(query)), ("DataFusion", answered(query))):
+        found = _ids(rows)
         if found != wanted:
             yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
     yield from _of_moments(world, name, table, truth)
@@ -162,7 +162,7 @@ def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
     """Whether we read what the library does of the log: now, and of each version that is kept."""
     log = world.path(name) / "_delta_log"
     try:
-        fresh = reading.newest(LocalLog(log), None)
+        fresh = reading.newest(log_files_of(log), None)
     except reading.UnknownLogError as error:
         yield f"{name} is no plain table to us: {error}"
         return
@@ -174,7 +174,7 @@ def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
         if base is None:
             continue
         seen = known[base][0]
-        ours = seen if base == version else reading.newest(LocalLog(log), seen, last=version)
+        ours = seen if base == version else reading.newest(log_files_of(log), seen, last=version)
         if ours is None or ours.version != version:
             continue
         theirs = DeltaTable(world.path(name), version=version)
@@ -185,10 +185,7 @@ def _of_memory(world: World, name: str, fresh: Snapshot) -> Iterator[str]:
     """Whether a process that read the log bit by bit knows what one does that begins at a checkpoint."""
     engine = context_of(world.tube(name)).queue.engine
     assert isinstance(engine, NativeEngine)
-    known = engine._handles.table(path_table(str(world.path(name)))).seen()
-    if known is None:
-        yield f"{name} was left to the library"
-        return
+    known = engine._handles.table(path_table(str(world.path(name)))).newest()
     one, other = _plain(known), _plain(fresh)
     if one != other:
         yield f"{name} differs: {one} when read bit by bit, {other} from a checkpoint on"

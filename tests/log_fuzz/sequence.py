@@ -13,8 +13,9 @@ from tests.log_fuzz import library, verbs
 from tests.log_fuzz.compared import differences
 from tests.log_fuzz.world import TUBES, World
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.storage.durability import shortening
-from tubeq_spark.storage.native.delta_log import log_files, table
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.native import plain_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "run"]
 
-#: So that logs are shortened and get checkpoints within a sequence: as of `shortening` and `log_files`.
+#: So that logs are shortened and get checkpoints within a sequence: as of `LocalRetention` and `tidying`.
 _SHORT = {"VERSIONS": 6, "SECONDS": 0.0, "EVERY": 5}
 
 
@@ -102,11 +103,11 @@ def run(
 def _settings(world: World) -> ExitStack:
     stack = ExitStack()
     if world.random.random() < 0.7:
-        stack.enter_context(patch.object(shortening, "VERSIONS", _SHORT["VERSIONS"]))
-        for name in ("SECONDS", "EVERY"):
-            stack.enter_context(patch.object(log_files, name, _SHORT[name]))
+        stack.enter_context(patch.object(LocalRetention, "versions", _SHORT["VERSIONS"]))
+        stack.enter_context(patch.object(LocalRetention, "SECONDS", _SHORT["SECONDS"]))
+        stack.enter_context(patch.object(tidying, "EVERY", _SHORT["EVERY"]))
     if world.random.random() < 0.5:
-        stack.enter_context(patch.object(table, "SystemClock", _Earlier))
+        stack.enter_context(patch.object(plain_table, "_CLOCK", _Earlier()))
     return stack
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
+from tests.native.logs import log_files_of
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.native.delta_log import reading
-from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ class World:
     def note(self, name: str) -> None:
         """Keep what is so at the newest version of a tube, to be compared later."""
         try:
-            seen: Snapshot | None = reading.newest(LocalLog(self.path(name) / "_delta_log"), None)
+            seen: Snapshot | None = reading.newest(
+                log_files_of(self.path(name) / "_delta_log"), None
+            )
         except reading.UnknownLogError:
             seen = None
         version = self.table(name).version()

@@ -13,28 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test of one process in both ways of reading and writing logs."""
-    if "local" in metafunc.fixturenames:
-        # Rivals are about what the library finds out of a conflict. By itself an engine goes by the version.
-        is_alone = "rival" not in metafunc.fixturenames
-        ways = {"by the library": False} | ({"by itself": True} if is_alone else {})
-        metafunc.parametrize("local", ways.values(), ids=list(ways))
-
-
 @pytest.fixture(scope="session")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Empty tables, to be copied: the library makes them slowly."""
+    """Empty tables, to be copied."""
     root = tmp_path_factory.mktemp("empty")
     Place(root, 0).create()
     return root
 
 
 @pytest.fixture
-def place(empty: Path, tmp_path: Path, local: bool) -> Place:
+def place(empty: Path, tmp_path: Path) -> Place:
     """A location with empty tables."""
     shutil.copytree(empty, tmp_path, dirs_exist_ok=True)
-    return Place(tmp_path, -(10**9), local=local)
+    return Place(tmp_path, -(10**9))
 
 
 @pytest.fixture

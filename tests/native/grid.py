@@ -369,6 +369,6 @@ def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 def place_of(root: Path) -> Place:
     """A place with all these rows, which has to read what was written."""
-    writing = Place(root, -1, local=True).create()
+    writing = Place(root, -1).create()
     fill(writing)
-    return Place(root, -1_000, local=True)
+    return Place(root, -1_000)

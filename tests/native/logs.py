@@ -6,6 +6,10 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.durability.synced_log import SyncedLog
+from tubeq_spark.storage.log.log_files import LogFiles
+from tubeq_spark.storage.store.local_store import LocalStore
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,3 +27,8 @@ def aged(log: Path, seconds: float) -> None:
     for path in log.iterdir():
         at = path.stat().st_mtime - seconds
         os.utime(path, (at, at))
+
+
+def log_files_of(log: Path) -> LogFiles:
+    """The files of the log in a directory."""
+    return LogFiles(LocalStore(SyncedLog(log.parent)))

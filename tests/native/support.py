@@ -11,17 +11,14 @@ import pyarrow as pa
 from tests.queries import everything
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.writer import Writer
-from tubeq_spark.storage.outcome import Note
+from tubeq_spark.storage.outcome import EngineError, Note, Outcome
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
-from tubeq_spark.storage.store.renewed_options import RenewedOptions
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.id_slots import Slots
@@ -39,11 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from deltalake import DeltaTable
-
     from tubeq_spark.storage.commit_loop import Plan
-    from tubeq_spark.storage.native.delta_log.plain_table import Commit, PlainTable
+    from tubeq_spark.storage.log.change import Change
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.plain_table import PlainTable
 
 T = TypeVar("T")
 NOTE = Note("test", "s-1")
@@ -62,34 +58,21 @@ class Paused:
             rival()
 
 
-class PausedLocalWriter(Paused, LocalWriter):
-    """A writer that does, where this process writes the log by itself."""
-
-    def commit(self, local: PlainTable, snapshot: Snapshot, change: Commit) -> None:
-        self._pause()
-        super().commit(local, snapshot, change)
-
-
 class PausedWriter(Paused, Writer):
-    """A writer that does, where the library writes the log."""
+    """A writer that does. It can commit behind the rival, as on an object store."""
 
-    def swap(self, *change: Any) -> None:
-        self._pause()
-        super().swap(*change)
+    goes_behind = False
 
-    def insert(self, *change: Any) -> None:
+    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Change) -> None:
         self._pause()
-        super().insert(*change)
-
-    def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
-        self._pause()
-        return super().remove(snapshot, statement, note)
-
-    def add(
-        self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
-    ) -> None:
-        self._pause()
-        super().add(snapshot, rows, said, once)
+        if self.goes_behind:
+            later = plain.newest()
+            found = change if later is snapshot else change.on(later)
+            if found is None:
+                msg = "a rival has changed what was read"
+                raise EngineError(msg, Outcome.CONFLICT)
+            snapshot, change = later, found
+        super().commit(plain, snapshot, change)
 
 
 class Once:
@@ -113,8 +96,6 @@ class Place:
         root: Path,
         first: int,
         order: tuple[str, ...] = ("task_id",),
-        *,
-        local: bool = False,
     ) -> None:
         """Use what is there.
 
@@ -122,14 +103,9 @@ class Place:
             root: The directory of the tables.
             first: Keeps the numbers of two processes apart.
             order: Columns that give the order of tasks.
-            local: Whether this process reads and writes the logs by itself; else it works as on an
-                object store.
         """
-        self.engine = NativeEngine(local=local)
-        self.engine.writer = self.writer = PausedWriter(self.engine.datafusion, RenewedOptions())
-        self.engine.local_writer = self.local_writer = PausedLocalWriter(
-            self.engine.datafusion, self.engine._handles.files, self.writer
-        )
+        self.engine = NativeEngine()
+        self.engine.writer = self.writer = PausedWriter(self.engine._handles.files)
         self.first = first
         numbers = itertools.count(first, -1)
         self.fresh = lambda: next(numbers)
@@ -165,14 +141,6 @@ class Place:
 
     def run(self, statement: Statement | Append) -> Affected:
         return self.engine.execute(statement, NOTE)
-
-    def few(self, query: Select) -> pa.Table | None:
-        """The rows of a query by Arrow; `None`: it is left to DataFusion."""
-        table = self.engine._handles.table(str(innermost(query).table))
-        newest, local = table.seen(), table.local
-        if newest is None or local is None:
-            return None
-        return self.engine._by_arrow(query, local, newest)
 
     def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:
         return self.run(self.statements.put(new_rows(segment, ids, **columns), len(ids), [segment]))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from tests.datafusion import answered
 from tests.native import grid
 from tests.unit.golden.sample_values import LATER, NOW
+from tubeq_spark.errors import StoreError
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import Read, answer_by_parts
@@ -65,8 +67,6 @@ if TYPE_CHECKING:
     from tests.native.support import Place
 
 QUERIES = dict(grid.queries())
-#: The queries of the cases that Arrow leaves to DataFusion, and why: none.
-LEFT: dict[str, str] = {}
 R = row()
 MINE = R.tube == grid.TUBE
 
@@ -84,17 +84,9 @@ def rows(place: Place) -> dict[str, pa.Table]:
 
 def rows_in(place: Place, name: str) -> pa.Table:
     table = place.engine._handles.table(getattr(place, name))
-    newest, local = table.seen(), table.local
-    assert newest is not None
-    assert local is not None
-    listed = Listed(local, list(newest.within({})), newest.shape.schema)
-    found = place.engine._handles.files.rows(listed)
-    assert found is not None
-    return found
-
-
-def by_library(place: Place, query: Select) -> pa.Table:
-    return place.engine.datafusion().query(query)
+    newest = table.newest()
+    listed = Listed(table.plain, list(newest.within({})), newest.shape.schema)
+    return place.engine._handles.files.rows(listed)
 
 
 @pytest.mark.parametrize("title", QUERIES)
@@ -103,24 +95,18 @@ def test_query_when_arrow_answers_it_is_answered_as_by_the_library(
 ) -> None:
     name = grid.table_of(QUERIES[title])
     query = grid.about(QUERIES[title], getattr(place, name))
-    if title in LEFT:
-        with pytest.raises(NotByArrowError, match=LEFT[title]):
-            answer(query, rows[name])
-    else:
-        is_answered_as_by_the_library(place, query, rows[name])
+    is_answered_as_by_the_library(place, query, rows[name])
 
 
 def is_answered_as_by_the_library(place: Place, query: Select, rows: pa.Table) -> None:
     found = answer(query, rows)
-    expected = by_library(place, query)
+    expected = answered(query)
     if query.limit is not None and not is_unique(query.order):
         # Any of those that come last may be left out.
-        part, expected = expected, by_library(place, replace(query, limit=None))
+        part, expected = expected, answered(replace(query, limit=None))
         agrees(part, expected, query)
     agrees(found, expected, query)
-    stored = place.few(query)
-    assert stored is not None
-    agrees(stored, expected, query)
+    agrees(place.engine.arrow(query), expected, query)
     agrees(answer_by_parts(query, parts_of(rows)), expected, query)
 
 
@@ -365,7 +351,7 @@ def test_rows_in_order_when_limited_are_the_first(
     query = Select(
         place.tube, named("task_id"), MINE, order=order, limit=limit, descending=descending
     )
-    found, expected = answer(query, rows["tube"]), by_library(place, query)
+    found, expected = answer(query, rows["tube"]), answered(query)
     assert found.to_pylist() == expected.to_pylist()
 
 
@@ -374,7 +360,7 @@ def test_null_when_rows_are_sorted_by_the_library_is_the_least_value_as_for_spar
     place: Place, descending: bool
 ) -> None:
     query = Select(place.tube, named("utube"), MINE, order=["utube"], descending=descending)
-    found = [each["utube"] for each in by_library(place, query).to_pylist()]
+    found = [each["utube"] for each in answered(query).to_pylist()]
     assert None in found
     expected = sorted(found, key=lambda name: (name is not None, name or ""), reverse=descending)
     assert found == expected
@@ -398,11 +384,11 @@ def test_null_when_arrow_sorts_is_the_least_value(
 ) -> None:
     query = grid.about(NULLS[said], place.tube)
     found = answer(query, rows["tube"])
-    agrees(found, by_library(place, replace(query, limit=None)), query)
+    agrees(found, answered(replace(query, limit=None)), query)
     assert found.equals(answer_by_parts(query, parts_of(rows["tube"])))
 
 
-#: Queries that Arrow leaves to DataFusion, or to nobody, with what it says.
+#: Queries that Arrow cannot answer, with what it says.
 OTHERS: dict[str, tuple[Select, str]] = {
     "a column that is not there": (Select("", named("unknown")), "unknown"),
     "an order by a column that is not there": (
@@ -418,20 +404,20 @@ OTHERS: dict[str, tuple[Select, str]] = {
 
 
 @pytest.mark.parametrize("said", OTHERS)
-def test_query_when_arrow_cannot_answer_it_is_left_to_the_library(
+def test_query_when_arrow_cannot_answer_it_is_refused(
     place: Place, rows: dict[str, pa.Table], said: str
 ) -> None:
     query, reason = OTHERS[said]
     query = grid.about(query, place.tube)
     with pytest.raises(NotByArrowError, match=reason):
         answer(query, rows["tube"])
-    assert place.few(query) is None
+    with pytest.raises(StoreError, match="could not be read"):
+        place.engine.arrow(query)
 
 
-def test_query_when_a_sum_has_no_end_is_left_to_the_library(
-    place: Place, rows: dict[str, pa.Table]
-) -> None:
+def test_query_when_a_sum_has_no_end_is_refused(place: Place, rows: dict[str, pa.Table]) -> None:
     query = Select(place.tube, {"x": R.ttl + (2**63 - 1)})
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         answer(query, rows["tube"])
-    assert place.few(query) is None
+    with pytest.raises(StoreError, match="overflow"):
+        place.engine.arrow(query)

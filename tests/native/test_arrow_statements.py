@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from tests.datafusion import EXCHANGE
+from tests.datafusion.running import RunningQuery
+from tests.datafusion.statement_query import StatementQuery
+from tests.datafusion.text import DataFusionRenderer
 from tests.native import grid
 from tests.native.support import at, new_rows
 from tests.unit.golden.sample_values import NAMES, NOW
@@ -35,9 +39,6 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.location import TAKEN_UTUBES
-from tubeq_spark.storage.native.datafusion.running import ArrowHandover, RunningQuery
-from tubeq_spark.storage.native.datafusion.statement_query import StatementQuery
-from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, SettleRow, Statement
 from tubeq_spark.storage.tables.tube_table import TAKEN_SEGMENT
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -71,7 +72,6 @@ def given(statement: Statement) -> Statement:
 
 #: Arrow decides all of them: `NotByArrowError` fails their tests.
 STATEMENTS = {title: given(statement) for title, statement in grid.statements()}
-EXCHANGE = ArrowHandover()
 
 
 @dataclass(frozen=True)

@@ -277,5 +277,5 @@ def test_check_in_memory_finds_nothing() -> None:
 def test_check_of_a_location_on_another_storage_is_refused(place: Path) -> None:
     with opened(place) as queue:
         queue._opened = replace(queue._opened, uri="s3://bucket/queue")
-        with pytest.raises(StoreError, match="only tables on local files"):
+        with pytest.raises(StoreError, match=r"only .*local files"):
             queue.check()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.storage.native import library_options
 from tubeq_spark.storage.store.patience import Patience
 from tubeq_spark.storage.store.store_options import LARGE, with_limits
 
-PLACE = "s3://bucket/queue/tube"
 LIMITS = {"timeout": "5s", "connect_timeout": "5s"}
-LIBRARY = LIMITS | {"retry_timeout": "30s"}
 
 
 def test_options_when_the_program_gives_none_have_time_limits() -> None:
@@ -36,21 +33,6 @@ def test_options_when_the_environment_gives_a_time_limit_leave_it_alone(
 def test_options_when_a_request_moves_much_have_a_second_more_for_each_megabyte() -> None:
     assert with_limits({}, LARGE - 1) == LIMITS
     assert with_limits({}, 50_000_000) == LIMITS | {"timeout": "70s"}
-
-
-def test_options_of_the_library_repeat_reads_alone() -> None:
-    assert library_options.to_read(PLACE, {}) == LIBRARY
-    given = {"MAX_RETRIES": "7"}
-    assert library_options.to_commit(PLACE, given) == LIBRARY | {"max_retries": "0"}
-    assert library_options.to_write(PLACE, given, LARGE - 1) is None
-    found = library_options.to_write(PLACE, given, 50_000_000)
-    assert found == LIBRARY | {"max_retries": "0", "timeout": "70s"}
-
-
-def test_options_of_the_library_for_local_files_are_left_as_they_are() -> None:
-    assert library_options.to_read("/data/tube", {"a": "b"}) == {"a": "b"}
-    assert library_options.to_commit("file:/data/tube", {}) == {}
-    assert library_options.to_write("/data/tube", {}, 10 * LARGE) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable, Schema
 
 from tests.native.logs import HOUR, aged
 from tests.native.support import NOW, OWNER, Place, at, new_rows
@@ -23,7 +23,6 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import arrow_struct, delta_type
 from tubeq_spark.storage.location import path_of, path_table
-from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Append
@@ -65,7 +64,7 @@ def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_p
 
 
 def test_ack_when_files_have_no_statistics_counts_what_was_there(
-    place: Place, tmp_path: Path, local: bool
+    place: Place, tmp_path: Path
 ) -> None:
     place.put(5, [50, 51])
     commit = tmp_path / "tube" / "_delta_log" / f"{1:020}.json"
@@ -73,7 +72,7 @@ def test_ack_when_files_have_no_statistics_counts_what_was_there(
     for action in actions:
         action.get("add", {}).pop("stats", None)
     commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
-    fresh = Place(tmp_path, -7, local=local)
+    fresh = Place(tmp_path, -7)
     ack = fresh.statements.delete_lease_segment(5)
     assert fresh.run(ack) == Affected(deleted=2)
     assert fresh.engine.find(ack) == Affected(deleted=2)
@@ -199,10 +198,8 @@ def test_type_of_a_column_is_as_the_library_has_it(ddl: str, kind: object) -> No
     assert [delta_type(each) for each in ours.types] == [kind, "integer"]
 
 
-def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(
-    tmp_path: Path, local: bool
-) -> None:
-    typed = Place(tmp_path / "typed", -7, local=local).create(
+def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(tmp_path: Path) -> None:
+    typed = Place(tmp_path / "typed", -7).create(
         payload="STRUCT<a: INT, `b c`: ARRAY<STRUCT<x: STRING, m: MAP<STRING, BIGINT>>>, t: TIMESTAMP>"
     )
     kind = typed.engine.tables.column_type(typed.tube, "data")
@@ -221,39 +218,6 @@ def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(
     typed.run(typed.admission.put(more, 2, [6], room, now_us=NOW)[0])
     assert typed.tasks.by_ids([60])[0].data == value
     assert typed.stored("segment, task_id, state")[1] == (-5, 50, "t")
-
-
-def test_predicate_removes_files_of_the_changed_partitions_only(tmp_path: Path) -> None:
-    kinds = pa.schema([("a", pa.int64()), ("b", pa.int32()), ("c", pa.int64()), ("n", pa.int64())])
-    by = ["a", "b", "c"]
-    there = [(a, b, c) for a in (1, 2) for b in (0, 3, 4) for c in (-5, -6)]
-    near = [
-        {"a": [1], "b": [3]},
-        {"a": [1], "b": [3, 4]},
-        {"a": [1]},
-        {"a": [1], "b": [0, 3, 9], "c": [-5, -6, -7]},
-        {},
-    ]
-    for number, read in enumerate(near):
-        inside = [
-            p for p in there if all(v in read.get(n, [v]) for n, v in zip(by, p, strict=True))
-        ]
-        for changed in ([inside[0]], inside[:2], inside[::2], inside):
-            path = tmp_path / f"{number}-{len(changed)}-{changed[-1][0]}"
-            table = DeltaTable.create(str(path), schema=kinds, mode="overwrite", partition_by=by)
-            rows = [dict(zip([*by, "n"], [*place, 1], strict=True)) for place in there]
-            write_deltalake(table, pa.Table.from_pylist(rows, schema=kinds), mode="append")
-            new = [row | {"n": 2} for row in rows if tuple(row[n] for n in by) in changed]
-            write_deltalake(
-                table,
-                pa.Table.from_pylist(new, schema=kinds),
-                mode="overwrite",
-                predicate=partitions.predicate(by, changed, read),
-            )
-            found = pa.table(table.scan()).to_pylist()
-            left = sorted(tuple(row[n] for n in by) for row in found if row["n"] == 1)
-            assert left == sorted(set(there) - set(changed)), (read, changed)
-            assert sum(row["n"] == 2 for row in found) == len(changed)
 
 
 def test_table_when_removed_and_made_anew_is_missing_and_then_there(
@@ -275,23 +239,23 @@ def test_table_when_removed_and_made_anew_is_missing_and_then_there(
 
 @pytest.mark.parametrize("newer", [1, 3])
 def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_new_one(
-    place: Place, tmp_path: Path, local: bool, newer: int
+    place: Place, tmp_path: Path, newer: int
 ) -> None:
     place.put(5, [50])
     place.engine.tables.vacuum(place.tube)
     shutil.rmtree(tmp_path / "tube")
-    anew = Place(tmp_path, -2 * 10**9, local=local).create()
+    anew = Place(tmp_path, -2 * 10**9).create()
     for task in range(newer):
         anew.put(6 + task, [60 + task])
     for file in tmp_path.glob("tube/segment=*/*.parquet"):
         aged(file.parent, 24 * HOUR)
     place.engine.tables.vacuum(place.tube)
     stored = [(6 + task, 60 + task, "r") for task in range(newer)]
-    assert place.stored() == Place(tmp_path, -7, local=local).stored() == stored
+    assert place.stored() == Place(tmp_path, -7).stored() == stored
 
 
-def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path, local: bool) -> None:
-    place = Place(tmp_path, -7, local=local).create(change_feed=True)
+def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path) -> None:
+    place = Place(tmp_path, -7).create(change_feed=True)
     place.put(5, [50])
     with pytest.raises(StoreError, match="change feed"):
         place.run(place.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1))

@@ -15,7 +15,7 @@ import pytest
 from tubeq_spark import Queue
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.locks.committer import Committer, CommitterFile, processes
-from tubeq_spark.storage.native.local_writer import LocalWriter
+from tubeq_spark.storage.native.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ def test_commit_when_it_ends_in_any_way_has_kept_nobody_else_waiting(
     raised: Callable[[], BaseException] | None,
 ) -> None:
     seen: list[bytes] = []
-    commit: Any = LocalWriter.commit
+    commit: Any = Writer.commit
 
     def look(*args: Any, **named: Any) -> None:
         seen.extend(notes(location))
@@ -95,7 +95,7 @@ def test_commit_when_it_ends_in_any_way_has_kept_nobody_else_waiting(
             raise raised()
 
     queue["work"].put("before")
-    monkeypatch.setattr(LocalWriter, "commit", look)
+    monkeypatch.setattr(Writer, "commit", look)
     if raised is None:
         queue["work"].put("mine")
     else:

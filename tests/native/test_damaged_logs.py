@@ -14,11 +14,11 @@ from tests.native.damage import PLANTED, checkpoint, commit, made_sound, opened
 from tests.native.logs import aged, versions
 from tubeq_spark import StoreError
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.durability.whole_log import fault_in
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.native.plain_table import LocalTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ def test_sweep_when_a_commit_of_spark_before_the_checkpoint_is_cut_in_its_note_g
         assert queue.sweep().tubes["work"].error is None
     log = place / "work" / "_delta_log"
     aged(log, 3600)
-    shortening.shorten(synced_log_of(place / "work"), 210, SystemClock().now().timestamp())
+    LocalTable(place / "work").tidying.shorten(210, SystemClock().now().timestamp())
     assert versions(log)[0] == 8
 
 
@@ -184,7 +184,7 @@ def test_newest_checkpoint_when_damaged_is_passed_over_and_replaced(place: Path,
 def test_checkpoint_when_the_newest_is_damaged_between_its_ends_is_followed_by_new_ones(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_files, "EVERY", 5)
+    monkeypatch.setattr(tidying, "EVERY", 5)
     file = checkpoint(place / "work")
     text = file.read_bytes()
     file.write_bytes(text[:4] + b"\0" * (len(text) - 12) + text[-8:])
@@ -225,7 +225,7 @@ def test_checkpoint_when_the_newest_is_damaged_and_there_is_an_older_one_is_that
 def test_hint_when_wrong_stops_neither_verbs_nor_checkpoints_nor_shortening(
     place: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_files, "EVERY", 5)
+    monkeypatch.setattr(tidying, "EVERY", 5)
     BY_NAME[name].damage(place / "work")
     log = place / "work" / "_delta_log"
 
@@ -235,7 +235,7 @@ def test_hint_when_wrong_stops_neither_verbs_nor_checkpoints_nor_shortening(
             tube.put(number)
         assert versions(log, r"checkpoint\.parquet")[-1] >= 25
         aged(log, 7 * 3600)
-        monkeypatch.setattr("tubeq_spark.storage.durability.shortening.VERSIONS", 3)
+        monkeypatch.setattr("tubeq_spark.storage.log.looks.LocalRetention.versions", 3)
         for number in range(10):
             tube.put(number)
         assert versions(log)[0] > 8

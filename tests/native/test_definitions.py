@@ -63,7 +63,7 @@ def made_by_the_library(directory: Path, new: NewTable, text: str) -> Path:
 @pytest.mark.parametrize("number", range(6))
 def test_new_table_is_as_the_library_makes_it(tmp_path: Path, number: int) -> None:
     new = definitions(tmp_path)[number]
-    Place(tmp_path, -1, local=True).engine.tables.create(new)
+    Place(tmp_path, -1).engine.tables.create(new)
     ours = actions(tmp_path / "made", 0)
     text = ours["metaData"]["schemaString"]
     theirs = actions(made_by_the_library(tmp_path / "theirs", new, text), 0)
@@ -82,7 +82,7 @@ def test_new_table_is_as_the_library_makes_it(tmp_path: Path, number: int) -> No
 
 
 def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(5, [50])
     assert place.engine.tables.set_property(place.tube, "tubeq.fence", "7")
     place.put(6, [60])
@@ -96,7 +96,7 @@ def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
 
 
 def test_payload_type_when_it_is_replaced_leaves_tombstones_alone(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(0, [1])
     place.put(5, [50])
     before = place.version(place.tube)
@@ -119,7 +119,7 @@ def test_payload_type_when_it_is_replaced_leaves_tombstones_alone(tmp_path: Path
 
 
 def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
-    place, rival = (Place(tmp_path, n, local=True) for n in (-1, -2))
+    place, rival = (Place(tmp_path, n) for n in (-1, -2))
     place.create()
     tables = place.engine.tables
     real = type(tables).properties
@@ -138,11 +138,11 @@ def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
 def test_create_when_the_directory_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "made").write_text("a file")
     with pytest.raises(StoreError, match="made"):
-        Place(tmp_path, -1, local=True).engine.tables.create(definitions(tmp_path)[0])
+        Place(tmp_path, -1).engine.tables.create(definitions(tmp_path)[0])
 
 
 def test_append_of_another_type_is_refused(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     rows = new_rows(5, [50]).set_column(0, "segment", pa.array(["x"]))
     with pytest.raises((EngineError, pa.ArrowInvalid)) as failed:
         place.run(place.statements.put(rows, 1, [5]))

@@ -8,7 +8,7 @@ import os
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -17,11 +17,12 @@ from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.durability import background, shortening
+from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.sync_mark import MarkFile
 from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -297,19 +298,20 @@ def test_hand_over_gives_back_a_take_that_nobody_knows_of(place: Path, syncs: Sy
 def test_log_when_it_is_shortened_is_on_the_disk_before(
     place: Path, level: str, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_files, "EVERY", 10)
-    monkeypatch.setattr(log_files, "SECONDS", 0.0)
-    monkeypatch.setattr(shortening, "VERSIONS", 5)
+    monkeypatch.setattr(tidying, "EVERY", 10)
+    monkeypatch.setattr(LocalRetention, "SECONDS", 0.0)
+    monkeypatch.setattr(LocalRetention, "versions", 5)
     log = place / "work" / "_delta_log"
     seen: list[bool] = []
-    unlink = Path.unlink
+    unlink = os.unlink
 
-    def removing(path: Path, missing_ok: bool = False) -> None:
+    def removing(name: str | Path, **more: Any) -> None:
+        path = Path(name)
         if path.parent == log and path.name.endswith(".json") and path.name[0] == "0":
             seen.append(("file_system", "work/_delta_log") in syncs.found)
-        unlink(path, missing_ok=missing_ok)
+        unlink(name, **more)
 
-    monkeypatch.setattr(Path, "unlink", removing)
+    monkeypatch.setattr(os, "unlink", removing)
     with opened(place, level) as queue:
         tube = queue.create_tube("work")
         syncs.found.clear()

@@ -11,7 +11,8 @@ import pytest
 
 from tests.power.disk import require_root
 from tubeq_spark import Queue, StoreError
-from tubeq_spark.storage.native.delta_log import commits, data_files
+from tubeq_spark.storage.native import plain_table
+from tubeq_spark.storage.native.delta_log import data_files
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 
 if TYPE_CHECKING:
@@ -159,4 +160,4 @@ def test_queue_on_a_disk_that_puts_have_filled_is_drained_by_takes_and_acks(memo
         assert queue.statistics("work")["tasks"]["done"] == 4
     # It could give everything back, and write its last row.
     assert shutil.disk_usage(memory).free > 0
-    assert commits._PART * shutil.disk_usage(memory).free < 2 * shutil.disk_usage(memory).total
+    assert plain_table._PART * shutil.disk_usage(memory).free < 2 * shutil.disk_usage(memory).total

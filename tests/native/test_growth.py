@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin import sweeper
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.storage.durability import shortening
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.testing import ManualClock
 
@@ -74,16 +74,16 @@ def swept(tmp_path: Path, count: int, long_ago: pytest.MonkeyPatch) -> tuple[int
 def test_tube_after_many_tasks_and_a_sweep_has_the_files_and_directories_of_after_few(
     tmp_path: Path, long_ago: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(log_files, "SECONDS", 0.0)
-    if count < shortening.VERSIONS:
-        monkeypatch.setattr(shortening, "VERSIONS", 20)
-        monkeypatch.setattr(log_files, "EVERY", 10)
+    monkeypatch.setattr(LocalRetention, "SECONDS", 0.0)
+    if count < LocalRetention.versions:
+        monkeypatch.setattr(LocalRetention, "versions", 20)
+        monkeypatch.setattr(tidying, "EVERY", 10)
 
     directories, files, size = swept(tmp_path, count, long_ago)
 
     # The log, the segment of the task that stays, and that of tombstones.
     assert directories <= 3
-    assert files <= 2 * shortening.VERSIONS + 60
+    assert files <= 2 * LocalRetention.versions + 60
     assert size < 4_000_000
 
 
@@ -113,9 +113,9 @@ def test_sweep_when_a_directory_was_just_made_or_has_a_file_leaves_it(tmp_path: 
 def test_log_when_it_is_shortened_keeps_no_hidden_file_of_what_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_files, "EVERY", 10)
-    monkeypatch.setattr(log_files, "SECONDS", 0.0)
-    monkeypatch.setattr(shortening, "VERSIONS", 5)
+    monkeypatch.setattr(tidying, "EVERY", 10)
+    monkeypatch.setattr(LocalRetention, "SECONDS", 0.0)
+    monkeypatch.setattr(LocalRetention, "versions", 5)
     log = tmp_path / "work" / "_delta_log"
     with Queue(None, str(tmp_path), engine="native") as queue:
         tube = queue.create_tube("work")

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from tests.native.logs import HOUR, MINUTE, aged, versions
 from tubeq_spark import Queue
-from tubeq_spark.storage.durability import shortening
-from tubeq_spark.storage.durability.shortening import shorten
-from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
+from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.locks import log_readers
 from tubeq_spark.storage.locks.log_readers import LogReaders, without_readers
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ MOST = (VERSIONS + EVERY + 10) * 11 // 10 + 2
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "EVERY", EVERY)
-    monkeypatch.setattr(shortening, "VERSIONS", VERSIONS)
+    monkeypatch.setattr(tidying, "EVERY", EVERY)
+    monkeypatch.setattr(LocalRetention, "versions", VERSIONS)
 
 
 def opened(place: Path, **settings: Any) -> Queue:
@@ -57,8 +57,8 @@ def worn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A location with a tube that had many commits, all of which are old by now."""
     place = tmp_path_factory.mktemp("worn")
     with pytest.MonkeyPatch.context() as patched, opened(place) as queue:
-        patched.setattr(log_files, "EVERY", EVERY)
-        patched.setattr(shortening, "VERSIONS", VERSIONS)
+        patched.setattr(tidying, "EVERY", EVERY)
+        patched.setattr(LocalRetention, "versions", VERSIONS)
         busy(queue, "worn", VERSIONS + 3 * EVERY)
     aged(place / "worn" / "_delta_log", MINUTE)
     return place
@@ -172,6 +172,11 @@ def test_readers_when_a_child_process_was_forked_while_none_was_there_need_not_w
         os.close(file)
 
 
+def shorten(table: Path, newest: int, before: float) -> int:
+    """Shorten the log of a table."""
+    return LocalTable(table).tidying.shorten(newest, before)
+
+
 def log_of(directory: Path, newest: int, checkpoints: dict[int, str], last: int | None) -> None:
     """A log of empty files, and checkpoints with nothing but their ends."""
     directory.mkdir()
@@ -206,9 +211,9 @@ def test_shorten_when_there_is_a_whole_checkpoint_removes_what_lies_before_it(
     log_of(log, VERSIONS + 30, checkpoints, last)
     aged(log, HOUR)
     now = (log / f"{0:020}.json").stat().st_mtime + HOUR
-    shorten(SyncedLog(tmp_path), VERSIONS + 30, now - 10)
+    shorten(tmp_path, VERSIONS + 30, now - 10)
     assert versions(log) == list(range(first, VERSIONS + 31))
-    assert shorten(SyncedLog(tmp_path), VERSIONS + 30, now - 10) == 0
+    assert shorten(tmp_path, VERSIONS + 30, now - 10) == 0
 
 
 def test_shorten_when_a_version_is_young_keeps_it_and_what_it_is_read_from(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_shorten_when_a_version_is_young_keeps_it_and_what_it_is_read_from(tmp_p
     young = log / f"{17:020}.json"
     now = young.stat().st_mtime + HOUR
     os.utime(young, (now, now))
-    shorten(SyncedLog(tmp_path), VERSIONS + 30, now - 10)
+    shorten(tmp_path, VERSIONS + 30, now - 10)
     assert versions(log)[0] == 10
     assert not versions(log, "crc")
 
@@ -264,7 +269,7 @@ def test_shorten_removes_what_stopped_writers_left_behind_an_hour_ago(tmp_path: 
         path.touch()
     now = young.stat().st_mtime
     os.utime(old, (now - HOUR - 20, now - HOUR - 20))
-    shorten(SyncedLog(tmp_path), 3, now - 10)
+    shorten(tmp_path, 3, now - 10)
     assert not old.exists()
     assert young.exists()
     assert versions(log) == [0, 1, 2, 3]

@@ -16,7 +16,6 @@ from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.delta_log import data_files
-from tubeq_spark.storage.native.tables import measures, small_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,39 +118,20 @@ def test_tasks_when_they_are_taken_by_pieces_come_once_and_in_order(
     assert queue.statistics("tube")["tasks"]["total"] == 0
 
 
-def test_take_of_a_piece_when_the_library_decides_leaves_the_other_pieces_once(
-    tmp_path: Path,
-) -> None:
-    place = Place(tmp_path, -1, local=True).create()
-    # Arrow cannot compute when the lease of the second one would end.
-    place.put(5, range(100, 150), ttr=[7, 2**63 - 1, *[7] * 48])
-    place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
-    assert len(place.engine._handles.table(place.tube).seen().files) > 2
-
-    place.run(place.statements.take([5], [Share(at(102), -60, -60)], LEASE, NOW, 2))
-
-    stored = place.stored()
-    assert len(stored) == 50
-    assert sorted(task_id for _, task_id, _ in stored) == list(range(100, 150))
-
-
 def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(5, range(100, 150))
     place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
     tables = place.engine.tables
     assert tables.data_files(place.tube) > 2
     assert tables.small_segments(place.tube, PIECE, 1 << 20, 1) == 1
-    # The same by the library.
-    with place.engine._handles.table(place.tube).newest() as newest:
-        assert small_of(measures(newest, "segment"), PIECE, 1 << 20) == 1
 
 
 def test_rows_of_the_first_piece_when_not_all_fit_are_kept_for_the_next_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "_KEPT_FILES", 2)
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(5, range(100, 200))
     place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
     kept = place.engine._handles.files._kept.values()

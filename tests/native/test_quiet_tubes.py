@@ -13,7 +13,6 @@ from tubeq_spark import PutItem, Queue, QueueConfig
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.native import handles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.testing import ManualClock
 
@@ -162,15 +161,12 @@ def test_metrics_when_other_sessions_are_over_open_no_data_file_twice(
     assert queue.metrics().tubes["t1"].ready == before.tubes["t1"].ready + 1
 
 
-def test_first_look_of_a_process_at_many_tubes_leaves_none_to_the_library_and_makes_no_lock(
+def test_first_look_of_a_process_at_many_tubes_makes_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Queue(None, str(tmp_path), engine="native") as queue:
         for number in range(3):
             queue.create_tube(f"tube_{number}").put("a")
-    asked: list[str] = []
-    monkeypatch.setattr(handles.DeltaTable, "is_deltatable", asked.append)
-    monkeypatch.setattr(handles.DeltaTable, "__init__", lambda _, path, **__: asked.append(path))
     monkeypatch.setattr(table_lock, "_table_locks", {})
     for path in (tmp_path / "_tubeq_locks").glob("tube_*.lock"):
         path.unlink()
@@ -179,6 +175,5 @@ def test_first_look_of_a_process_at_many_tubes_leaves_none_to_the_library_and_ma
         assert set(queue.metrics().tubes) == {"tube_0", "tube_1", "tube_2"}
         assert not queue.sweep().tubes["tube_0"].error
 
-    assert asked == []
     names = {path.name for path in (tmp_path / "_tubeq_locks").glob("tube_*.lock")}
     assert names == set()

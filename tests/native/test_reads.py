@@ -22,7 +22,6 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.native.datafusion.running import MANY
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
 from tubeq_spark.storage.query import Select
@@ -37,7 +36,7 @@ from tubeq_spark.storage.rows import (
 from tubeq_spark.storage.tables.counts import depth
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.user_condition import UserCondition
+from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def test_buried_tasks_of_a_condition_on_a_column_without_values_are_none(
     place: Place, where: str
 ) -> None:
     """DataFusion takes `… AND NULL` for the first part alone."""
-    condition = UserCondition(where, place.table.shown).expression
+    condition = condition_of(where, place.table.shown)
     assert place.tasks.buried_ids(NOW, condition, None) == []
 
 
@@ -313,7 +312,7 @@ def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Pa
     convert_to_deltalake(place)
 
     columns = {"at": Micros(Column("at")), "inner": Micros(Column("at", "inner"))}
-    found = NativeEngine().arrow(Select(path_table(str(place)), columns), MANY)
+    found = NativeEngine().arrow(Select(path_table(str(place)), columns))
 
     assert found.to_pylist() == [{"at": to_us(at), "inner": to_us(at)} for at in far]
 
@@ -332,4 +331,3 @@ def test_moments_as_spark_writes_them_are_read_without_the_library(tmp_path: Pat
 
     query = Select(path_table(str(tmp_path)), {"at": Column("at"), "n": Column("n")})
     assert engine.arrow(query).to_pylist() == rows.to_pylist()
-    assert engine._datafusion is None

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.datafusion import answered
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
+from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.expression import integer, row
-from tubeq_spark.storage.native import engine, small_files
+from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.query import Select, count, count_if, least
 from tubeq_spark.storage.tables import predicates
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
+    from tubeq_spark.storage.native.plain_table import PlainTable
 
 LEASE = NewLease(OWNER, NOW)
 MINUTE = 60_000_000
@@ -39,23 +41,15 @@ def ready(place: Place) -> Select:
 
 
 def without(place: Place, query: Select) -> pa.Table:
-    """What is answered without DataFusion."""
-    found = place.few(query)
-    assert found is not None
-    return found
-
-
-def by_library(place: Place, query: Select) -> pa.Table:
-    return place.engine.datafusion().query(query)
+    """What our engine answers."""
+    return place.engine.arrow(query)
 
 
 def files_of(place: Place, where: Expression) -> set[int | None]:
     """The segments of the files that are read for a condition."""
     table = place.engine._handles.table(place.tube)
-    newest, local = table.seen(), table.local
-    assert newest is not None
-    assert local is not None
-    listed = Listed(local, newest.within({}), newest.shape.schema).narrowed(where)
+    newest = table.newest()
+    listed = Listed(table.plain, newest.within({}), newest.shape.schema).narrowed(where)
     return {file.partition["segment"] for file in listed.files}
 
 
@@ -63,7 +57,7 @@ def files_of(place: Place, where: Expression) -> set[int | None]:
 
 
 def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, ("pri", "task_id"), local=True).create()
+    place = Place(tmp_path, -1, ("pri", "task_id")).create()
     for segment in SEGMENTS:
         place.put(segment, [segment * 10, segment * 10 + 1])
     assert (
@@ -81,7 +75,7 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
 
 
 def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     names = {5: "x" * 70, 6: "x" * 63 + "z\U00020bb7", 7: "y" * 63 + "\U0010ffff" * 3}
     for segment, name in names.items():
         place.put(segment, [segment], utube=name)
@@ -100,7 +94,7 @@ def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: P
 
 @pytest.mark.parametrize("name", ["plain", "a b", "\u00e9+#"])
 def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
-    place = Place(tmp_path / name, -1, local=True).create()
+    place = Place(tmp_path / name, -1).create()
     place.put(5, [50, 51, 52])
     place.tasks.ready(NOW, 1, None)
     (first,) = place.tasks.ready(NOW, 1, None)
@@ -108,12 +102,11 @@ def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
     assert (
         place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
     )
-    assert place.engine._datafusion is None
     assert place.stored() == [(-50, 50, "t"), (5, 51, "r"), (5, 52, "r")]
 
 
 def test_rows_when_a_rival_has_committed_are_the_newest(tmp_path: Path) -> None:
-    ours, theirs = Place(tmp_path, -1, local=True).create(), Place(tmp_path, -1_000, local=True)
+    ours, theirs = Place(tmp_path, -1).create(), Place(tmp_path, -1_000)
     ours.put(5, [50, 51])
     assert [task.task_id for task in ours.tasks.ready(NOW, 2, None)] == [50, 51]
     theirs.run(theirs.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1))
@@ -123,19 +116,19 @@ def test_rows_when_a_rival_has_committed_are_the_newest(tmp_path: Path) -> None:
 def test_rows_when_they_are_read_bit_by_bit_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(5, range(3_000), data=[f"{n}" for n in range(3_000)])
     monkeypatch.setattr(small_files, "_AT_ONCE", 0)
     place.engine._handles.files.forget()
     query = ready(place)
-    assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+    assert without(place, query).to_pylist() == answered(query).to_pylist()
 
 
 def test_kept_rows_when_there_are_too_many_are_the_last_that_were_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "_KEPT_FILES", 2)
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     for segment in (5, 6, 7):
         place.put(segment, [segment])
     files = place.engine._handles.files
@@ -172,7 +165,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     tmp_path: Path, opened: list[str]
 ) -> None:
-    place = Place(tmp_path, -1, ("pri", "task_id"), local=True).create()
+    place = Place(tmp_path, -1, ("pri", "task_id")).create()
     for segment in (9, 5, 8, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
     columns = ("pri", "task_id", "data")
@@ -201,19 +194,18 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     assert first(2) == [100, 60]
     assert opened == ["segment=4", "segment=6"]
     assert first(100) == [100, 60, 61, 70, 71, 80, 81, 90, 91]
-    assert place.engine._datafusion is None
 
 
 def test_groups_when_there_are_many_files_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "FILES", 2)
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     for segment in SEGMENTS:
         place.put(segment, [segment * 10, segment * 10 + 1], utube=f"{segment % 3}")
     columns = {"utube": R.utube, "n": count(), "first": least(place.table.position)}
     query = Select(place.tube, columns, READY, ["utube"], R.n > 3, order=["utube"])
-    assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+    assert without(place, query).to_pylist() == answered(query).to_pylist()
     assert without(place, counted(place.tube, R.task_id > 50)).to_pylist() == [{"n": 13}]
 
 
@@ -222,14 +214,14 @@ def test_comparisons_when_a_file_decides_them_read_no_column(
 ) -> None:
     monkeypatch.setattr(small_files, "_SMALL", 0)
     monkeypatch.setattr(small_files, "BYTES", 0)
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(5, [50, 51], pri=1)
     place.put(6, [60, 61], pri=[4, 5])
     place.put(7, [70, 71], pri=[2, 4])
     for low in (R.pri < integer(4), R.pri <= integer(3), ~(R.pri >= integer(4))):
         opened.clear()
         query = Select(place.tube, {"segment": R.segment, "low": low}, order=["segment"])
-        assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+        assert without(place, query).to_pylist() == answered(query).to_pylist()
         assert opened == ["segment=7"]
         lows = Select(place.tube, {"n": count_if(low)}, by=["segment"], order=["n"])
         assert without(place, lows).to_pylist() == [{"n": 0}, {"n": 1}, {"n": 2}]
@@ -240,7 +232,7 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
 ) -> None:
     monkeypatch.setattr(small_files, "_SMALL", 0)
     monkeypatch.setattr(small_files, "BYTES", 0)
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(5, [50, 51], utube="x")
     place.put(6, [60], utube="y" * 31)
     place.put(7, [70], utube="y" * 32)
@@ -255,7 +247,7 @@ def test_columns_when_a_file_has_one_value_in_them_are_not_read(
 
     monkeypatch.setattr(small_files, "_read", noted)
     query = select(place.tube, "segment", "task_id", "utube", order=["task_id"])
-    assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+    assert without(place, query).to_pylist() == answered(query).to_pylist()
     # NULL is a value, and bounds of long texts may be shorter than these.
     assert asked == [["task_id"], ["utube"], ["task_id", "utube"]]
 
@@ -264,13 +256,12 @@ def test_take_when_there_are_too_many_files_reads_them_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "FILES", 2)
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     for segment in (5, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
     assert [task.task_id for task in place.tasks.ready(NOW, 3, None)] == [50, 51, 60]
     taken = place.statements.take([5, 6, 7], [Share(at(60), -50, -50)], LEASE, NOW, 3)
     assert place.run(taken).updated == 3
-    assert place.engine._datafusion is None
     assert [(task, state) for _, task, state in place.stored()] == [
         (50, "t"), (51, "t"), (60, "t"), (61, "r"), (70, "r"), (71, "r"),
     ]  # fmt: skip
@@ -281,7 +272,7 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(small_files, "_AT_ONCE", at_once)
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     ids = range(50, 1_250)
     place.put(5, ids, data=["x" * 10_000] * len(ids))
     assert len(without(place, ready(place))) == len(ids)
@@ -290,53 +281,25 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
         place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
     )
     assert [task.task_id for task in place.tasks.ready(NOW, 2, None)] == [51, 52]
-    assert place.engine._datafusion is None
 
 
 # -- what is left to the library ---------------------------------------------------------------------------
 
 
-def test_groups_when_they_are_of_many_rows_are_left_to_the_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = Place(tmp_path, -1, local=True).create()
-    place.put(5, [50, 51, 52])
-    place.put(6, [60])
-    query = counted(place.tube, R.task_id > 50)
-    monkeypatch.setattr(engine, "GROUPED", 4)
-    assert without(place, query).to_pylist() == [{"n": 3}]
-    monkeypatch.setattr(engine, "GROUPED", 3)
-    assert place.few(query) is None
-    assert place.engine.rows(query) == [{"n": 3}]
-    # Files that cannot have rows of the condition do not count, nor do rows that are no groups.
-    assert without(place, counted(place.tube, R.task_id > 52)).to_pylist() == [{"n": 1}]
-    assert len(without(place, ready(place))) == 4
-
-
-def test_file_when_it_is_gone_is_asked_of_the_library(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+def test_file_when_it_is_gone_is_named(tmp_path: Path) -> None:
+    place = Place(tmp_path, -1).create()
     place.put(5, [50])
     for file in tmp_path.glob("tube/segment=5/*.parquet"):
         file.unlink()
     place.engine._handles.files.forget()
-    assert place.few(ready(place)) is None
-
-
-def test_take_when_another_rows_lease_cannot_be_computed_takes_as_the_library(
-    tmp_path: Path,
-) -> None:
-    place = Place(tmp_path, -1, local=True).create()
-    place.put(5, [50, 51], ttr=[7, 2**63 - 1])
-    assert (
-        place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
-    )
-    assert place.stored() == [(-50, 50, "t"), (5, 51, "r")]
+    with pytest.raises(StoreError, match="segment=5/"):
+        place.engine.arrow(ready(place))
 
 
 def test_moment_when_it_is_read_is_in_utc(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1, local=True).create()
+    place = Place(tmp_path, -1).create()
     place.put(5, [50], next_event=NOW)
     query = select(place.tube, "next_event")
-    assert by_library(place, query).equals(without(place, query))
+    assert answered(query).equals(without(place, query))
     (found,) = place.engine.rows(query)
     assert found["next_event"].isoformat() == "2027-01-15T08:00:00+00:00"

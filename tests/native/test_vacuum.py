@@ -20,7 +20,7 @@ OLD, YOUNG = 3 * 3600, 3600
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, -1, local=True).create()
+    return Place(tmp_path, -1).create()
 
 
 def directory_of(place: Place) -> Path:
@@ -46,7 +46,7 @@ def make_older(place: Place, seconds: int) -> None:
             r'(?<="deletionTimestamp":)\d+', lambda at: str(int(at[0]) - 1000 * seconds), text
         )
         commit.write_text(earlier, encoding="utf-8")
-    place.engine._handles.table(place.tube).required().forget()
+    place.engine._handles.table(place.tube).plain.forget()
 
 
 def leave(place: Place, name: str) -> None:
@@ -64,7 +64,7 @@ def removed(place: Place) -> set[str]:
     assert before - files(place) == wanted
     assert files(place) <= before
     assert DeltaTable(str(directory_of(place))).vacuum(dry_run=True, full=True) == []
-    assert Place(directory_of(place).parent, -9, local=True).stored() == stored
+    assert Place(directory_of(place).parent, -9).stored() == stored
     return wanted
 
 

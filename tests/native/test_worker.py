@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import Queue
-from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,23 +39,6 @@ def location(tmp_path: Path) -> str:
     with Queue(None, str(tmp_path), engine="native") as queue:
         queue.create_tube("work", "fifottl")
     return str(tmp_path)
-
-
-def test_worker_when_it_goes_through_single_tasks_runs_no_query_of_the_library(
-    location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[NativeEngine] = []
-    monkeypatch.setattr(NativeEngine, "datafusion", asked.append)
-    with Queue(None, location, engine="native") as queue:
-        tube = queue["work"]
-        for number in range(ROUNDS):
-            tube.put(number)
-            task = tube.take(timeout=0)
-            assert task is not None
-            assert task.data == number
-            tube.ack(task.task_id)
-        assert tube.take(timeout=0) is None
-        assert asked == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it asks /proc")

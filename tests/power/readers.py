@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from tests.native.logs import log_files_of
 from tests.queries import everything
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.delta_log import reading
-from tubeq_spark.storage.native.delta_log.log import LocalLog
 from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _told(
 
 
 def _read_by_us(table: Path) -> tuple[int, Iterable[dict[str, object]]]:
-    version = reading.newest(LocalLog(table / "_delta_log"), None).version
+    version = reading.newest(log_files_of(table / "_delta_log"), None).version
     return version, map(_plain, NativeEngine().rows(everything(path_table(str(table)))))
 
 

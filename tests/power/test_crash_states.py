@@ -14,9 +14,10 @@ from tests.power.crash_states import Recorder, restore
 from tests.power.readers import disagreements
 from tests.thorough import nightly
 from tubeq_spark import PutItem, Queue, QueueConfig
-from tubeq_spark.storage.durability import background, shortening
+from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,9 +136,9 @@ def test_crash_at_any_sync_leaves_what_the_durability_says(
     verbs: int,
     count: int,
 ) -> None:
-    monkeypatch.setattr(shortening, "VERSIONS", SHORT_LOG[0])
-    monkeypatch.setattr(log_files, "SECONDS", SHORT_LOG[1])
-    monkeypatch.setattr(log_files, "EVERY", SHORT_LOG[2])
+    monkeypatch.setattr(LocalRetention, "versions", SHORT_LOG[0])
+    monkeypatch.setattr(LocalRetention, "SECONDS", SHORT_LOG[1])
+    monkeypatch.setattr(tidying, "EVERY", SHORT_LOG[2])
     (tmp_path / "keep").mkdir()
     (tmp_path / "disk").mkdir()
     recorder = Recorder(tmp_path / "disk", tmp_path / "keep")

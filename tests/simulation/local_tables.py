@@ -24,21 +24,22 @@ from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError
-from tubeq_spark.storage.durability import shortening, synced_log
+from tubeq_spark.storage.durability import synced_log
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.native.delta_log import log, log_files
-from tubeq_spark.storage.native.delta_log.log_files import LogFiles
-from tubeq_spark.storage.native.delta_log.table import LocalTable
+from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.native.plain_table import LocalTable
+from tubeq_spark.storage.store import local_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
     import pyarrow as pa
 
     from tests.simulation.sim_store import Process
+    from tubeq_spark.storage.log.change import Change
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import Commit
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
 #: The calls of the system before which a process may be paused or end; the first ones change files.
@@ -259,8 +260,8 @@ class LocalTables:
         world = self.world
         with ExitStack() as stack, virtual_time(world):
             for module, name, value in (
-                (log_files, "EVERY", EVERY),
-                (shortening, "VERSIONS", 2 * EVERY),
+                (tidying, "EVERY", EVERY),
+                (LocalRetention, "versions", 2 * EVERY),
                 (synced_log, "_known", _LogsOfProcesses(world)),
                 (disk, "sync_file", world.sync_file),
                 (disk, "sync_directory", world.sync_directory),
@@ -269,7 +270,7 @@ class LocalTables:
             ):
                 stack.enter_context(patch.object(module, name, value))
             reading = world.stepped("open", builtins.open)
-            stack.enter_context(patch.object(log, "open", reading, create=True))
+            stack.enter_context(patch.object(local_store, "open", reading, create=True))
             try:
                 yield
             finally:
@@ -280,7 +281,7 @@ class _LockedTable(LocalTable):
     """A table of which each commit is synced before its lock is released."""
 
     def __init__(self, tables: LocalTables, process: Process, directory: Path) -> None:
-        super().__init__(directory, LogFiles(str(directory)))
+        super().__init__(directory)
         self._tables, self._process = tables, process
 
     @contextmanager
@@ -290,11 +291,11 @@ class _LockedTable(LocalTable):
             with super().writing(as_known=as_known) as found:
                 yield found
 
-    def create(self, before: Snapshot, change: Commit) -> object:
+    def create(self, before: Snapshot, change: Change) -> None:
         with self._tables.locked(self._process):
-            return super().create(before, change)
+            super().create(before, change)
 
-    def commit(self, snapshot: Snapshot, change: Commit) -> list[tuple[DataFile, pa.Table]]:
+    def commit(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
         written = super().commit(snapshot, change)
         try:
             synced_log_of(self.directory).settle()

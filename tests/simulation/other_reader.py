@@ -10,8 +10,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.parquet import ParquetFile
 
+from tests.native.logs import log_files_of
 from tubeq_spark.storage.native.delta_log import reading
-from tubeq_spark.storage.native.delta_log.log import LocalLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,7 @@ def compare(world: SimStore, line: Line, directory: str) -> int:
 
 def _compare(place: Path, line: Line, version: Version) -> None:
     number, right = version.number, set(version.files)
-    ours = reading.newest(LocalLog(place / "_delta_log"), None, number)
+    ours = reading.newest(log_files_of(place / "_delta_log"), None, number)
     line.require(set(ours.files) == right, f"our reader reads version {number} wrongly")
     theirs = DeltaTable(str(place), version=number)
     paths = {uri.split(f"{place.name}/", 1)[1] for uri in theirs.file_uris()}

@@ -54,7 +54,7 @@ def storage(scheduler: Scheduler) -> Iterator[None]:
 
     with ExitStack() as stack:
         for place, name, value in (
-            (Handles, "_store", client),
+            (Handles, "store", client),
             (tables.NativeTables, "clock_drift", lambda _tables, _location: None),
             (tables.NativeTables, "overwrites", lambda _tables, _location: None),
         ):

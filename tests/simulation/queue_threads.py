@@ -21,7 +21,6 @@ from tests.simulation.sim_store import BEGINS
 from tubeq_spark.admin import closing
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.locks import table_lock
-from tubeq_spark.storage.native import late_commits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -232,7 +231,6 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
                     stack.enter_context(mock.patch.object(module, attribute, other))
         # Each actor is a process of its own, and the times of this module are those of the import.
         stack.enter_context(mock.patch.object(table_lock, "_table_locks", _OfActors(scheduler)))
-        stack.enter_context(mock.patch.object(late_commits, "_OFFSET", BEGINS - _MONOTONIC))
         # The default of this field was made before the simulation began.
         used = closing.UsedTubes
         made = functools.partial(_made_anew, used)

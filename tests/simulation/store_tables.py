@@ -12,10 +12,9 @@ from unittest.mock import patch
 from tests.simulation.sim_store import BEGINS, Client, Faults, SimStore
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import TubeqError
-from tubeq_spark.storage.native import store_tidying
-from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
-from tubeq_spark.storage.native.store_table import StoreTable
+from tubeq_spark.storage.native.plain_table import store_table
 from tubeq_spark.storage.store import patience
 from tubeq_spark.storage.store.patience import Patience
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from tests.simulation.sim_store import Process
+    from tubeq_spark.storage.native.plain_table import PlainTable
 
 #: Versions between two checkpoints, fewer than usual: a simulated table has few.
 EVERY = 4
@@ -84,18 +84,17 @@ class StoreTables:
         """Make a storage for the table at a directory."""
         self.world, self._directory = SimStore(rng, page=rng.choice((3, 1_000))), directory
 
-    def open(self, process: Process) -> StoreTable:
+    def open(self, process: Process) -> PlainTable:
         """Open the table for a process."""
         client: Any = _PatientClient(process, self._directory)
         background: Any = process.memory.setdefault("background", SimBackground(process))
-        return StoreTable(str(client), client, background)
+        return store_table(client, background)
 
     @contextmanager
     def patched(self) -> Iterator[None]:
         """Let the modules of a table use the time and the randomness of the simulation."""
         with ExitStack() as stack, virtual_time(self.world):
-            for module in (log_files, store_tidying):
-                stack.enter_context(patch.object(module, "EVERY", EVERY))
+            stack.enter_context(patch.object(tidying, "EVERY", EVERY))
             stack.enter_context(patch.object(patience, "_verb", _Verb(self.world)))
             yield
 

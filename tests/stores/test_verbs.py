@@ -15,7 +15,7 @@ from tests.concurrency.s3_store import ROOT, Store
 from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
 from tests.concurrency.test_store_requests import before_commit
 from tubeq_spark import CommitUnknownError, StoreError, TaskState
-from tubeq_spark.storage.native import store_table
+from tubeq_spark.storage.log.log import Log
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_look_when_the_last_listing_was_a_minute_ago_reads_nothing_again(
     store: Store, tube: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tube.put("a")
-    monkeypatch.setattr(store_table, "_SURE", -1.0)
+    monkeypatch.setattr(Log, "_is_sure", lambda *_: False)
     store.requests()
     tube._ctx.queue.engine.tables.version(tube._ctx.table.name)
     assert not [line for line, _ in store.requests() if line.endswith(".json")]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.programs import environment
 from tubeq_spark.model.error_text import how_to_install, missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,8 @@ def test_missing_package_is_named_with_the_extras_that_bring_it() -> None:
     [
         ("prometheus_client", "import tubeq_spark.prometheus", "prometheus"),
         ("pyspark", "import tubeq_spark.tables", "spark"),
-        ("deltalake", "import tubeq_spark; tubeq_spark.Queue(None, '/nowhere/q')", "native"),
+        ("sqlglot", "import tubeq_spark.storage.user_condition", "where"),
+        ("obstore", "import tubeq_spark; tubeq_spark.Queue(None, 's3://nowhere/q')", "native"),
     ],
 )
 def test_import_of_what_is_missing_names_the_extra_that_serves(
@@ -59,19 +64,37 @@ def test_import_of_what_is_missing_names_the_extra_that_serves(
     assert last.endswith(how_to_install(extra))
 
 
+_PROGRAM = """
+import sys
+
+for name in ("arro3", "deltalake", "filelock", "obstore", "pandas", "pyspark"):
+    sys.modules[name] = None
+from tubeq_spark import Queue
+
+with Queue(None, sys.argv[1]) as queue:
+    tube = queue.create_tube("work", "fifottl", unique_for=60)
+    tube.put("a", utube=None)
+    tube.put_many([{"n": None}, 1.5, "\u00e9"], delay=0)
+    tasks = [tube.take(timeout=0) for _ in range(4)]
+    print(len({task.task_id for task in tasks}))
+    tube.ack(tasks[0].task_id)
+    tube.release(tasks[1].task_id)
+    tube.bury(tasks[2].task_id, error="why")
+    stats = queue.statistics("work")
+    print(*(stats["tasks"][state] for state in ("ready", "taken", "buried", "done")))
+    swept = queue.sweep()
+    print([name for name, of in swept.tubes.items() if of.error])
+"""
+
+
 @pytest.mark.processes
-def test_command_without_either_engine_names_the_small_one(tmp_path: object) -> None:
-    hidden = "import sys; sys.modules['pyspark'] = sys.modules['deltalake'] = None; "
-    program = hidden + "import tubeq_spark.cli as c; c.main()"
+def test_queue_on_local_files_needs_no_extra(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", program, "--location", f"{tmp_path}/q", "tubes"],
+        [sys.executable, "-c", _PROGRAM, f"{tmp_path}/q"],
         env=environment(TUBEQ_ENGINE="auto"),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "tubeq: deltalake, the library of the native engine, is not installed: "
-        f"{how_to_install('native')}\n"
-    )
+    assert done.stderr == ""
+    assert done.stdout == "4\n1 1 1 1\n[]\n"

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import InvalidOptionError
-from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.expression import TRUE, Compared
 from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.user_condition import UserCondition
+from tubeq_spark.storage.user_condition import condition_of
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
 
 TABLE = TubeTable("t", 1, ("pri", "task_id"))
-R = row()
 
 
 def read(text: str) -> Expression:
-    return UserCondition(text, TABLE.shown).expression
+    found = condition_of(text, TABLE.shown)
+    assert isinstance(found, Compared)
+    assert (found.sign, found.right) == ("<=>", TRUE)
+    return found.left
 
 
 READ = {
@@ -49,6 +51,7 @@ READ = {
         "created < TIMESTAMP'2026-11-21 07:30:00.250000+00:00'"
     ),
     "length(data) > 3": "length(data) > 3L",
+    "length(data) > 3.5": "length(data) > 3.5D",
     "contains(data, '%')": "instr(data, '%') > 0",
     "startswith(data, 'a_')": "data LIKE CAST(X'615c5f25' AS STRING)",
     "endsWith(data, 'a')": "data LIKE '%a'",
@@ -58,58 +61,72 @@ READ = {
     "coalesce(ttl, 5) = 5": "CASE WHEN ttl / 1000000D IS NOT NULL THEN ttl / 1000000D ELSE 5.0D END = 5.0D",
     "TRUE": "TRUE",
     "false OR TRUE": "FALSE OR TRUE",
+    "`Data` = 'a'": "data = 'a'",
+    "(pri = 1) = TRUE": "(pri = 1L) = TRUE",
+    "NOT utube IS NOT NULL": "utube IS NULL",
+    "-1.5 < ttl -- a comment": "-1.5D < ttl / 1000000D",
 }
 
 REFUSED = {
-    " ": "its end is not a column",
-    "pri": "pri is a whole number, not a condition",
-    "nothing = 1": "no column nothing; there are task_id, state, pri",
-    "pri = 1 AND": "its end is not a column",
-    "AND pri = 1": "no column AND",
-    "pri = 1 2": "character 9 ('2') is not the end, AND or OR",
-    "pri = (1": "its end is not )",
-    "pri = 1)": "is not the end",
-    "pri = 1;": "character 8 (';') is not understood",
-    "pri = 1 -- all": "is not the end",
-    "pri = 'a'": "pri is a whole number, and 'a' is a text",
-    "pri = 1.5": "and 1.5 is a number",
-    "created > '2026-11-21'": "created is a timestamp, and '2026-11-21' is a text",
-    "created > TIMESTAMP '2026-11-31'": "is not of the form",
-    "created > TIMESTAMP '20261121'": "is not of the form",
-    "created > TIMESTAMP 5": "is not a text",
-    "pri = NULL": "write IS NULL",
-    "pri IN (1, NULL)": "write IS NULL",
-    "pri IN ()": "is not a column",
-    "pri IN 1": "is not (",
-    "pri BETWEEN 1": "its end is not AND",
-    "pri NOT = 1": "is not IN, BETWEEN or LIKE",
-    "pri LIKE '1'": "pri is a whole number, not a text",
-    "data LIKE utube": "is not a text",
-    "(pri = 1) = TRUE": "is a condition, and TRUE is a condition",
-    "NOT pri": "pri is a whole number, not a condition",
-    "pri AND TRUE": "pri is a whole number, not a condition",
-    "pri + 1 = 2": "is not understood",
-    "pri = - data": "is not a number",
-    "data = 'a\\n'": "is not understood",
-    'data = "a"': "is not understood",
-    "data = 'a": "is not understood",
-    "`data` = 'a'": "is not understood",
-    "pri = 10L": "is not understood",
-    "pri = 1.2.3": "is not understood",
-    "pri = 9223372036854775808": "more than 64 bits",
-    f"pri = {'9' * 5_000}": "more than 64 bits",
-    "ttl = 1e999": "is infinite",
-    "TRUE = 1.5": "TRUE is a condition, and 1.5 is a number",
-    "lower(data) = 'a'": "no function lower; there are coalesce",
-    "length(data, 1) = 1": "length has 1 arguments, not 2",
-    "length(pri) = 1": "pri is a whole number, not a text",
-    "contains(data, utube)": "utube is no text in quotes",
-    "coalesce(pri, 'a') = 1": "'a' is a text, not a whole number",
-    "coalesce(pri = 1, TRUE)": "is not )",
-    "coalesce(TRUE, TRUE)": "TRUE is a condition",
-    "EXISTS (SELECT 1)": "no function EXISTS",
-    f"{'(' * 51}TRUE{')' * 51}": "more than 50 levels deep",
-    f"{'NOT ' * 51}TRUE": "more than 50 levels deep",
+    " ": "No expression was parsed",
+    "pri": "pri is not possible: Function 'equal' has no kernel matching input types (int64, bool)",
+    "nothing = 1": "nothing is not possible",
+    "t.pri = 1": "t.pri is not possible",
+    "pri = 1 AND": "Required keyword: 'expression' missing",
+    "AND pri = 1": "Required keyword: 'this' missing",
+    "pri = 1 2": "Unexpected token. Line 1, Col: 9",
+    "pri = (1": "Expecting )",
+    "pri = 1)": "Unexpected token. Line 1, Col: 8",
+    "pri = 1; pri = 2": "pri = 1; pri = 2 is not possible",
+    "SELECT 1": "SELECT 1 is not possible",
+    "pri = 'a'": "pri = 'a' is not possible: Function 'equal' has no kernel matching input types (int64, string)",
+    "pri = 1.5": "cannot be compared with fractions",
+    "coalesce(task_id, 0) = 1.5": "cannot be compared with fractions",
+    "ttl = '5'": "(double, string)",
+    "ttl = TRUE": "(double, bool)",
+    "created > '2026-11-21'": "(timestamp[us, tz=UTC], string)",
+    "created > 5": "(timestamp[us, tz=UTC], int64)",
+    "created > TIMESTAMP '2026-11-31'": "day is out of range",
+    "created > TIMESTAMP 'x'": "Invalid isoformat string: 'x'",
+    "created > TIMESTAMP 5": "Invalid isoformat string: '5'",
+    "created > CAST('2026-11-21' AS DATE)": "AS DATE) is not possible",
+    "pri = NULL": "NULL is not possible",
+    "pri IN (1, NULL)": "NULL is not possible",
+    "pri IN ()": "pri IN () is not possible",
+    "pri IN 1": "is not possible",
+    "pri IN (SELECT 1)": "pri IN (SELECT 1) is not possible",
+    "pri BETWEEN 1": "Required keyword: 'high' missing",
+    "pri BETWEEN SYMMETRIC 1 AND 2": "is not possible",
+    "pri NOT = 1": "; possible are",
+    "pri IS TRUE": "pri IS TRUE is not possible",
+    "pri LIKE '1'": "pri LIKE '1' is not possible: Function 'match_like' has no kernel",
+    "data LIKE utube": "data LIKE utube is not possible",
+    "data LIKE 5": "data LIKE 5 is not possible",
+    "data LIKE 'a' ESCAPE '!'": "is not possible",
+    "data RLIKE 'a'": "is not possible",
+    "NOT pri": "NOT pri is not possible",
+    "pri AND TRUE": "pri AND TRUE is not possible",
+    "pri + 1 = 2": "pri + 1 is not possible",
+    "pri = - data": "-data cannot be",
+    "data = 'a\\n'": "engines differ in the meaning of a backslash",
+    "data LIKE '100\\%'": "engines differ in the meaning of a backslash",
+    'data = "a"': "Unexpected token",
+    "data = 'a": "Error tokenizing",
+    "data = 'a' 'b'": "CONCAT('a', 'b') is not possible",
+    "data = r'a'": "is not possible",
+    "pri = 10L": "is not possible",
+    "pri = 1.2.3": "1.2.3 is not possible",
+    "pri = 9223372036854775808": "int too big to convert",
+    f"pri = {'9' * 5_000}": "inf is no literal",
+    "ttl = -1e999": "-inf is no literal",
+    "lower(data) = 'a'": "LOWER(data) is not possible",
+    "length(data, 1) = 1": "LENGTH(data, 1) is not possible",
+    "length(pri) = 1": "LENGTH(pri) is not possible: Function 'utf8_length' has no kernel",
+    "contains(data, utube)": "CONTAINS(data, utube) is not possible",
+    "coalesce(pri, 'a') = 1": "COALESCE(pri, 'a') is not possible",
+    "EXISTS (SELECT 1)": "EXISTS(SELECT 1) is not possible",
+    f"{'(' * 500}TRUE{')' * 500}": "recursion",
+    f"{'NOT ' * 1000}TRUE": "recursion",
     "utube = '\ud800'": "without lone surrogates",
 }
 
@@ -127,6 +144,13 @@ def test_condition_when_it_is_none_or_engines_differ_is_refused(text: str) -> No
     assert REFUSED[text] in str(refused.value)
 
 
+def test_condition_when_it_is_refused_names_what_is_possible() -> None:
+    with pytest.raises(
+        InvalidOptionError, match=r"IS NULL, .* length, .* the columns task_id, state"
+    ):
+        read("nothing = 1")
+
+
 @pytest.mark.parametrize("text", ["", 5, None, ["pri = 1"]])
 def test_condition_when_it_is_no_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidOptionError, match="where"):
@@ -136,6 +160,6 @@ def test_condition_when_it_is_no_text_is_refused(text: str) -> None:
 def test_condition_when_the_payload_has_a_schema_knows_no_text_of_it() -> None:
     typed = TubeTable("t", 1, ("task_id",), ("n",))
 
-    assert text_of(UserCondition("data IS NULL", typed.shown).expression) == "data IS NULL"
-    with pytest.raises(InvalidOptionError, match="data is a struct"):
-        UserCondition("data = 'a'", typed.shown)
+    assert text_of(condition_of("data IS NULL", typed.shown)) == "(data IS NULL) <=> TRUE"
+    with pytest.raises(InvalidOptionError, match="struct"):
+        condition_of("data = 'a'", typed.shown)

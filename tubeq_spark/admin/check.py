@@ -47,8 +47,8 @@ def _check_stored(location: Location, engine: Engine | None, *, repair: bool) ->
     stored = None if engine is None else engine.tables.stored_tables(location.text)
     if engine is None or stored is None:
         msg = (
-            "only tables on local files, and on object stores that the native engine reaches without the "
-            f"library, are checked, and {location.text} is not there"
+            "only tables on local files, and on object stores that the native engine reaches, are checked, "
+            f"and {location.text} is not there"
         )
         raise StoreError(msg)
     from tubeq_spark.storage.check.location import check_stored  # noqa: PLC0415  as there

@@ -39,8 +39,9 @@ log = logging.getLogger(__name__)
 ENGINES = ("auto", "spark", "native")
 #: The environment variable that replaces "auto".
 _VARIABLE = "TUBEQ_ENGINE"
-_LIBRARY = "deltalake"
-#: Parts of a URI that the library, or the client of object stores, changes.
+#: The client of object stores.
+_CLIENT = "obstore"
+#: Parts of a URI that this client changes.
 _MISREAD_IN_URIS = re.compile(r'[%\\#?\[\]{}^`|<>"]|//|/\.{1,2}(/|$)')
 
 
@@ -224,7 +225,7 @@ def _chosen(
     if why_not is None and (wanted == "native" or spark is None):
         return "native"
     if why_not is not None and (wanted == "native" or spark is None):
-        raise StoreError(why_not) from _missing()
+        raise StoreError(why_not) from _missing(location)
     return _by_itself(spark, location, storage_options, why_not)
 
 
@@ -262,24 +263,31 @@ def _by_itself(
     return "spark"
 
 
-def _missing() -> ModuleNotFoundError | None:
-    """The cause of the error if the library is not installed."""
-    if importlib.util.find_spec(_LIBRARY) is not None:
+def _missing(location: Location) -> ModuleNotFoundError | None:
+    """The cause of the error if the location needs the client of object stores, and it is not installed."""
+    if local_directory(location.text) is not None:
         return None
-    return ModuleNotFoundError(f"no module {_LIBRARY}", name=_LIBRARY)
+    try:
+        is_there = importlib.util.find_spec(_CLIENT) is not None
+    except ValueError:
+        # A program has put something else in its place.
+        is_there = False
+    return None if is_there else ModuleNotFoundError(f"no module {_CLIENT}", name=_CLIENT)
 
 
 def _why_not_native(spark: SparkSession | None, location: Location) -> str | None:
     """Why the native engine cannot work at a location; `None` if it can."""
-    if _missing() is not None:
-        return f"without Spark the library {_LIBRARY} is needed: {how_to_install('native')}"
     unreachable = location.why_unreachable(by_spark=False)
     if unreachable is not None:
         return unreachable
     directory = local_directory(location.text)
+    if _missing(location) is not None:
+        return (
+            f"{_CLIENT} is needed to reach object stores without Spark: {how_to_install('native')}"
+        )
     if directory is None and _MISREAD_IN_URIS.search(location.text.partition("://")[2]):
         return (
-            f"the library {_LIBRARY} takes {location.text} for another place: give it a name without "
+            f"the client {_CLIENT} takes {location.text} for another place: give it a name without "
             r"any of % \ # ? [ ] { } ^ ` | < >, quotes, empty parts, and the parts . and .."
         )
     if spark is not None and directory is not None:

@@ -29,8 +29,6 @@ from tubeq_spark.cli.program import (
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable, printable_json
-from tubeq_spark.model.error_text import how_to_install
-from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.task import Task
 
@@ -131,10 +129,7 @@ class Call:
     def _on_spark(
         self, session_uuid: uuid.UUID | str | None, tube: str | None, *, create: bool
     ) -> Queue:
-        try:
-            spark = self.outside.open_spark(self.settings.remote)
-        except BadUseError as error:
-            raise self._as_is_meant(error) from None
+        spark = self.outside.open_spark(self.settings.remote)
         from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
         location = self.settings.queue_location()
@@ -154,15 +149,6 @@ class Call:
             config=self._config(),
             create=create,
         )
-
-    def _as_is_meant(self, error: BadUseError) -> BadUseError:
-        """If pyspark is missing and the call did not ask for it, recommend the native engine instead."""
-        settings = self.settings
-        is_local = local_directory(settings.queue_location()) is not None
-        if settings.engine != "auto" or settings.remote is not None or not is_local:
-            return error
-        what = "deltalake, the library of the native engine, is not installed"
-        return BadUseError(f"{what}: {how_to_install('native')}")
 
     def _config(self) -> QueueConfig:
         """The settings, for a process that ends soon, so that others can use its id slot after seconds."""

@@ -13,11 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The library writes each cause on a line of its own, after a coloured arrow.
-_ARROW = "\u21b3"
-_COLOUR = re.compile(r"\x1b\[\d*m")
-#: The library also breaks lines before the numbers of its own retries, as if they were causes.
-_NUMBER = re.compile(rf"(max_retries|retry_timeout)\s*{_ARROW}\s*")
 #: The wrapper of each request error, which has no information.
 _WRAPPERS = re.compile(
     r"^(?:Kernel error -> )?(?:Generic (\w+) error|Error performing list request)$"
@@ -91,13 +86,6 @@ _PACKAGE = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+(?=[A-Z])")
 _NAME = "tubeq-spark"
 
 
-def chained(text: str) -> str | None:
-    """All causes in one line, with a hint if known; `None` if the text has no such lines."""
-    if _ARROW not in text:
-        return None
-    return in_one_line(_NUMBER.sub(r"\1 ", _COLOUR.sub("", text)).split(_ARROW))
-
-
 def in_one_line(parts: Iterable[str]) -> str:
     """All causes of a request's error in one line, with a hint if known."""
     causes: list[str] = []
@@ -126,12 +114,8 @@ def _said(part: str) -> str:
 def reason_of(error: BaseException) -> str:
     """Return the message of an error as one line, with its first cause if that differs.
 
-    The cause comes from the Java stack trace in errors of PySpark, classic or over Connect. For an
-    error of an object store the line has all causes and a hint.
+    The cause comes from the Java stack trace in errors of PySpark, classic or over Connect.
     """
-    chain = chained(_text(error))
-    if chain is not None:
-        return chain
     lines = [line for line in _text(error).splitlines() if line.strip()]
     if lines and lines[0].startswith(_PY4J):
         lines = lines[1:]

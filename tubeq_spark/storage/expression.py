@@ -9,6 +9,7 @@ Arrow columns. The set of nodes is closed, and each renderer handles all of them
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -75,7 +76,7 @@ class Expression:
     def __or__(self, other: Expression) -> Expression:
         return any_of(self, other)
 
-    def __invert__(self) -> Not:
+    def __invert__(self) -> Expression:
         return Not(self)
 
     def __add__(self, other: Value) -> Combined:
@@ -164,6 +165,9 @@ class IsNull(Expression):
 
     part: Expression
     negated: bool = False
+
+    def __invert__(self) -> IsNull:
+        return IsNull(self.part, not self.negated)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,7 +349,10 @@ def small(value: int) -> Literal:
 
 
 def real(value: float) -> Literal:
-    """A DOUBLE literal."""
+    """A DOUBLE literal, which is finite."""
+    if not math.isfinite(value):
+        msg = f"{value} is no literal"
+        raise ValueError(msg)
     return Literal(value, Type.DOUBLE)
 
 

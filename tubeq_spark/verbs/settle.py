@@ -29,7 +29,6 @@ from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.storage.user_condition import UserCondition
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
@@ -420,7 +419,9 @@ def kick_where(ctx: TubeContext, text: str, count: int | None) -> int:
 
     The ids are chosen once. Tasks that no longer match at their commit are left out.
     """
-    where = UserCondition(text, ctx.table.shown).expression
+    from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+
+    where = condition_of(text, ctx.table.shown)
     if count == 0:
         return 0
     _bury_worn(ctx)

@@ -73,7 +73,7 @@ from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
-from tubeq_spark.storage.user_condition import UserCondition
+from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def reads(table: TubeTable) -> Iterator[Case]:
     yield case("by_ids: one, and two that are no ids", lambda tasks: tasks.by_ids([5, -1, 1 << 63]))
     yield case(f"by_ids: {MANY}", lambda tasks: tasks.by_ids(range(MANY)))
     yield case("buried: 5", lambda tasks: tasks.buried(NOW, POSITION, 5))
-    where = UserCondition(PICKS, table.shown).expression
+    where = condition_of(PICKS, table.shown)
     for title, limit in (("all", None), ("5", 5)):
         yield case(
             f"buried_ids: {title} of a program's condition",

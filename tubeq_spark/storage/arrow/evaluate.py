@@ -65,7 +65,7 @@ _SUMS = {"+": pc.add_checked, "-": pc.subtract_checked}
 
 
 class NotByArrowError(Exception):
-    """Arrow cannot run this query or statement; DataFusion must."""
+    """Arrow cannot compute a query or statement, or a file has another form than it should have."""
 
 
 def of_table(rows: pa.Table, constants: Mapping[str, pa.Scalar] | None = None) -> Lookup:

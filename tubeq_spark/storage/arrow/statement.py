@@ -52,7 +52,7 @@ def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table
         The columns of the table, with `CLAUSE`, `ROW`, and `FROM` of each partition column.
 
     Raises:
-        NotByArrowError: DataFusion must run the statement.
+        NotByArrowError: Arrow cannot compute it.
         pa.ArrowException: A value cannot be computed.
     """
     if not _has_source(statement):
@@ -75,7 +75,7 @@ def inserted_alone(statement: Statement, schema: pa.Schema) -> pa.Table | None:
         each.
 
     Raises:
-        NotByArrowError: DataFusion must run the statement.
+        NotByArrowError: Arrow cannot compute it.
         pa.ArrowException: A value cannot be computed.
     """
     inserting = [clause for clause in statement.clauses if clause.inserts]

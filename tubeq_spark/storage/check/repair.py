@@ -12,8 +12,13 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.check.examine import examine
 from tubeq_spark.storage.durability.log_names import version_of
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.durability.whole_log import move_aside, move_lost, point_to
-from tubeq_spark.storage.native.delta_log import commits
+from tubeq_spark.storage.log.log_files import LOG
+from tubeq_spark.storage.native.delta_log.actions import encoded
+from tubeq_spark.storage.native.delta_log.versions import commit_name
+from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store.store import ExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,10 +134,13 @@ def _commit(table: Table, verdict: Verdict, gone: Sequence[Mapping[str, Any]]) -
         "userMetadata": "tubeq operation=repair",
     }
     removes = [_removed(add, now_ms) for add in gone]
-    prepared = commits.prepare(table.log, [{"commitInfo": info}, *removes], synced=True)
-    if not commits.create(table.log, verdict.newest + 1, prepared):
+    name = f"{LOG}/{commit_name(verdict.newest + 1)}"
+    store = LocalStore(synced_log_of(table.directory))
+    try:
+        store.put_if_absent(name, encoded([{"commitInfo": info}, *removes]))
+    except ExistsError as error:
         msg = f"{table.directory} was changed by somebody else meanwhile; check it again"
-        raise StoreError(msg)
+        raise StoreError(msg) from error
 
 
 def _removed(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:

@@ -1,164 +1,143 @@
-"""The engine for the queue's tables in memory."""
+"""The native engine over tables in memory, which queue objects share as they share a location elsewhere."""
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections import defaultdict
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from tubeq_spark.errors import StoreError
-from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.arrow.columns import records
-from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.select import answer, innermost
-from tubeq_spark.storage.engine import EngineOfThisProcess
 from tubeq_spark.storage.location import TUBES, Location
-from tubeq_spark.storage.memory.tables import MemoryTables
+from tubeq_spark.storage.locks.table_lock import TableLock
+from tubeq_spark.storage.log.looks import NEAR
+from tubeq_spark.storage.log.tidying import Tidying
+from tubeq_spark.storage.native.background import at_once
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.handles import Handles
+from tubeq_spark.storage.native.plain_table import PlainTable
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.query import Union
+from tubeq_spark.storage.store.dict_store import DictStore, Files
+from tubeq_spark.storage.store.patience import Patience
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.storage.locks.table_lock import TableLock
-    from tubeq_spark.storage.memory.store import MemoryStore
-    from tubeq_spark.storage.outcome import Note
-    from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.statement import Affected, Append, Statement
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
-T = TypeVar("T")
+_numbers = itertools.count(1)
+#: So many of the newest versions can be read.
+_VERSIONS = 200
 
 
-class MemoryEngine(EngineOfThisProcess):
+class _MemoryLock(TableLock):
+    """Keeps the threads of this process apart. Other processes cannot see the table."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Return True: this lock excludes all other writers."""
+        return True
+
+
+class MemoryLocation:
+    """The files of a queue in memory, and the locks of its tables."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin without tables; the clock tells when files are written."""
+        self.text = f"memory://{next(_numbers)}"
+        self.files = Files(lambda: clock.now().timestamp())
+        self.lock = threading.Lock()
+        self.table_locks: defaultdict[str, TableLock] = defaultdict(lambda: _MemoryLock(None))
+
+
+class _MemoryRetention:
+    """The retention in memory: nobody has read an old version for long."""
+
+    versions = _VERSIONS
+    page = None
+
+    @staticmethod
+    @contextmanager
+    def seconds(_properties: Mapping[str, str | None]) -> Iterator[float]:
+        """For how many seconds commits stay."""
+        yield 0.0
+
+    @staticmethod
+    def first_needed(_version: int, _before: float) -> None:
+        """Return `None`."""
+
+    def secure(self) -> None:
+        """Do nothing: memory has no disk."""
+
+
+class _MemoryTidying(Tidying):
+    """Also removes data files, for which nobody runs VACUUM here."""
+
+    def clean(self, snapshot: Snapshot) -> None:
+        """As `Tidying.clean`, and remove the data files that only removed versions name."""
+        super().clean(snapshot)
+        self.delete_removed(snapshot.version - _VERSIONS)
+
+
+class _MemoryHandles(Handles):
+    """Tables in memory."""
+
+    def __init__(self, location: MemoryLocation, clock: Clock) -> None:
+        """Use the tables of a location."""
+        super().__init__()
+        self._location, self._clock = location, clock
+
+    def require_own_process(self) -> None:
+        """Do nothing: no thread of another process is needed."""
+
+    def plain(self, path: str) -> PlainTable:
+        """The table at a path."""
+        store = DictStore(self._location.files, path)
+        tidying = _MemoryTidying(store, self._clock, _MemoryRetention(), at_once)
+        return PlainTable(store, self._clock, NEAR, tidying, Patience(0, 0.0))
+
+
+class MemoryEngine(NativeEngine):
     """Runs queries and statements on tables in memory. Thread-safe."""
 
-    #: Tables in memory can always be reached.
-    unreachable = False
     #: Tables in memory have no change feed, so this engine may write to any tube.
     keeps_feeds = True
 
-    def __init__(self, store: MemoryStore, clock: Clock) -> None:
-        """Work on the tables of a store.
+    def __init__(self, location: MemoryLocation, clock: Clock) -> None:
+        """Work on the tables of a location; the clock is for the times of commits."""
+        super().__init__(_MemoryHandles(location, clock))
+        self.location = location
 
-        Args:
-            store: The tables.
-            clock: The clock for the times of commits.
-        """
-        self.store = store
-        self._clock = clock
-        self._tables = MemoryTables(store, self._now_us)
-
-    def _now_us(self) -> int:
-        return to_us(self._clock.now())
-
-    @property
-    def tables(self) -> MemoryTables:
-        """The object that creates, changes and measures its tables."""
-        return self._tables
-
-    def close(self) -> None:
-        """Do nothing: other queue objects may share the store."""
-
-    @staticmethod
-    def patience() -> AbstractContextManager[None]:
+    def patience(self) -> AbstractContextManager[None]:
         """Do nothing: no request can get lost."""
         return nullcontext()
 
-    @staticmethod
-    def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Do nothing: no request can get lost, and no UI shows the operation."""
-        return nullcontext()
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Run a block that reads, and turn errors of Arrow into `StoreError`.
-
-        Raises:
-            StoreError: A value cannot be computed.
-        """
-        try:
-            yield
-        except (pa.ArrowException, NotByArrowError) as error:
-            msg = f"the tables in memory could not be read: {error}"
-            raise StoreError(msg) from error
-
-    def rows(self, query: Query) -> list[dict[str, Any]]:
-        """The rows of a small query."""
-        return records(self.arrow(query))
-
-    def arrow(self, query: Query, expected: int = 0) -> pa.Table:
-        """The rows of a query; `expected` does not matter."""
-        if isinstance(query, Union):
-            # Each select reads another table.
-            return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
-        with self.store.lock:
-            rows = self.store.table(str(innermost(query).table)).rows
-        with self.reading():
-            return answer(query, rows)
-
-    def look_ahead(self, table: str) -> None:
-        """Do nothing: all rows are in memory."""
-
-    @staticmethod
-    def memory_for(_statement: Statement | Append) -> int:
-        """Return 0: the stored rows are in memory anyway."""
-        return 0
-
-    def execute(self, statement: Statement | Append, note: Note) -> Affected:
-        """Commit a statement, or nothing if it changes no row.
-
-        Raises:
-            EngineError: A row would get `FAIL`, or a value cannot be computed.
-            StoreError: The rows are a DataFrame of Spark.
-        """
-        with self.store.lock:
-            try:
-                return self.store.table(statement.table).execute(statement, self._now_us())
-            except (pa.ArrowException, NotByArrowError) as error:
-                raise EngineError(str(error), Outcome.FAILED) from error
-
-    def find(self, statement: Statement | Append) -> Affected | None:
-        """The rows changed by a statement that may be committed; `None` if it is not."""
-        found = self._commit(statement.table, statement.operation_id)
-        return None if found is None else found[1]
-
-    def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit with an operation id."""
-        found = self._commit(table, operation_id)
-        return None if found is None else found[0]
-
-    def _commit(self, table: str, operation_id: int) -> tuple[int, Affected] | None:
-        with self.store.lock:
-            return self.store.table(table).commits.get(operation_id)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _MemoryLocation(OpenedLocation):
-    """The location of a store, which has the locks of its tables."""
+class _OpenedMemory(OpenedLocation):
+    """A location in memory, which has the locks of its tables."""
 
-    store: MemoryStore
+    memory: MemoryLocation
 
     def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
         """The lock of a table's writers."""
-        with self.store.lock:
-            return self.store.table_locks[name]
+        del as_it_is
+        with self.memory.lock:
+            return self.memory.table_locks[name]
 
 
 def open_location(engine: MemoryEngine, config: QueueConfig) -> OpenedLocation:
-    """Create the system tables of a store if they do not exist."""
-    store = engine.store
-    location = Location(store.location)
-    opened = _MemoryLocation(location, store.location, None, store=store)
-    with store.lock:
-        if engine.tables.is_table(location.table(TUBES)):
-            return opened
-        for table in new_system_tables(location, config, "memory"):
-            engine.tables.create(table)
+    """Create the system tables of a location if they do not exist."""
+    memory = engine.location
+    location = Location(memory.text)
+    opened = _OpenedMemory(location, memory.text, None, memory=memory)
+    if engine.tables.is_table(location.table(TUBES)):
+        return opened
+    for table in new_system_tables(location, config, "memory"):
+        engine.tables.create(table)
     return replace(opened, is_new=True)

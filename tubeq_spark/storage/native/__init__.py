@@ -1,3 +1,3 @@
-"""The engine that reads and writes the queue's tables in this process, by the library `deltalake`."""
+"""The engine that reads and writes the queue's tables in this process."""
 
 from __future__ import annotations

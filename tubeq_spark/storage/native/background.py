@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+def at_once(work: Callable[[], object]) -> None:
+    """Run work after a commit, and log its failure."""
+    try:
+        work()
+    except Exception:
+        # The commit has succeeded, and the caller must learn that.
+        log.warning("work after a commit failed", exc_info=True)
+
+
 class Background:
     """A thread that runs pieces of work one after the other, and ends when none is left. Thread-safe."""
 
@@ -46,11 +55,8 @@ class Background:
                     self._thread = None
                     return
                 work = self._work.popleft()
-            try:
-                with one_patience():
-                    work()
-            except Exception:
-                log.warning("work after a commit failed", exc_info=True)
+            with one_patience():
+                at_once(work)
 
     def wait(self) -> None:
         """Wait until no work is left."""

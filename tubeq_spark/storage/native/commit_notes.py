@@ -1,22 +1,14 @@
-"""Writes and reads the user metadata of commits, and makes the properties of the library's commits."""
+"""Writes and reads the user metadata of commits."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
-from deltalake import CommitProperties, Transaction
-
-from tubeq_spark.clock import SystemClock
-from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.ended import FOR_EVER_MS
-from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from deltalake import DeltaTable
 
     from tubeq_spark.storage.outcome import Note
 
@@ -66,41 +58,4 @@ def told_by(commit: Mapping[str, Any]) -> Affected | None:
         return None
     return Affected(
         *(next((int(metrics[n]) for n in names if n in metrics), 0) for names in _METRICS)
-    )
-
-
-def is_far(snapshot: DeltaTable) -> bool:
-    """Whether a table is on remote storage, whose answers can be lost."""
-    return local_directory(snapshot.table_uri) is None
-
-
-def saying(
-    snapshot: DeltaTable,
-    said: str,
-    once: tuple[str, int] | None = None,
-    *,
-    total: tuple[str, int] | None = None,
-    at_once: bool = False,
-) -> CommitProperties:
-    """The properties of a commit.
-
-    With `at_once`, and always on an object store, the commit becomes the next version or fails. Otherwise the
-    library would commit once more if the answer to a successful commit was lost. On local files a commit without
-    `at_once` may land behind commits of others, but not behind one that has written the same total.
-
-    Args:
-        snapshot: The version that it is committed on.
-        said: Its user metadata.
-        once: An application id, and the version that the commit writes under it.
-        total: The same for a total of ended tasks, which never expires.
-        at_once: Whether it must be the next version.
-    """
-    milliseconds = to_us(SystemClock().now()) // 1_000
-    # For Spark a transaction id without a time has already expired.
-    transactions = [Transaction(*once, milliseconds)] if once is not None else []
-    transactions += [Transaction(*total, FOR_EVER_MS)] if total is not None else []
-    return CommitProperties(
-        custom_metadata={"userMetadata": said},
-        max_commit_retries=0 if at_once or is_far(snapshot) else None,
-        app_transactions=transactions or None,
     )

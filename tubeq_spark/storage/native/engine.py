@@ -11,23 +11,19 @@ import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow.columns import records
-from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.engine import EngineOfThisProcess
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
-from tubeq_spark.storage.native.handles import Handles, require_own_process
-from tubeq_spark.storage.native.local_writer import LocalWriter
+from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
-from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.query import Union, has_aggregates
+from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.store.patience import (
     finding_out,
@@ -37,14 +33,13 @@ from tubeq_spark.storage.store.patience import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
     from tubeq_spark.storage.store.renewed_options import StorageOptions
@@ -53,8 +48,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: DataFusion groups more rows than this in less than half the time.
-GROUPED = 2_000_000
 #: Bytes of memory that a statement needs for each row that it reads, and for each byte of the rows' files. They
 #: include the copies of the rows. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times this estimate.
 _ROW_BYTES, _PER_FILE_BYTE = 500, 4
@@ -63,40 +56,25 @@ HISTORY_LIMIT = 200
 
 
 class NativeEngine(EngineOfThisProcess):
-    """Reads and writes tables in this process; the library `deltalake` does what this package does not. Thread-safe."""
+    """Reads and writes tables in this process. Thread-safe."""
 
     #: Its commits remove and add rows: a change feed would show a changed row as removed and inserted.
     keeps_feeds = False
 
-    def __init__(
-        self, storage_options: StorageOptions | None = None, *, local: bool = True
-    ) -> None:
-        """Work on tables at paths or URIs.
+    def __init__(self, storage: StorageOptions | Handles | None = None) -> None:
+        """Work on tables at paths or URIs, or on those of some handles.
 
         Args:
-            storage_options: The options by which the storage is reached, or a function that returns them.
-            local: Whether this process reads and writes the logs of plain tables itself. If not, the library does so
-                for all tables.
+            storage: The options by which the storage is reached, a function that returns them, or handles.
         """
-        self._handles = Handles(storage_options, local=local)
+        self._handles = storage if isinstance(storage, Handles) else Handles(storage)
         self._admin = NativeTables(self._handles, self.arrow)
-        self._datafusion: DataFusion | None = None
-        self.writer = Writer(self.datafusion, self._handles.options)
-        self.local_writer = LocalWriter(self.datafusion, self._handles.files, self.writer)
+        self.writer = Writer(self._handles.files, refuses_feeds=not self.keeps_feeds)
         self.put_directories = PutDirectories(self._handles)
-
-    def datafusion(self) -> DataFusion:
-        """DataFusion, for the queries and statements that Arrow cannot run. Most processes never need it."""
-        from tubeq_spark.storage.native.datafusion import DataFusion  # noqa: PLC0415
-
-        self._datafusion = self._datafusion or DataFusion(self._handles)
-        return self._datafusion
 
     def close(self) -> None:
         """Forget all tables."""
         self._handles.close()
-        if self._datafusion is not None:
-            self._datafusion.close()
 
     @property
     def tables(self) -> NativeTables:
@@ -108,14 +86,13 @@ class NativeEngine(EngineOfThisProcess):
         """Whether the verb of this thread has lost all of its time by requests without an answer."""
         return is_patience_over()
 
-    @staticmethod
-    def patience() -> AbstractContextManager[None]:
+    def patience(self) -> AbstractContextManager[None]:
         """Limit the time that a verb may lose by requests without an answer.
 
         Raises:
             StoreError: This process was forked. The verb could wait for a lock whose holder, a thread, does not exist here.
         """
-        require_own_process()
+        self._handles.require_own_process()
         return verb_patience()
 
     @staticmethod
@@ -124,7 +101,7 @@ class NativeEngine(EngineOfThisProcess):
         return one_patience()
 
     def reading(self) -> AbstractContextManager[None]:
-        """Run a block that reads, and turn errors of the library into ours."""
+        """Run a block that reads, and turn errors of the storage into ours."""
         return errors.reading()
 
     # -- queries ------------------------------------------------------------------------------
@@ -141,46 +118,31 @@ class NativeEngine(EngineOfThisProcess):
                 return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
             table = self._handles.table(str(innermost(query).table))
             while True:
-                newest, local = table.seen(), table.local
-                if newest is None or local is None:
-                    return self.datafusion().query(query, expected)
-                bad = local.bad_files.of(newest)
-                asked, without = _readable(query, local, newest, bad)
+                newest, plain = table.newest(), table.plain
+                bad = plain.bad_files.of(newest)
+                asked, without = _readable(query, plain, newest, bad)
+                parts = FileParts.of(self._handles.files, plain, without, innermost(asked).where)
                 try:
-                    found = self._by_arrow(asked, local, without)
-                    return self.datafusion().query(asked, expected) if found is None else found
-                except Exception as error:
-                    if not errors.is_from_library(error) or not _finds_bad(query, table, bad):
+                    return answer_by_parts(asked, parts)
+                except (OSError, *errors.OF_ROWS):
+                    if not _finds_bad(query, table, bad):
                         raise
                     # The next attempt leaves the damaged files out, or raises an error that names one.
                     log.info("%s is read once more", table.path, exc_info=True)
 
-    def _by_arrow(self, query: Select, local: PlainTable, newest: Snapshot) -> pa.Table | None:
-        """The rows of a query about a plain table, file by file; `None` if DataFusion must answer it."""
-        inner = innermost(query)
-        parts = FileParts.of(self._handles.files, local, newest, inner.where)
-        if has_aggregates(inner) and parts.has_more_than(GROUPED):
-            return None
-        try:
-            return answer_by_parts(query, parts)
-        except (NotByArrowError, pa.ArrowException):
-            return None
-
     def look_ahead(self, table: str) -> None:
         """Update the snapshot on which the next statement will decide."""
         with suppress(Exception):
-            if self._handles.table(table).seen() is None:
-                with self._handles.table(table).newest():
-                    pass
+            self._handles.table(table).newest()
 
     # -- statements ---------------------------------------------------------------------------
 
     def memory_for(self, statement: Statement | Append) -> int:
-        """Estimate the bytes that a statement needs for stored rows; 0 if only the library knows its files."""
+        """Estimate the bytes that a statement needs for stored rows."""
         newest = None
         # An error here occurs again when the statement runs, and is raised then.
         with suppress(Exception):
-            newest = self._handles.table(statement.table).seen()
+            newest = self._handles.table(statement.table).newest()
         if isinstance(statement, Append) or newest is None:
             return 0
         if is_of_whole_partitions(statement, newest.shape.by):
@@ -203,14 +165,10 @@ class NativeEngine(EngineOfThisProcess):
                 which.
         """
         table = self._handles.table(statement.table)
-        with errors.telling(is_far=table.is_far):
-            writer = self.local_writer if table.is_plain() else self.writer
-            if statement.written is not None and writer is self.writer:
-                msg = f"{table.path} was left to the library since rows were written for it"
-                raise EngineError(msg, Outcome.STALE)
+        with errors.telling():
             if isinstance(statement, Append):
-                return writer.append(table, statement, note)
-            return writer.execute(table, statement, note)
+                return self.writer.append(table, statement, note)
+            return self.writer.execute(table, statement, note)
 
     # -- what became of a statement -----------------------------------------------------------
 
@@ -219,18 +177,14 @@ class NativeEngine(EngineOfThisProcess):
         commit = self._commit_of(statement.table, statement.operation_id)
         if commit is None:
             return None
-        return told_by(commit) or self._changed(statement, int(commit["version"]))
-
-    def _changed(self, statement: Statement | Append, version: int) -> Affected:
-        """The changes of a committed statement, if the history does not tell them."""
-        if isinstance(statement, Append):
+        told = told_by(commit)
+        if told is None and isinstance(statement, Append):
             # An append is written as a whole or not at all.
             return Affected(inserted=statement.size)
-        if not statement.only_removes:
-            msg = f"the history does not say what version {version} of the table has changed"
+        if told is None:
+            msg = f"the history does not say what version {commit['version']} of the table has changed"
             raise StoreError(msg)
-        with self.reading(), self._handles.table(statement.table).newest() as newest:
-            return Affected(deleted=self.writer.count(statement, newest, version - 1))
+        return told
 
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit that holds `operation_id`; `None` when the history has none."""
@@ -239,21 +193,11 @@ class NativeEngine(EngineOfThisProcess):
 
     def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
         """The commit of a statement, among the newest ones; `None` if it is none of them."""
-
-        def found(commits: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-            return next((commit for commit in commits if is_of(commit, operation_id)), None)
-
-        opened = self._handles.table(table)
+        plain = self._handles.table(table).plain
         # These requests share the time limit of the verb's commits.
         with self.reading(), finding_out():
-            local = opened.local
-            if local is not None:
-                try:
-                    return found(local.history(HISTORY_LIMIT))
-                except UnknownLogError as error:
-                    opened.leave_to_library(error)
-            with opened.newest() as newest:
-                return found(newest.history(HISTORY_LIMIT))
+            commits = plain.history(HISTORY_LIMIT)
+            return next((commit for commit in commits if is_of(commit, operation_id)), None)
 
 
 def _readable(
@@ -278,9 +222,7 @@ def _readable(
 
 def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
     """Whether a query has failed because of a data file that was not yet known as bad."""
-    newest, local = table.seen(), table.local
-    if newest is None or local is None:
-        return False
+    newest, local = table.newest(), table.plain
     known = {file.path for file in bad}
     read = filter(files_of(innermost(query).where, newest.shape.schema), newest.files.values())
     others = [file for file in read if file.path not in known]

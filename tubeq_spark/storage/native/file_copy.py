@@ -9,24 +9,15 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import (
-    FileSelector,
-    FileSystem,
-    FileType,
-    LocalFileSystem,
-    PyFileSystem,
-    SubTreeFileSystem,
-)
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.disk import replacing
 from tubeq_spark.storage.durability.log_names import checkpoints_in
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import errors, library_options
-from tubeq_spark.storage.store.renewed_options import RenewedOptions
+from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native.handles import Handles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,8 +30,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.schema import NewTable
 
 _LOG = "_delta_log"
-#: Bytes of a file that are held in memory.
-_PIECE = 8 << 20
 
 
 @contextmanager
@@ -61,88 +50,80 @@ def _reaching() -> Iterator[None]:
 
 
 class Place:
-    """A directory on local files or an object store, with the client for it."""
+    """A directory on local files or an object store."""
 
     def __init__(self, uri: str, options: StorageOptions | None) -> None:
         """Use the directory, which need not exist."""
         self.uri = uri
-        self._given = RenewedOptions(options)
         self._directory = directory = local_directory(uri)
         self.is_local = directory is not None
-        #: The path or URI by which the library finds it.
-        self.path = uri if directory is None else str(directory)
-        self._made_of = self.options
-        self._made = self._client()
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options by which the library reaches it."""
-        return library_options.to_read(self.uri, self._given.current())
-
-    @property
-    def _files(self) -> FileSystem:
-        options = self.options
-        if options != self._made_of:
-            self._made_of, self._made = options, self._client()
-        return self._made
-
-    def _client(self) -> FileSystem:
-        if self._directory is not None:
-            return SubTreeFileSystem(str(self._directory), LocalFileSystem())
-        return PyFileSystem(DeltaStorageHandler(self.uri, self._made_of or None))
+        self._store = None if directory is not None else Handles(options).store(uri)
 
     def sizes(self, directory: str) -> dict[str, int]:
         """The files in a directory and below, by their paths."""
         with _reaching():
-            found = self._files.get_file_info(
-                FileSelector(directory, allow_not_found=True, recursive=True)
-            )
-        return {file.path: file.size for file in found if file.type == FileType.File}
+            if self._store is not None:
+                listed = self._store.list(directory)
+                return {f"{directory}/{file.name}": file.size for file in listed}
+            root = self._local("")
+            found = (path for path in (root / directory).rglob("*") if path.is_file())
+            return {path.relative_to(root).as_posix(): path.stat().st_size for path in found}
 
     def is_empty(self) -> bool:
         """Whether it has no file and no directory."""
         with _reaching():
-            return not self._files.get_file_info(FileSelector("", allow_not_found=True))
+            if self._store is not None:
+                return not self._store.list("", most=1)
+            root = self._local("")
+            return not root.exists() or not any(root.iterdir())
 
     def read(self, path: str) -> bytes | None:
         """The contents of a file; `None` if it does not exist."""
         try:
-            with _reaching(), self._files.open_input_stream(path, compression=None) as file:
-                content: bytes = file.readall()
+            with _reaching():
+                if self._store is not None:
+                    return self._store.get(path)[0]
+                return self._local(path).read_bytes()
         except FileNotFoundError:
             return None
-        return content
 
     def write(self, path: str, content: bytes) -> None:
         """Write or replace a file, as a whole or not at all."""
         with _reaching():
-            if self._directory is not None:
-                self._directory.mkdir(parents=True, exist_ok=True)
-                with replacing(self._directory / path, synced=True) as prepared:
-                    prepared.write_bytes(content)
+            if self._store is not None:
+                self._store.put(path, content)
                 return
-            with self._written(path) as file:
-                file.write(content)
+            self._local("").mkdir(parents=True, exist_ok=True)
+            with replacing(self._local(path), synced=True) as prepared:
+                prepared.write_bytes(content)
 
     def remove(self, path: str) -> None:
         """Remove a file."""
         with _reaching():
-            self._files.delete_file(path)
+            if self._store is not None:
+                self._store.delete([path])
+            else:
+                self._local(path).unlink()
 
-    def fetch(self, other: Place, path: str) -> None:
-        """Copy a file from the same path of another place."""
-        with (
-            _reaching(),
-            other._files.open_input_stream(path, compression=None) as content,
-            self._written(path) as file,
-        ):
-            shutil.copyfileobj(content, file, _PIECE)
+    def fetch(self, other: Place, path: str, size: int) -> None:
+        """Copy a file of so many bytes from the same path of another place."""
+        with _reaching(), other._opened(path, size) as content:
+            if self._store is not None:
+                self._store.put(path, content.read())
+                return
+            place = self._local(path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("wb") as file:
+                shutil.copyfileobj(content, file)
 
-    def _written(self, path: str) -> pa.NativeFile:
-        if self._directory is not None:
-            (self._directory / path).parent.mkdir(parents=True, exist_ok=True)
-        # The library accepts only `bytes`, and a buffer that is larger than each piece hands it such.
-        return self._files.open_output_stream(path, compression=None, buffer_size=2 * _PIECE)
+    def _opened(self, path: str, size: int) -> IO[bytes] | pa.NativeFile:
+        if self._store is not None:
+            return self._store.open_file(path, size)
+        return self._local(path).open("rb")
+
+    def _local(self, path: str) -> Path:
+        """The path of a file on this host."""
+        return Path(self.uri if self._directory is None else self._directory, path)
 
 
 def copy_table(
@@ -172,26 +153,21 @@ def copy_table(
         if target.is_local or there.get(path) != size:
             if path in log:
                 require_alone()
-            target.fetch(source, path)
+            target.fetch(source, path, size)
 
 
 def _log_at(source: Place, name: str, version: int) -> dict[str, int]:
     """The files of a log that a reader of a version needs, in the order in which they are written."""
     found = {path.rpartition("/")[2]: size for path, size in source.sizes(f"{name}/{_LOG}").items()}
-    parts: dict[int, list[str]] = {}
-    checkpoints = checkpoints_in(found)
-    for file, of in checkpoints.items():
-        if of.files and of.version <= version:
-            parts.setdefault(of.version, []).append(file)
-    whole = [v for v, names in parts.items() if checkpoints[names[0]].files == len(names)]
-    first = max(whole, default=0)
-    commits = [f"{v:020}.json" for v in range(first, version + 1)]
-    missing = [commit for commit in (commits[1:] if whole else commits) if commit not in found]
+    checkpoints = {of.version: file for file, of in checkpoints_in(found).items() if of.is_plain}
+    first = max((v for v in checkpoints if v <= version), default=None)
+    commits = [f"{v:020}.json" for v in range(first or 0, version + 1)]
+    missing = [c for c in (commits if first is None else commits[1:]) if c not in found]
     if missing:
         msg = f"table {name} cannot be copied: its log lacks {missing[0]}"
         raise StoreError(msg)
     # `_last_checkpoint` is not copied: it is only a hint.
-    files = [*(parts[first] if whole else ()), *commits]
+    files = [*(() if first is None else (checkpoints[first],)), *commits]
     return {f"{name}/{_LOG}/{file}": found[file] for file in files if file in found}
 
 

@@ -21,7 +21,6 @@ from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.statement import WrittenRows
 
 if TYPE_CHECKING:
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles
 
@@ -44,11 +43,14 @@ class PutDirectories:
         """The columns and properties that files must have so that our commit can add them, by a recent version.
 
         Raises:
-            StoreError: Only the library writes the table.
+            StoreError: The table has features, so our commits do not write it.
         """
+        opened = self._handles.table(table)
         # If the table has changed since, the rows do not `fit`, and are written again.
-        recent = self._own(table).recent(_RECENT)
-        return (recent or self._seen(table)[1]).shape
+        with errors.telling():
+            recent = opened.plain.recent(_RECENT) or opened.newest()
+            recent.shape.require_writable()
+        return recent.shape
 
     @staticmethod
     def new_name() -> str:
@@ -61,9 +63,9 @@ class PutDirectories:
         Raises:
             StoreError: They do not exist, or are no plain files of such a table.
         """
-        local = self._own(table)
+        plain = self._handles.table(table).plain
         try:
-            content = local.read(f"{directory}/{_FIRST}")
+            content = plain.read(f"{directory}/{_FIRST}")
             found = Snapshot.first(0, versions.parsed(content, f"{directory}/{_FIRST}"))
         except OSError as error:
             msg = f"the files of the put cannot be read, nothing was put: {reason_of(error)}"
@@ -88,9 +90,9 @@ class PutDirectories:
 
     def fit(self, table: str, rows: WrittenRows) -> bool:
         """Whether rows can still be added to a table."""
-        local, newest = self._seen(table)
+        opened = self._handles.table(table)
         with errors.reading():
-            return rows.shape.is_like(newest.shape) and local.has(rows.files)
+            return rows.shape.is_like(opened.newest().shape) and opened.plain.has(rows.files)
 
     def adopted(self, table: str, rows: WrittenRows) -> None:
         """Remove the log of a directory whose files a commit has added to the table."""
@@ -99,7 +101,8 @@ class PutDirectories:
     def discard(self, table: str, directory: str) -> None:
         """Remove a directory. If the table has files of it, remove only its log."""
         try:
-            newest = self._seen(table)[1]
+            with errors.reading():
+                newest = self._handles.table(table).newest()
         except Exception:
             log.warning("%s/%s is left to a sweep", table, directory, exc_info=True)
             return
@@ -110,33 +113,6 @@ class PutDirectories:
 
     def _remove(self, table: str, path: str) -> None:
         try:
-            self._own(table).remove(path)
+            self._handles.table(table).plain.remove(path)
         except Exception:
             log.warning("%s/%s is left to a sweep", table, path, exc_info=True)
-
-    def _seen(self, table: str) -> tuple[PlainTable, Snapshot]:
-        """A table with its newest version. Raises as `_own`."""
-        with errors.reading():
-            newest = self._handles.table(table).seen()
-        local = self._own(table)
-        if newest is None:
-            raise _of_library(table)
-        return local, newest
-
-    def _own(self, table: str) -> PlainTable:
-        """A table whose log this process writes by itself. It is not read.
-
-        Raises:
-            StoreError: The library writes it.
-        """
-        local = self._handles.table(table).local
-        if local is None:
-            raise _of_library(table)
-        return local
-
-
-def _of_library(table: str) -> StoreError:
-    return StoreError(
-        f"{table} has features, or is on storage, that only the library deltalake writes: it cannot add "
-        "files that Spark has written; put the rows by put_arrow"
-    )

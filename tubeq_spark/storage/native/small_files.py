@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.file_statistics import MayHold
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.query import Select
 
 #: A read of at most so many files with at most so many bytes together reads and caches all columns.
@@ -79,13 +79,10 @@ class SmallFiles:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def rows(self, listed: Listed) -> pa.Table | None:
-        """The rows of some files; `None` if a file is gone, or has another form than this process writes."""
+    def rows(self, listed: Listed) -> pa.Table:
+        """The rows of some files. Raises as `read`."""
         self.fetch(listed, listed.files)
-        try:
-            parts = [self._whole(listed, file, keeps=listed.is_small) for file in listed.files]
-        except NotByArrowError:
-            return None
+        parts = [self._whole(listed, file, keeps=listed.is_small) for file in listed.files]
         return pa.concat_tables(parts) if parts else empty(listed.schema)
 
     def fetch(self, listed: Listed, files: Sequence[DataFile]) -> None:
@@ -205,13 +202,6 @@ class FileParts:
         listed = Listed(table, version.within({}), schema)
         return cls(files, listed, files_of(where, schema))
 
-    def has_more_than(self, rows: int) -> bool:
-        """Whether more rows than so many may match."""
-        files = self.listed.files
-        if sum(file.rows or 0 for file in files) <= rows:
-            return False
-        return sum(file.rows or 0 for file in files if self.may_hold(file)) > rows
-
     @property
     def schema(self) -> pa.Schema:
         """The columns of the table."""
@@ -330,13 +320,22 @@ def _read(
 
 
 def _fits(file: ParquetFile, stored: pa.Field, kind: pa.DataType) -> bool:
-    """Whether a column of a file has a type, or Spark's timestamps (INT96) in place of it."""
-    if stored.type == kind:
+    """Whether a column of a file has a type, another form of it, or Spark's timestamps (INT96) in place of it."""
+    if _family(stored.type) == _family(kind):
         return True
     if (stored.type, kind) != (pa.timestamp("us"), pa.timestamp("us", "UTC")):
         return False
     columns = map(file.schema.column, range(len(file.schema)))
     return {c.physical_type for c in columns if c.path == stored.name} == {"INT96"}
+
+
+def _family(kind: pa.DataType) -> object:
+    """The types to which a type can be cast, because other writers store the same values in them."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "text"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return "bytes"
+    return "nested" if pa.types.is_nested(kind) else kind
 
 
 def _as(kind: pa.DataType, column: pa.ChunkedArray) -> pa.ChunkedArray:

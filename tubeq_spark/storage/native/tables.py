@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import uuid
 from collections import Counter
@@ -21,13 +20,12 @@ from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, 
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.log.change import Change
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of, told_by, user_metadata
 from tubeq_spark.storage.native.delta_log import definition
-from tubeq_spark.storage.native.delta_log.plain_table import Commit as DeltaCommit
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.native.file_statistics import least, told_file
-from tubeq_spark.storage.native.handles import read, schema_of
 from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.storage.outcome import (
@@ -48,11 +46,9 @@ from tubeq_spark.storage.tables.schema import PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from deltalake import DeltaTable
-
-    from tubeq_spark.storage.native.delta_log.plain_table import PlainTable
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles, Table
+    from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.stored_tables import StoredTables
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.tables.schema import NewTable
@@ -62,30 +58,15 @@ _ROW = row()
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
 
-def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
-    """Measure a table's newest version."""
-    sizes = table.get_add_actions().column("size_bytes").to_pylist()
-    version = table.version()
-    newest = history_rows(table.history(1))[0]["timestamp"]
-    return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
-
-
-def plain_extent(table: PlainTable, newest: Snapshot) -> Extent:
-    """Measure a version of a table whose log this process reads by itself."""
+def _extent(table: PlainTable, newest: Snapshot) -> Extent:
+    """Measure a version of a table."""
     sizes = [file.size for file in newest.files.values()]
     commits = newest.version - table.last_checkpoint()
     return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
 
 
-def measures(table: DeltaTable, by: str) -> list[tuple[int | None, int | None, int]]:
-    """Partition, rows and bytes of each data file of a table with one partition column of numbers."""
-    files = table.get_add_actions(flatten=True)
-    names = (f"partition.{by}", "num_records", "size_bytes")
-    return list(zip(*(files.column(name).to_pylist() for name in names), strict=True))
-
-
 def _measures(seen: Snapshot) -> Iterator[tuple[int | None, int | None, int]]:
-    """The same for a tube whose log this process reads by itself."""
+    """Segment, rows and bytes of each data file of a tube."""
     return ((f.partition[PARTITION], f.rows, f.size) for f in seen.files.values())
 
 
@@ -97,16 +78,6 @@ def small_of(files: Iterable[tuple[int | None, int | None, int]], rows: int, siz
         counts[partition] += count or 0
         sizes[partition] += of
     return sum(counts[each] <= rows and of <= size for each, of in sizes.items())
-
-
-def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
-    """The version of the last checkpoint; -1 if there is none yet."""
-    pointer = read(table.table_uri, options, _LAST_CHECKPOINT)
-    try:
-        return -1 if pointer is None else int(json.loads(pointer)["version"])
-    except (ValueError, KeyError, TypeError):
-        # The file is a hint, and may have any content.
-        return -1
 
 
 def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -144,17 +115,17 @@ class NativeTables:
             CommitUnknownError: The commit was sent, and nobody can tell whether the table exists.
         """
         opened = self._handles.table(table.name)
-        if opened.is_far and opened.own is not None:
+        if opened.is_far:
             # Otherwise the first commit of a table that was removed by hand could follow the versions of the old one.
-            opened.own.forget()
+            opened.plain.forget()
         if self.is_table(table.name):
             return False
         now_ms = to_us(SystemClock().now()) // 1_000
         shape = definition.shape_of(table, str(uuid.uuid4()), now_ms)
         change = _change("create", "CREATE TABLE", shape, rows=rows)
         try:
-            with errors.telling(is_far=opened.is_far):
-                opened.required().create(Snapshot.before(shape), change)
+            with errors.telling():
+                opened.plain.create(Snapshot.before(shape), change)
         except EngineError as error:
             if error.outcome is Outcome.CONFLICT:
                 return False
@@ -175,13 +146,13 @@ class NativeTables:
         opened, change = self._handles.table(table), None
         for _ in range(APPENDS if opened.is_far else 1):
             try:
-                with errors.telling(is_far=opened.is_far), opened.changing() as (own, newest):
+                with errors.telling(), opened.changing() as newest:
                     before = newest.shape
                     if before.properties.get(name) != former:
                         return False
                     shape = definition.with_property(before, name, value)
                     change = _change("set_property", "SET TBLPROPERTIES", shape, before)
-                    own.commit(newest, change)
+                    opened.plain.commit(newest, change)
                     return True
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT:
@@ -192,16 +163,17 @@ class NativeTables:
         return False
 
     @staticmethod
-    def _has(table: Table, change: DeltaCommit) -> bool:
+    def _has(table: Table, change: Change) -> bool:
         """Whether a table has a commit that failed after it had its name."""
         with errors.reading():
-            newest = table.required().history(1)
+            newest = table.plain.history(1)
             return any(is_of(commit, change.operation_id) for commit in newest)
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
-        with errors.reading(), self._handles.table(table).changing() as (own, newest):
-            own.vacuum(newest)
+        opened = self._handles.table(table)
+        with errors.telling(), opened.changing() as newest:
+            opened.plain.vacuum(newest)
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
@@ -223,7 +195,7 @@ class NativeTables:
 
     def _tube_schema(self, table: str) -> pa.Schema:
         """The columns of a tube's table."""
-        schema = self._newest(table, lambda seen: seen.shape.schema, schema_of)
+        schema = self.newest(table).shape.schema
         if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
@@ -236,25 +208,10 @@ class NativeTables:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def _newest(
-        self,
-        table: str,
-        of_seen: Callable[[Snapshot], T],
-        of_library: Callable[[DeltaTable], T],
-    ) -> T:
-        """The result of a function for a table's newest version, as our log reader or the library has it."""
-        opened = self._handles.table(table)
-        with errors.reading():
-            seen = opened.seen()
-            if seen is not None:
-                return of_seen(seen)
-            with opened.newest() as newest:
-                return of_library(newest)
-
     def newest(self, table: str) -> Snapshot:
-        """A table's newest version. Raises as `property`."""
+        """A table's newest version."""
         with errors.reading():
-            return self._handles.table(table).required().newest()
+            return self._handles.table(table).newest()
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
@@ -263,16 +220,11 @@ class NativeTables:
 
     def properties(self, table: str) -> Mapping[str, str | None]:
         """The properties of a table."""
-        return self._newest(
-            table,
-            lambda seen: seen.shape.properties,
-            lambda newest: newest.metadata().configuration,
-        )
+        return self.newest(table).shape.properties
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
-        schema = self._newest(table, lambda seen: seen.shape.schema, schema_of)
-        return schema.field(column).type
+        return self.newest(table).shape.schema.field(column).type
 
     def is_catalog_managed(self, _table: str) -> bool:
         """Whether the catalog manages a table's commits: never for a table with a path."""
@@ -280,120 +232,86 @@ class NativeTables:
 
     def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
         """The newest commits to a table, the newest first; times in microseconds."""
-        own = self._handles.table(table).required()
+        plain = self._handles.table(table).plain
         with errors.reading():
-            most = own.newest().version + 1 if limit is None else limit
-            return history_rows(list(own.history(most)))
+            most = plain.newest().version + 1 if limit is None else limit
+            return history_rows(list(plain.history(most)))
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
         opened = self._handles.table(table)
         with errors.reading():
-            seen, local = opened.seen(), opened.local
-            if seen is not None and local is not None:
-                return plain_extent(local, seen)
-            with opened.newest() as newest:
-                return extent(newest, opened.options)
+            return _extent(opened.plain, opened.newest())
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""
-        return self._newest(table, lambda seen: seen.version, lambda newest: newest.version())
+        return self.newest(table).version
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """The size of the data files of some segments of a tube."""
         found: Counter[int] = Counter()
-        for segment, _, size in self._newest(
-            table, _measures, lambda newest: measures(newest, PARTITION)
-        ):
+        for segment, _, size in _measures(self.newest(table)):
             if segment is not None and segment in segments:
                 found[segment] += size
         return found
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
-        """The data files of a tube that are missing or damaged, as far as this process reads its log by itself."""
-        opened = self._handles.table(table)
-        with errors.reading():
-            seen, local = opened.seen(), opened.local
-        if seen is None or local is None:
-            return ()
+        """The data files of a tube that are missing or damaged."""
+        newest, bad = self.newest(table), self._handles.table(table).plain.bad_files
         if look:
-            local.bad_files.look(seen.files.values(), at_content=False)
-        return local.bad_files.told(seen)
+            bad.look(newest.files.values(), at_content=False)
+        return bad.told(newest)
 
-    def stored_tables(self, location: str) -> StoredTables | None:
-        """The tables at a location on an object store, to be checked; `None`: only the library reaches it."""
+    def stored_tables(self, location: str) -> StoredTables:
+        """The tables at a location on an object store, to be checked."""
         return self._handles.stored_tables(location)
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """The facts that the log tells about a tube's data files; `None` if the library reads it, or a file is bad."""
-        opened = self._handles.table(table)
-        with errors.reading():
-            seen, local = opened.seen(), opened.local
-        if seen is None or local is None or local.bad_files.of(seen):
+        """The facts that the log tells about a tube's data files; `None` if a file is bad."""
+        newest = self.newest(table)
+        if self._handles.table(table).plain.bad_files.of(newest):
             return None
-        return [told_file(file, seen.shape.schema) for file in seen.files.values()]
+        return [told_file(file, newest.shape.schema) for file in newest.files.values()]
 
     def rivals(self, table: str) -> int:
         """How many commits of others came before the last commits of this process to a table."""
-        local = self._handles.table(table).local
-        return 0 if local is None else local.rivals
+        return self._handles.table(table).plain.rivals
 
-    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """The data files of a tube in an order; `None` if the library reads its log."""
-        opened = self._handles.table(table)
-        with errors.reading():
-            seen = opened.seen()
-        if seen is None:
-            return None
-        schema, files = seen.shape.schema, seen.files.values()
+    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder]:
+        """The data files of a tube in an order."""
+        newest = self.newest(table)
+        schema, files = newest.shape.schema, newest.files.values()
         bounds = {file.path: least(file, order) for file in files}
         in_order = sorted(files, key=lambda file: bounds[file.path] or ())
         return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
-    def reads_in_order(self, table: str) -> bool:
-        """Whether a query for the first rows in an order reads the files that have them and no others."""
-        with errors.reading():
-            return self._handles.table(table).is_plain()
+    @staticmethod
+    def reads_in_order(_table: str) -> bool:
+        """A query for the first rows in an order reads the files that have them and no others."""
+        return True
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of segments of at most so many rows and bytes, at every `every`-th version; else 0."""
-        local = self._handles.table(table).local
-        if local is not None:
-            seen = local.known
-            if seen is None or seen.version % every:
-                return 0
-            return small_of(_measures(seen), rows, size)
-        with errors.reading(), self._handles.table(table).known() as known:
-            if known is None or known.version() % every:
-                return 0
-            return small_of(measures(known, PARTITION), rows, size)
+        known = self._handles.table(table).plain.known
+        if known is None or known.version % every:
+            return 0
+        return small_of(_measures(known), rows, size)
 
     def data_files(self, table: str) -> int:
         """How many data files a table has, as far as its newest version is known; else 0."""
-        local = self._handles.table(table).local
-        if local is not None:
-            return 0 if local.known is None else len(local.known.files)
-        with errors.reading(), self._handles.table(table).known() as known:
-            return 0 if known is None else known.get_add_actions().num_rows
+        known = self._handles.table(table).plain.known
+        return 0 if known is None else len(known.files)
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """The counts of ended tasks in the log of a tube's table."""
         opened, apps = self._handles.table(table), (total(tube), told_total(tube))
         # On S3 only one engine commits.
         looks = for_sum and opened.is_far and not allows_one_engine_only(opened.path)
-        history = list[dict[str, Any]]()
         with errors.reading():
-            seen = None if looks else opened.seen()
-            if seen is not None:
-                native, told = (seen.version_under(app) or 0 for app in apps)
-                version = seen.version
-                _, at_ms = seen.transactions.get(apps[1], (0, None))
-            else:
-                at_ms = None
-                with opened.newest() as newest:
-                    native, told = (newest.transaction_version(app) or 0 for app in apps)
-                    version = newest.version()
-                    history = newest.history() if looks else []
+            newest = opened.newest()
+            native, told = (newest.version_under(app) or 0 for app in apps)
+            version = newest.version
+            _, at_ms = newest.transactions.get(apps[1], (0, None))
             directory = local_directory(opened.path)
             if directory is not None:
                 known = self._ended.get((table, tube))
@@ -402,7 +320,7 @@ class NativeTables:
                     known = None
                 notes = notes_in(directory / "_delta_log", tube, version, known)
             else:
-                notes = notes_of(tube, history)
+                notes = notes_of(tube, opened.plain.history(version + 1) if looks else ())
         found = EndedLog(native, told, at_ms, notes, version)
         if directory is not None:
             self._ended[table, tube] = found
@@ -451,7 +369,7 @@ def _change(
     shape: Shape,
     before: Shape | None = None,
     rows: pa.Table | None = None,
-) -> DeltaCommit:
+) -> Change:
     """The commit of a change of a table itself.
 
     Args:
@@ -462,13 +380,11 @@ def _change(
         rows: The rows of a new table.
     """
 
-    def on(later: Snapshot) -> DeltaCommit | None:
+    def on(later: Snapshot) -> Change | None:
         """The same change behind commits of others that leave the table itself as it is."""
         return change if later.shape is before else None
 
     operation_id = -random.getrandbits(62) - 1
     said = user_metadata(Note(step), None, operation_id)
-    change = DeltaCommit(
-        said, rows, operation_id=operation_id, on=on, shape=shape, operation=operation
-    )
+    change = Change(said, rows, operation_id=operation_id, on=on, shape=shape, operation=operation)
     return change

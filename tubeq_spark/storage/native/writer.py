@@ -1,44 +1,47 @@
-"""Runs statements and appends on the table's newest snapshot: each is one commit, or none."""
+"""Runs statements and appends: each is one commit or none.
+
+For each row of the partitions that a statement names, Arrow finds the clause that applies and the row after it. The
+changed rows replace the partitions that they are in.
+"""
 
 from __future__ import annotations
 
-import json
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.errors import StoreError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.arrow.arrays import array, empty
 from tubeq_spark.storage.arrow.columns import whole
+from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome
+from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.arrow.sources import held
-from tubeq_spark.storage.expression_parts import columns_of
-from tubeq_spark.storage.native import errors, partitions
-from tubeq_spark.storage.native.commit_notes import is_far, saying, user_metadata
-from tubeq_spark.storage.native.delta_log.log_files import hook
-from tubeq_spark.storage.native.handles import read, schema_of
-from tubeq_spark.storage.native.library_options import to_read
-from tubeq_spark.storage.native.sending import ShortLogError, sent_once
-from tubeq_spark.storage.native.swap import plan_rewrite
+from tubeq_spark.storage.arrow.statement import changed, inserted_alone
+from tubeq_spark.storage.expression import Column, In
+from tubeq_spark.storage.expression_parts import columns_of, implied
+from tubeq_spark.storage.log.change import Change
+from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.delta_log.definition import with_types
+from tubeq_spark.storage.native.errors import OF_ROWS
+from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.query import Select
-from tubeq_spark.storage.query import count as counted
 from tubeq_spark.storage.statement import Affected
-from tubeq_spark.storage.store.patience import has_made
+from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from typing import Any
+    from collections.abc import Callable, Collection, Sequence
 
-    from tubeq_spark.storage.native.datafusion import DataFusion
+    from tubeq_spark.storage.arrow.columns import Partition
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.plain_table import PlainTable
+    from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
-    from tubeq_spark.storage.store.renewed_options import RenewedOptions
 
-T = TypeVar("T")
 
 #: On an object store a statement is decided so many times after conflicts, before the verb reads again.
 DECISIONS = 5
@@ -47,306 +50,264 @@ APPENDS = 50
 
 
 class Writer:
-    """Writes to tables: a decision on a snapshot is committed on that snapshot."""
+    """Writes to tables: a change that was decided on a version is committed as the next version."""
 
-    def __init__(self, datafusion: Callable[[], DataFusion], options: RenewedOptions) -> None:
-        """Read by DataFusion, on a storage that is reached by these options."""
-        self._datafusion = datafusion
-        self._options = options
+    def __init__(self, files: SmallFiles, *, refuses_feeds: bool = True) -> None:
+        """Decide by the rows of files; `refuses_feeds`: whether readers may follow the change feed of a table."""
+        self._files, self._refuses_feeds = files, refuses_feeds
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
+        as_known = table.is_far and _removes_known(table, statement)
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
-                return self._execute(table, statement, note)
+                return self._execute(table, statement, note, as_known=as_known)
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT:
                     raise
+            as_known = False
         return self._execute(table, statement, note)
 
-    def _execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        with table.writing() as snapshot:
-            target = _Target(table, snapshot, statement, self._datafusion)
-            before = snapshot.version()
-            if is_of_whole_partitions(statement, target.by):
-                return sent(
-                    table,
-                    snapshot,
-                    statement.operation_id,
-                    lambda: self.remove(snapshot, statement, note),
-                    lambda commit: self._removed(
-                        statement, snapshot, before, commit["operationMetrics"]
-                    ),
-                )
-            decision = plan_rewrite(statement, target)
-            rows = decision.rows
-            if rows is None:
-                return decision.affected
-            total = new_total(statement, decision.affected, snapshot.transaction_version)
-            said = user_metadata(note, decision.affected, statement.operation_id)
-            if decision.changed is None:
-                write, found = self.insert, partitions.named(statement.partitions)
-            else:
-                write = self.swap
-                found = partitions.predicate(target.by, decision.changed, statement.partitions)
-            base = table.for_rows(snapshot, rows)
-            self._send(table, base, statement, lambda: write(base, rows, found, said, total))
+    def _execute(
+        self, table: Table, statement: Statement, note: Note, *, as_known: bool = False
+    ) -> Affected:
+        with table.deciding(as_known=as_known) as snapshot:
+            plain, bad = table.plain, table.plain.bad_files
+            for file in bad.among(
+                snapshot.within(statement.partitions) if bad.of(snapshot) else ()
+            ):
+                raise bad.refusal(file)
+            if is_of_whole_partitions(statement, snapshot.shape.by):
+                return self._remove(plain, snapshot, statement, note)
+            target = _Target(plain, snapshot, statement, self._files)
+            try:
+                decision = target.decision(refuses_feeds=self._refuses_feeds)
+            except (OSError, *OF_ROWS) as error:
+                bad.look(near := snapshot.within(statement.partitions))
+                if bad.among(near):
+                    # The next decision leaves the file out, or raises an error that names it.
+                    raise EngineError(reason_of(error), Outcome.CONFLICT) from error
+                raise
+            if decision.rows is not None:
+                affected, written = _with_written(statement, decision.affected, snapshot)
+                gone = target.files_in(decision.changed or ())
+                change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
+                self.commit(plain, snapshot, change)
+                return affected
             return decision.affected
 
-    @staticmethod
-    def _send(
-        table: Table, snapshot: DeltaTable, statement: Statement | Append, write: Callable[[], None]
-    ) -> None:
-        sent(table, snapshot, statement.operation_id, write, lambda _: None)
-
-    def insert(
-        self,
-        snapshot: DeltaTable,
-        rows: pa.Table,
-        predicate: str,
-        said: str,
-        total: tuple[str, int] | None = None,
-    ) -> None:
-        """Commit rows if no row fulfils a predicate.
-
-        They are appended as the very next version, at half the cost of a `swap`.
-        """
-        try:
-            _append(snapshot, rows, saying(snapshot, said, total=total, at_once=True))
-        except Exception as error:
-            if is_far(snapshot) or not errors.is_conflict(error):
-                raise
-            # Another program has committed without the lock, and may have changed those rows.
-            self.swap(snapshot, rows, predicate, said, total)
-
-    def swap(
-        self,
-        snapshot: DeltaTable,
-        rows: pa.Table,
-        predicate: str,
-        said: str,
-        total: tuple[str, int] | None = None,
-    ) -> None:
-        """Commit rows that replace those of a predicate.
-
-        It fails if another commit since the snapshot has added or removed rows that the predicate may find. On an
-        object store it fails after any other commit.
-        """
-        write_deltalake(
-            snapshot,
-            rows,
-            mode="overwrite",
-            predicate=predicate,
-            commit_properties=saying(snapshot, said, total=total),
-            post_commithook_properties=hook(snapshot),
-        )
-
-    def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
-        """Commit the removal of whole partitions without reading a row."""
-        said = user_metadata(note, None, statement.operation_id)
-        found = self._datafusion().condition(statement.where)
-        before = snapshot.version()
-        total = None
-        if statement.ended is not None:
-            going = Affected(deleted=self._rows_of(statement, snapshot))
-            total = new_total(statement, going, snapshot.transaction_version)
-        done = snapshot.delete(
-            found,
-            commit_properties=saying(snapshot, said, total=total),
-            post_commithook_properties=hook(snapshot),
-        )
-        return self._removed(statement, snapshot, before, done)
-
-    def _rows_of(self, statement: Statement, snapshot: DeltaTable) -> int:
-        """The number of rows in the partitions that a statement removes."""
-        adds = pa.table(snapshot.get_add_actions(flatten=True))
-        going = array([True] * len(adds), pa.bool_())
-        for name, values in statement.partitions.items():
-            column = adds.column(f"partition.{name}")
-            going = pc.and_(going, pc.is_in(column, value_set=array(values, column.type)))
-        counts = adds.filter(going).column("num_records").to_pylist()
-        if None in counts:
-            return self.count(statement, snapshot, snapshot.version())
-        return sum(counts)
-
-    def _removed(
-        self, statement: Statement, table: DeltaTable, before: int, metrics: Mapping[str, Any]
-    ) -> Affected:
-        """The number of rows that a commit has removed, by the metrics of the library."""
-        if metrics["num_removed_files"] and not metrics.get("num_deleted_rows"):
-            # Some files have no statistics. The removed rows can still be counted in the version before.
-            return Affected(deleted=self.count(statement, table, before))
-        return Affected(deleted=int(metrics.get("num_deleted_rows") or 0))
-
-    def count(self, statement: Statement, table: DeltaTable, version: int) -> int:
-        """The number of rows that a statement without a source finds in a version."""
-        options = to_read(table.table_uri, self._options.current())
-        then = DeltaTable(table.table_uri, version=version, storage_options=options or None)
-        counting = Select(statement.table, {"n": counted()}, statement.where)
-        found = self._datafusion().query(counting, at=then)
-        return int(found.column("n")[0].as_py())
-
     def append(self, table: Table, append: Append, note: Note) -> Affected:
-        """Run an append, unless it has an identity that the snapshot before its commit has, too."""
+        """Run an append, unless it has an identity that the version before its commit has, too."""
         rows = held(append.rows)
-        affected = Affected(inserted=rows.num_rows)
-        said = user_metadata(note, affected, append.operation_id, append.user_metadata)
+        once, total = (None, append.once) if append.is_total else (append.once, None)
+
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
-                with table.writing() as snapshot:
-                    if is_done(append, snapshot.transaction_version):
+                with table.deciding() as snapshot:
+                    if is_done(append, snapshot.version_under):
                         break
-                    base = table.for_rows(snapshot, rows)
-                    write = self._writes(base, append, rows, said)
-                    self._send(table, base, append, write)
+                    added = Affected(inserted=rows.num_rows)
+                    affected, written = _with_written(append, added, snapshot)
+                    said = user_metadata(note, affected, append.operation_id, append.user_metadata)
+                    if append.replaces is None:
+                        new = whole(rows, snapshot.shape.schema)
+                        change = Change(
+                            said, new, (), once, total, append.operation_id, written=written
+                        )
+                        change = _appended(change, snapshot, append)
+                    else:
+                        gone, shape = snapshot.within({}), with_types(snapshot.shape, rows.schema)
+                        change = Change(
+                            said, rows, gone, once, operation_id=append.operation_id, shape=shape
+                        )
+                    self.commit(table.plain, snapshot, change)
                     return affected
-            except Exception as error:
+            except EngineError as error:
                 # An append reads nothing, so the changes of another commit do not matter.
-                if is_last or not errors.is_conflict(error):
+                if is_last or error.outcome is not Outcome.CONFLICT:
                     raise
         return Affected()
 
-    def _writes(
-        self, snapshot: DeltaTable, append: Append, rows: pa.Table, said: str
-    ) -> Callable[[], None]:
-        """The function that commits an append."""
-        by = append.replaces
-        if by is not None:
-            return lambda: self.replace(snapshot, rows, by, said, append.once)
-        new = whole(rows, schema_of(snapshot))
-        if append.is_total:
-            properties = saying(snapshot, said, total=append.once)
-            return lambda: _append(snapshot, new, properties)
-        return lambda: self.add(snapshot, new, said, append.once)
+    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Change) -> None:
+        """Commit a change that was decided on a version, and cache its new rows: the next statement probably reads them.
 
-    def add(
-        self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
-    ) -> None:
-        """Commit rows without reading others."""
-        _append(snapshot, rows, saying(snapshot, said, once))
+        Args:
+            plain: The table.
+            snapshot: The version.
+            change: The change.
+        """
+        # The first piece of a segment is read next. It is cached last, so it stays if not all pieces fit.
+        for file, rows in reversed(plain.commit(snapshot, change)):
+            self._files.keep(plain.key(file), rows)
 
-    def replace(
-        self,
-        snapshot: DeltaTable,
-        rows: pa.Table,
-        partition: str,
-        said: str,
-        once: tuple[str, int] | None,
-    ) -> None:
-        """Commit rows that replace all others, with their own schema."""
-        write_deltalake(
-            snapshot,
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            partition_by=[partition],
-            commit_properties=saying(snapshot, said, once),
-            post_commithook_properties=hook(snapshot),
-        )
-
-
-def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
-    write_deltalake(
-        snapshot,
-        rows,
-        mode="append",
-        commit_properties=properties,
-        post_commithook_properties=hook(snapshot),
-    )
-
-
-def new_total(
-    statement: Statement, affected: Affected, version_under: Callable[[str], int | None]
-) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None` if it does not change.
-
-    Args:
-        statement: A statement.
-        affected: What it changes.
-        version_under: Tells the last transaction version of an application id.
-    """
-    return None if statement.ended is None else statement.ended.total(affected, version_under)
-
-
-def sent(
-    table: Table,
-    snapshot: DeltaTable,
-    operation_id: int,
-    send: Callable[[], T],
-    told: Callable[[Mapping[str, Any]], T],
-) -> T:
-    """Commit the version that follows a snapshot by the library. Arguments and errors as for `sent_once`."""
-    if not table.is_far:
-        return send()
-    version = snapshot.version() + 1
-
-    def seen() -> Mapping[str, Any] | None:
-        # This comes first: unlike the read of a file it lets other threads run while the store is silent.
-        with table.newest() as newest:
-            last = newest.version()
-        if last < version:
-            return None
-        found = _commit_info(table, version)
-        if found is None:
-            msg = f"begins after version {version}"
-            raise ShortLogError(msg)
-        return found
-
-    done = sent_once(table.path, version, operation_id, table.patience, send, seen, told)
-    has_made(None)
-    return done
-
-
-def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
-    """The commit info of a commit; `None` if the version does not exist."""
-    text = read(table.path, table.options, f"_delta_log/{version:020}.json")
-    if text is None:
-        return None
-    actions = (json.loads(line) for line in text.splitlines() if line.strip())
-    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    def _remove(
+        self, plain: PlainTable, snapshot: Snapshot, statement: Statement, note: Note
+    ) -> Affected:
+        """Commit the removal of whole partitions, and read only files that have no statistics."""
+        gone = _files_that_go(snapshot, statement)
+        if not gone:
+            return Affected()
+        uncounted = [file for file in gone if file.rows is None]
+        count = sum(file.rows or 0 for file in gone)
+        count += self._files.rows(Listed(plain, uncounted, snapshot.shape.schema)).num_rows
+        affected = Affected(deleted=count)
+        self.commit(plain, snapshot, _change(snapshot, statement, note, affected, gone))
+        return affected
 
 
 class _Target:
-    """The snapshot on which a statement decides."""
-
-    #: Commits of rivals that do not affect the statement may come in between.
-    is_next = False
+    """The version on which a statement decides."""
 
     def __init__(
-        self,
-        table: Table,
-        snapshot: DeltaTable,
-        statement: Statement,
-        datafusion: Callable[[], DataFusion],
+        self, plain: PlainTable, snapshot: Snapshot, statement: Statement, files: SmallFiles
     ) -> None:
-        metadata = snapshot.metadata()
-        self._table = table
-        self._snapshot = snapshot
-        self._statement = statement
-        self._datafusion = datafusion
-        self.schema = schema_of(snapshot)
-        self.by = metadata.partition_columns
-        self.properties = metadata.configuration
+        self._statement, self._files = statement, files
+        self._shape, self.by = snapshot.shape, snapshot.shape.by
+        self._all = Listed(plain, snapshot.within(statement.partitions), snapshot.shape.schema)
+        #: The files that are read. The others stay, because none of their rows changes.
+        self._listed = self._all
+        if len(self._all.files) > 1:
+            self._listed = self._all.narrowed(implied(statement.where, "t", ""))
 
-    def rows(self) -> pa.Table:
-        """The rows in the partitions that the statement names."""
-        with self._reading():
-            return self._datafusion().rows(self._statement, self.schema, self._snapshot)
+    def decision(self, *, refuses_feeds: bool) -> Decision:
+        """The new rows, and the partitions that they replace.
 
-    def changed(self, *, is_new: bool) -> pa.Table:
-        """The rows after the statement."""
-        with self._reading():
-            return self._datafusion().changed(
-                self._statement, self.schema, self.by, self._snapshot, is_new=is_new
-            )
+        Args:
+            refuses_feeds: Whether rows of a table with a change feed must not be replaced.
 
-    def _reading(self) -> AbstractContextManager[None]:
-        return errors.reading() if self._table.is_far else nullcontext()
+        Raises:
+            RefusedError: A row would get `FAIL`.
+            StoreError: Rows would be replaced, and the table has a change feed.
+            DuplicateError: The statement is ambiguous.
+            NotByArrowError: Arrow cannot run the statement.
+        """
+        statement, schema, by = self._statement, self._shape.schema, self.by
+        # A statement that cannot insert needs no short cut: it finds no rows.
+        is_new = bool(statement.inserts and by and statement.partitions and not self._all.files)
+        new = inserted_alone(statement, schema) if is_new else None
+        if new is not None:
+            return Decision(Affected(inserted=new.num_rows), new if new.num_rows else None)
+        rows = empty(schema) if is_new else self._files.rows(self._listed)
+        outcome = StatementOutcome(statement, changed(statement, rows, by), schema, by)
+        affected = outcome.affected()
+        if not affected.total:
+            return Decision(affected)
+        if affected.total == affected.inserted:
+            # No stored row changes: the new rows are added beside them.
+            return Decision(affected, outcome.inserted())
+        if refuses_feeds:
+            self._refuse_change_feed()
+        return outcome.decision(affected)
 
-    def is_empty(self) -> bool:
-        """Whether there are no files in these partitions."""
-        near = partitions.named(self._statement.partitions)
-        return not self._snapshot.file_uris(file_pruning_predicate=near)
+    def _refuse_change_feed(self) -> None:
+        """Refuse to replace rows of a table with a change feed.
+
+        The feed would show a replaced row as removed and inserted. It is right about new partitions, and about
+        partitions that are removed as a whole.
+        """
+        if self._shape.properties.get(CHANGE_FEED) == "true":
+            msg = "the table has a change feed: only Spark changes rows there"
+            raise StoreError(msg)
+
+    def files_in(self, partitions: Collection[Partition]) -> list[DataFile]:
+        """The files in some partitions whose rows were read."""
+        return [
+            file
+            for file in self._listed.files
+            if tuple(file.partition[name] for name in self.by) in partitions
+        ]
+
+
+def _removes_known(table: Table, statement: Statement) -> bool:
+    """Whether a statement removes partitions that the known version has, as an ack does after its take."""
+    known = table.plain.known
+    return (
+        known is not None
+        and is_of_whole_partitions(statement, known.shape.by)
+        and bool(known.within(statement.partitions))
+    )
+
+
+def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
+    """The files whose partitions a statement removes.
+
+    Raises:
+        NotByArrowError: Arrow cannot evaluate the condition.
+        pa.ArrowException: The condition cannot be computed.
+    """
+    files = snapshot.within(statement.partitions)
+    if not files:
+        return []
+    where = statement.where
+    if isinstance(where, In) and isinstance(where.part, Column) and not where.negated:
+        # Each ack has this condition. To compare a few numbers, Arrow would need a tenth of the ack's time.
+        wanted = {literal.value for literal in where.values} - {None}
+        return [file for file in files if file.partition[where.part.name] in wanted]
+    schema = snapshot.shape.schema
+    columns = {
+        name: array([file.partition[name] for file in files], schema.field(name).type)
+        for name in snapshot.shape.by
+    }
+    going = holds(where, of_table(pa.table(columns)), len(files))
+    return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
+
+
+def _with_written(
+    statement: Statement | Append, affected: Affected, snapshot: Snapshot
+) -> tuple[Affected, Sequence[DataFile]]:
+    """The changed rows, with those that were written before the commit, and the files of the latter.
+
+    Raises:
+        EngineError: Since they were written, the table has been created again, or its writers were told to begin
+            anew.
+    """
+    written = statement.written
+    if written is None:
+        return affected, ()
+    if not written.shape.is_like(snapshot.shape):
+        msg = f"{statement.table} is not as it was when rows were written for it"
+        raise EngineError(msg, Outcome.STALE)
+    return replace(affected, inserted=affected.inserted + written.size), written.files
+
+
+def _change(
+    snapshot: Snapshot,
+    statement: Statement,
+    note: Note,
+    affected: Affected,
+    gone: Sequence[DataFile],
+    rows: pa.Table | None = None,
+    written: Sequence[DataFile] = (),
+) -> Change:
+    """The commit of a statement that was decided on a version."""
+
+    def on(later: Snapshot) -> Change | None:
+        """The same commit for a later version, if the partitions that were read have not changed."""
+        if later.shape is not snapshot.shape or _paths(later, statement) != read:
+            return None
+        return replace(change, total=new_total(statement, affected, later.version_under))
+
+    said = user_metadata(note, affected, statement.operation_id)
+    total = new_total(statement, affected, snapshot.version_under)
+    read = _paths(snapshot, statement)
+    operation_id = statement.operation_id
+    change = Change(said, rows, gone, None, total, operation_id, on, written, statement.order)
+    return change
+
+
+def _paths(snapshot: Snapshot, statement: Statement) -> set[str]:
+    """The paths of the files that a statement reads."""
+    return {file.path for file in snapshot.within(statement.partitions)}
+
+
+def _appended(change: Change, snapshot: Snapshot, append: Append) -> Change:
+    """The commit of an append. It reads only whether the append was made before."""
+
+    def on(later: Snapshot) -> Change | None:
+        is_changed = later.shape is not snapshot.shape
+        return None if is_changed or is_done(append, later.version_under) else change
+
+    return replace(change, on=on)
 
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
@@ -361,3 +322,16 @@ def is_done(append: Append, version_under: Callable[[str], int | None]) -> bool:
     app, version = append.once
     before = version_under(app)
     return before is not None and before >= version
+
+
+def new_total(
+    statement: Statement, affected: Affected, version_under: Callable[[str], int | None]
+) -> tuple[str, int] | None:
+    """The new total of ended tasks; `None` if it does not change.
+
+    Args:
+        statement: A statement.
+        affected: What it changes.
+        version_under: Tells the last transaction version of an application id.
+    """
+    return None if statement.ended is None else statement.ended.total(affected, version_under)

@@ -12,12 +12,12 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import ended
-from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent, TablesWithoutOwnLog
 from tubeq_spark.storage.location import identifier, local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.native.commit_notes import told_by
 from tubeq_spark.storage.native.delta_log.actions import hours_of
+from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.outcome import NEWEST, Commit, Outcome, newest_write, read_commit
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
@@ -153,7 +153,8 @@ class SparkTables(TablesWithoutOwnLog):
         if hours is not None:
             synced = synced_log_of(directory)
             kept = SystemClock().now().timestamp() - hours * 3600
-            shorten(synced, synced.newest_from(synced.mark()), kept)
+            newest = synced.newest_from(synced.mark())
+            LocalTable(directory).tidying.shorten(newest, kept)
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int

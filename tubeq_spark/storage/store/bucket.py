@@ -14,7 +14,7 @@ from obstore.store import from_url
 
 from tubeq_spark.storage.store.patience import impatient, shared_by_threads
 from tubeq_spark.storage.store.request_errors import is_of_file, request_error
-from tubeq_spark.storage.store.store_options import for_client, with_limits
+from tubeq_spark.storage.store.store_options import credential_provider, for_client, with_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -130,11 +130,14 @@ def client_of(uri: str, options: Mapping[str, str]) -> Client:
         RequestError: A value is wrong.
     """
     client, config = for_client(options)
-    retries: Any = {"max_retries": 0, "retry_timeout": timedelta(0)}
+    further: Any = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(0)}}
+    provider = credential_provider(uri, options)
+    if provider is not None:
+        further["credential_provider"] = provider
     while True:
         given: Any = dict(config.values())
         try:
-            return from_url(uri, config=given, client_options=client, retry_config=retries)  # type: ignore[call-overload, no-any-return]
+            return from_url(uri, config=given, client_options=client, **further)  # type: ignore[call-overload, no-any-return]
         except (exceptions.BaseError, ValueError) as error:
             is_unknown = isinstance(error, exceptions.UnknownConfigurationKeyError)
             unknown = [key for key, (name, _) in config.items() if f"'{name}'" in str(error)]

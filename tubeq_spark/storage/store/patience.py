@@ -48,15 +48,13 @@ def passes(error: BaseException) -> bool:
     return isinstance(error, RequestError) and error.passes
 
 
-def patiently(
-    call: Callable[[], T], patience: Patience, may_pass: Callable[[BaseException], bool] = passes
-) -> T:
+def patiently(call: Callable[[], T], patience: Patience) -> T:
     """Run a request that may be repeated, and repeat it after errors that may pass."""
     for wait in waits(patience):
         try:
             return call()
         except Exception as error:
-            if wait is None or not may_pass(error):
+            if wait is None or not passes(error):
                 raise
         sleep(wait)
     raise AssertionError  # never: the last wait is `None`

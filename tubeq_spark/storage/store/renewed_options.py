@@ -71,11 +71,7 @@ class RenewedOptions:
                 self._lock.release()
         return self._current
 
-    def tried(
-        self,
-        call: Callable[[Mapping[str, str]], T],
-        is_refused: Callable[[BaseException], bool] = is_of_credentials,
-    ) -> T:
+    def tried(self, call: Callable[[Mapping[str, str]], T]) -> T:
         """Run a request with the options, and once more with others if the store refuses their credentials.
 
         A refused request has done nothing, so a commit is not sent twice.
@@ -84,7 +80,7 @@ class RenewedOptions:
         try:
             return call(options)
         except Exception as error:
-            if not is_refused(error) or not self._are_others_than(options):
+            if not is_of_credentials(error) or not self._are_others_than(options):
                 raise
         return call(self._current)
 

@@ -6,8 +6,10 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from tubeq_spark.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,8 +26,8 @@ _CLIENT = _HTTP.split()
 _OURS = {"max_retries", "retry_timeout"}
 #: Other names of an option.
 _ALIASES = {"endpoint_url": "endpoint", "bucket_name": "bucket", "token": "session_token"}
-#: Options, in `storage_options` or the environment, with which the library commits in another way.
-_BY_LIBRARY = {"s3_locking_provider", "s3_allow_unsafe_rename", "copy_if_not_exists"}
+#: Options, in `storage_options` or the environment, with which other programs commit in another way.
+_OTHER_COMMITS = {"s3_locking_provider", "s3_allow_unsafe_rename", "copy_if_not_exists"}
 #: Options that give credentials, or say that none are used.
 _CREDENTIALS = {
     "access_key_id",
@@ -127,41 +129,65 @@ def with_environment(options: Mapping[str, str]) -> dict[str, str]:
     return {plain(name): value for name, value in {**found, **options}.items()}
 
 
-class NoClientError(Exception):
-    """Our client cannot be used for a path."""
-
-
 def place_of(path: str, options: Mapping[str, str]) -> tuple[str, str]:
     """The URI of the bucket of a table, and the beginning of its keys.
 
     Raises:
-        NoClientError: Our client does not reach it.
+        StoreError: Our client does not reach it, or its commits would not be safe with these options.
     """
     found = urlsplit(path)
     key = found.path.strip("/")
-    if found.scheme.lower() not in _SCHEMES or not _PLAIN_KEY.fullmatch(key):
-        msg = f"objects of {found.scheme}"
-        raise NoClientError(msg)
+    if found.scheme.lower() not in _SCHEMES:
+        msg = f"{path} needs a Spark session: without one only local files, S3, Azure and Google Cloud Storage are reached"
+        raise StoreError(msg)
+    if not _PLAIN_KEY.fullmatch(key):
+        msg = f"{path} cannot be used without Spark: give it a name of letters of ASCII, digits, and ./=+, @:()!&$'-_"
+        raise StoreError(msg)
     if found.scheme.lower() in {"s3", "s3a"}:
-        _require_own_commits(options)
+        _require_conditional_puts(options)
     return f"{found.scheme}://{found.netloc}", key
 
 
-def _require_own_commits(options: Mapping[str, str]) -> None:
-    """Refuse options of S3 by which only the library commits, or has credentials.
+def _require_conditional_puts(options: Mapping[str, str]) -> None:
+    """Refuse options of S3 with which others commit in another way.
 
     Raises:
-        NoClientError: The options, or the environment, have such.
+        StoreError: The options, or the environment, have such.
     """
     given = with_environment(options)
-    other = sorted(_BY_LIBRARY & {*given})
+    other = sorted(_OTHER_COMMITS & {*given})
     if given.get("conditional_put", "etag") != "etag":
         other.append("conditional_put")
-    if not _CREDENTIALS & {*given} and ("profile" in given or _has_profiles()):
-        other.append("profile")
     if other:
-        msg = f"the option{'s' if len(other) > 1 else ''} {', '.join(other)}"
-        raise NoClientError(msg)
+        msg = (
+            f"storage_options or the environment have {', '.join(other)}: the native engine commits by conditional PUTs "
+            "alone; remove the option if all programs of the queue can do so, or open it with a Spark session and "
+            "engine='spark'"
+        )
+        raise StoreError(msg)
+
+
+def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
+    """The credentials of a profile in ~/.aws, by boto3; `None` if others are given, or there is none.
+
+    Raises:
+        StoreError: boto3 is not installed.
+    """
+    given = with_environment(options)
+    if not uri.startswith(("s3:", "s3a:")) or _CREDENTIALS & {*given}:
+        return None
+    if not ("profile" in given or _has_profiles()):
+        return None
+    try:
+        from boto3.session import Session  # noqa: PLC0415  it is optional
+        from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415  it needs boto3
+    except ImportError as error:
+        msg = (
+            "the credentials of a profile in ~/.aws are read by boto3, which is not installed: pip install boto3, or "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+        raise StoreError(msg) from error
+    return Boto3CredentialProvider(Session(profile_name=given.get("profile")))
 
 
 def _has_profiles() -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
 
 from tubeq_spark.model.changes import KeptKey
 from tubeq_spark.model.tube_types import AGED, OrderPosition
@@ -20,16 +22,17 @@ from tubeq_spark.storage.query import (
     named,
 )
 from tubeq_spark.storage.rows import SegmentSelection
-from tubeq_spark.storage.user_condition import Kind, ShownColumn
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
-
     from tubeq_spark.model.failures import Backoff
     from tubeq_spark.storage.expression import Expression, Row
+
+    #: Columns that programs know by names in lower case: their values for a stored row, and the types in which the
+    #: table stores them.
+    ShownColumns: TypeAlias = Mapping[str, tuple[Expression, pa.DataType]]
 
 #: The segment of tombstones, of undone drops, and of the sequence and identities of a capacity. It never has tasks.
 SEGMENT_0 = 0
@@ -47,22 +50,23 @@ KEPT_KEY = "u"
 #: The state of a row that notes an undone drop. No task has this state.
 UNDONE_DROP = "x"
 _ROW = row()
+_MOMENT = pa.timestamp("us", "UTC")
 
-_SHOWN = {
-    "task_id": ShownColumn(_ROW.task_id, Kind.WHOLE),
-    "state": ShownColumn(_ROW.state, Kind.TEXT),
-    "pri": ShownColumn(_ROW.pri, Kind.WHOLE),
-    "utube": ShownColumn(_ROW.utube, Kind.TEXT),
-    "data": ShownColumn(_ROW.data, Kind.TEXT),
-    "created": ShownColumn(_ROW.created, Kind.MOMENT),
-    "ttl": ShownColumn(Seconds(_ROW.ttl), Kind.REAL),
-    "ttr": ShownColumn(Seconds(_ROW.ttr), Kind.REAL),
-    "next_event": ShownColumn(_ROW.next_event, Kind.MOMENT),
-    "attempts": ShownColumn(_ROW.attempts, Kind.WHOLE),
+_SHOWN: ShownColumns = {
+    "task_id": (_ROW.task_id, pa.int64()),
+    "state": (_ROW.state, pa.string()),
+    "pri": (_ROW.pri, pa.int64()),
+    "utube": (_ROW.utube, pa.string()),
+    "data": (_ROW.data, pa.string()),
+    "created": (_ROW.created, _MOMENT),
+    "ttl": (Seconds(_ROW.ttl), pa.int64()),
+    "ttr": (Seconds(_ROW.ttr), pa.int64()),
+    "next_event": (_ROW.next_event, _MOMENT),
+    "attempts": (_ROW.attempts, pa.int64()),
     # No session holds a buried task.
-    "owner": ShownColumn(null(Type.STRING), Kind.TEXT),
-    "taken_at": ShownColumn(_ROW.taken_at, Kind.MOMENT),
-    "error": ShownColumn(_ROW.error, Kind.TEXT),
+    "owner": (null(Type.STRING), pa.string()),
+    "taken_at": (_ROW.taken_at, _MOMENT),
+    "error": (_ROW.error, pa.string()),
 }
 
 
@@ -102,11 +106,11 @@ class TubeTable:
         return KeptKey(self.unique_for_us, now_us, max_attempts, by_time)
 
     @property
-    def shown(self) -> Mapping[str, ShownColumn]:
+    def shown(self) -> ShownColumns:
         """The columns of `Tube.df`, for a buried row, by the names that programs use in conditions."""
         if self.payload_columns is None:
             return _SHOWN
-        return {**_SHOWN, "data": ShownColumn(_ROW.data, Kind.STRUCT)}
+        return {**_SHOWN, "data": (_ROW.data, pa.struct([]))}
 
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of this tube, without leftovers of dropped tubes of the same name."""

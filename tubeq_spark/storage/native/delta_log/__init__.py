@@ -1,3 +1,3 @@
-"""The log of a Delta table on local files, read and written without the library."""
+"""The log of a Delta table on local files, read and written in this process."""
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from tubeq_spark.storage.durability.commit_file import FOLLOWS, following
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Actions that do not change the state of a table.
-_SILENT = frozenset({"commitInfo", "cdc"})
+#: Actions that do not change what readers find. Tables with domains have a feature that only writers need to know.
+_SILENT = frozenset({"commitInfo", "cdc", "domainMetadata"})
 
 
 class UnknownLogError(Exception):
@@ -178,7 +178,7 @@ def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def as_json(value: object) -> str:
-    """A value for the log without escapes, because the library misreads some."""
+    """A value for the log without escapes, because `deltalake` misreads some."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

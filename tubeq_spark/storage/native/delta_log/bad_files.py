@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.durability.commit_file import damaged, fault_of_length
@@ -17,7 +18,6 @@ from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from tubeq_spark.storage.durability.commit_file import DamagedFileError
     from tubeq_spark.storage.expression import Expression
@@ -97,6 +97,17 @@ class BadFiles:
     def refusal(self, file: DataFile) -> DamagedFileError:
         """The error for a read that needs the rows of a bad file."""
         return damaged(self._directory / file.path, self._faults.get(file.path, "was not there"))
+
+
+class NoBadFiles(BadFiles):
+    """No bad files: on an object store the read of a damaged file fails."""
+
+    def __init__(self) -> None:
+        """Begin without bad files."""
+        super().__init__(Path())
+
+    def look(self, files: Iterable[DataFile], *, at_content: bool = True) -> None:
+        """Check no file."""
 
 
 def _fault_of(place: Path, size: int, *, at_content: bool) -> str:

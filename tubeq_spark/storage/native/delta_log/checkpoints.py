@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyarrow.parquet import ParquetWriter
 
-    from tubeq_spark.storage.native.delta_log.log import Log
+    from tubeq_spark.storage.log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
 #: The number of removed files that are copied at a time.
@@ -93,7 +93,7 @@ _SCHEMA = pa.schema(
 
 
 def write(
-    log: Log,
+    log: LogFiles,
     snapshot: Snapshot,
     now_ms: int,
     removes: Mapping[int, Sequence[Mapping[str, Any]]] | None = None,
@@ -109,7 +109,7 @@ def write(
     Raises:
         OSError: The checkpoint cannot be written.
         DamagedFileError: A commit since the last checkpoint is damaged.
-        UnknownLogError: A commit has something that only the library knows.
+        UnknownLogError: A commit has something that this package does not know.
     """
     for before in (*checkpoints_until(log, snapshot.version), None):
         # The last checkpoint may be damaged between its ends, which were checked.
@@ -119,7 +119,7 @@ def write(
 
 
 def _write(
-    log: Log,
+    log: LogFiles,
     snapshot: Snapshot,
     now_ms: int,
     before: int | None,
@@ -132,22 +132,21 @@ def _write(
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
-    count = 0
-    with log.replacing(checkpoint_name(snapshot.version)) as sink:
-        with ParquetWriter(sink, _SCHEMA, store_schema=False) as to:
-            for kind, actions in itertools.chain(
-                _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms, removes)
-            ):
-                count += _add(to, kind, actions)
-        size = sink.tell()
+    count, sink = 0, pa.BufferOutputStream()
+    with ParquetWriter(sink, _SCHEMA, store_schema=False) as to:
+        for kind, actions in itertools.chain(
+            _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms, removes)
+        ):
+            count += _add(to, kind, actions)
+    content = sink.getvalue().to_pybytes()
+    log.put(checkpoint_name(snapshot.version), content)
     told = {
         "version": snapshot.version,
         "size": count,
-        "sizeInBytes": size,
+        "sizeInBytes": len(content),
         "numOfAddFiles": len(snapshot.files),
     }
-    with log.replacing(LAST_CHECKPOINT) as sink:
-        sink.write(json.dumps(told).encode())
+    log.put(LAST_CHECKPOINT, json.dumps(told).encode())
     # Otherwise Arrow would keep ten times the memory that the checkpoint needed.
     pa.default_memory_pool().release_unused()
 
@@ -181,7 +180,7 @@ def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]
 
 
 def _gone(
-    log: Log,
+    log: LogFiles,
     before: int | None,
     snapshot: Snapshot,
     now_ms: int,
@@ -210,14 +209,14 @@ def _gone(
         yield "remove", kept.filter(pc.invert(is_there))
 
 
-def removed(log: Log, version: int) -> set[str]:
+def removed(log: LogFiles, version: int) -> set[str]:
     """The paths of the removed files in a checkpoint, whose retention has not ended. Raises as `checkpoint_batches`."""
     paths = (pc.struct_field(batch, "path").to_pylist() for batch in _gone_before(log, version))
     # Other writers encode the characters of a path that a URI does not have.
     return {form for some in paths for path in some for form in (path, unquote(path))}
 
 
-def _gone_before(log: Log, version: int) -> Iterator[pa.StructArray]:
+def _gone_before(log: LogFiles, version: int) -> Iterator[pa.StructArray]:
     """The removed files in a checkpoint."""
     for batch in checkpoint_batches(log, version, ("remove",), _AT_ONCE):
         found = batch.column(0).drop_null()

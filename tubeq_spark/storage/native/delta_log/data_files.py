@@ -2,13 +2,12 @@
 
 If a column has values but no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
 the file, whether or not the NULLs are counted. So a long text gets shortened bounds, as Spark and
-the library write them.
+`deltalake` write them.
 """
 
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +23,6 @@ from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
 
@@ -100,55 +98,25 @@ def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
     return None if at is None else at.isoformat(timespec=told).replace("+00:00", "Z")
 
 
-def write(
-    table: Path,
+def encoded(
     shape: Shape,
     rows: pa.Table,
     at_ms: int,
     gone: Sequence[DataFile] = (),
     order: Sequence[str] = (),
-) -> list[tuple[DataFile, pa.Table]]:
-    """Write rows on local files; a commit that adds their files makes them part of the table.
+) -> Iterator[tuple[DataFile, pa.Table, bytes]]:
+    """The files for rows, each with its rows and its contents.
 
     With an order, the rest of the partitions of `gone` is written in pieces.
 
     Args:
-        table: The directory of the table.
         shape: The shape of the table. The rows have its columns.
         rows: The rows, at least one.
         at_ms: The moment, in milliseconds since 1970.
         gone: The files that they replace.
         order: The order in which the rows are taken next; empty if there is none.
-
-    Returns:
-        The files, each with its rows.
-
-    Raises:
-        OSError: They cannot be written.
     """
-    written: list[tuple[DataFile, pa.Table]] = []
-    begun: list[Path] = []
-    try:
-        for path, partition, part in _parts(shape, rows, gone, order):
-            place = table / path
-            begun.append(place)
-            place.parent.mkdir(exist_ok=True, parents=True)
-            with pa.OSFile(str(place), "wb") as sink:
-                _encode(part, partition, sink)
-                size = sink.tell()
-            written.append((_file(path, size, shape, partition, part, at_ms), part))
-    except BaseException:
-        # These files may be what fills the disk.
-        for place in begun:
-            with suppress(OSError):
-                place.unlink()
-        raise
-    return written
-
-
-def encoded(shape: Shape, rows: pa.Table, at_ms: int) -> Iterator[tuple[DataFile, pa.Table, bytes]]:
-    """The files for rows, each with its rows and its contents; the arguments are those of `write`."""
-    for path, partition, part in _parts(shape, rows):
+    for path, partition, part in _parts(shape, rows, gone, order):
         sink = pa.BufferOutputStream()
         _encode(part, partition, sink)
         content = sink.getvalue().to_pybytes()
@@ -244,7 +212,7 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
         is_one = rows.num_rows == 1
         ends = {"min": column[0], "max": column[0]} if is_one else pc.min_max(column)
         low, high = bounds(ends["min"], ends["max"])
-        # The library's queries fail if a column has only one of both bounds.
+        # Queries of `deltalake` fail if a column has only one of both bounds.
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     return {

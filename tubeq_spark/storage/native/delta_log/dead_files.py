@@ -14,7 +14,7 @@ from tubeq_spark.storage.native.delta_log.versions import checkpoint_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tubeq_spark.storage.native.delta_log.log import Log
+    from tubeq_spark.storage.log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HIDDEN, _FEED = ("_", "."), "_change_data/"
 
 
-def dead_files(log: Log, snapshot: Snapshot, listed: Sequence[Entry]) -> list[str]:
+def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> list[str]:
     """The names of the files that can be removed.
 
     Args:

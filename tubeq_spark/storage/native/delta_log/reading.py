@@ -16,8 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import TableNotFoundError
-
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.commit_file import damaged
 from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
@@ -31,12 +29,13 @@ from tubeq_spark.storage.native.delta_log.versions import (
     is_there,
     pointer,
 )
+from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tubeq_spark.storage.log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.actions import Actions
-    from tubeq_spark.storage.native.delta_log.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class _Listed:
     Attributes:
         commits: The versions of commits.
         checkpoints: The versions of checkpoints of one file.
-        others: The versions of checkpoints that only the library can read.
+        others: The versions of checkpoints of several files.
         is_whole: Whether the listing was complete.
     """
 
@@ -58,7 +57,7 @@ class _Listed:
     is_whole: bool
 
     @classmethod
-    def read(cls, log: Log, *, whole: bool = True) -> _Listed:
+    def read(cls, log: LogFiles, *, whole: bool = True) -> _Listed:
         """List a log, which need not exist. `whole` is as for `Log.names`."""
         names, is_whole = log.names(whole=whole)
         found = checkpoints_in(names).values()
@@ -72,7 +71,7 @@ class _Listed:
         return next((place for place, v in enumerate(after, start + 1) if place != v), None)
 
 
-def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) -> Snapshot:
+def begun(files: LogFiles, last: int | None, *, is_sure: bool, whole: bool = True) -> Snapshot:
     """The version at which readers begin.
 
     Args:
@@ -83,10 +82,10 @@ def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) ->
         whole: Whether to list the whole log, however long.
 
     Raises:
-        TableNotFoundError: There is no log.
+        EngineError: There is no log.
         FileNotFoundError: A listed file is gone, or one was not listed: list again.
         DamagedFileError: No beginning leads to the newest version.
-        UnknownLogError: Only the library can read it.
+        UnknownLogError: This package cannot read it.
     """
     listed = _Listed.read(files, whole=whole)
     starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
@@ -94,7 +93,8 @@ def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) ->
         msg = "a checkpoint of several files"
         raise UnknownLogError(msg)
     if not (listed.commits or starts) and listed.is_whole:
-        raise TableNotFoundError(str(files).removesuffix("/_delta_log"))
+        msg = f"the table at {str(files).removesuffix('/_delta_log')} does not exist"
+        raise EngineError(msg, Outcome.FAILED, missing=True)
     bad: tuple[int, UnreadableCheckpointError] | None = None
     for start in (*starts, None):
         if listed.hole(-1 if start is None else start, last) is not None:
@@ -117,14 +117,14 @@ def begun(files: Log, last: int | None, *, is_sure: bool, whole: bool = True) ->
     raise _missing(files, 0 if hole is None else hole, is_sure=is_sure)
 
 
-def _first(files: Log, start: int | None) -> Snapshot:
+def _first(files: LogFiles, start: int | None) -> Snapshot:
     """The version of a checkpoint, or the first one."""
     if start is None:
         return Snapshot.first(0, commit(files, 0))
     return Snapshot.first(start, checkpoint(files, start))
 
 
-def _misleads(files: Log, listed: _Listed) -> bool:
+def _misleads(files: LogFiles, listed: _Listed) -> bool:
     """Whether `_last_checkpoint` would mislead other readers."""
     last = pointer(files)
     if last is None:
@@ -135,20 +135,20 @@ def _misleads(files: Log, listed: _Listed) -> bool:
     return version not in there and not files.exists(checkpoint_name(version))
 
 
-def _missing(files: Log, version: int, *, is_sure: bool) -> Exception:
+def _missing(files: LogFiles, version: int, *, is_sure: bool) -> Exception:
     file = commit_file(files, version)
     if not is_sure or is_there(files, version):
         return FileNotFoundError(file)
     return damaged(file, "is missing, though later ones are there")
 
 
-def last_listed(files: Log) -> int:
+def last_listed(files: LogFiles) -> int:
     """The newest version of which a log has files; -1 if there is none."""
     listed = _Listed.read(files, whole=False)
     return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
 
 
-def require_no_hole(files: Log, version: int) -> None:
+def require_no_hole(files: LogFiles, version: int) -> None:
     """Refuse to commit a version if the log has the next one: the commit would fill a hole.
 
     Args:
@@ -163,7 +163,7 @@ def require_no_hole(files: Log, version: int) -> None:
         raise damaged(commit_file(files, version), "is missing, though later ones are there")
 
 
-def checkpoints_until(files: Log, most: int) -> Iterator[int]:
+def checkpoints_until(files: LogFiles, most: int) -> Iterator[int]:
     """The versions of checkpoints of one file up to a version, newest first."""
     found: set[int] = set()
     for whole in (False, True):
@@ -182,13 +182,8 @@ _TRIES = 20
 _SURE = 3
 
 
-def is_newest(files: Log, version: int) -> bool:
-    """Whether a version is known to be the newest, without a listing."""
-    return not is_there(files, version + 1) and is_there(files, version)
-
-
 def newest(
-    files: Log,
+    files: LogFiles,
     known: Snapshot | None,
     last: int | None = None,
     seen: Callable[[int, Actions], None] = lambda _version, _actions: None,
@@ -202,9 +197,9 @@ def newest(
         seen: Called with each commit after the version at which the reading begins.
 
     Raises:
-        TableNotFoundError: There is no log.
+        EngineError: There is no log.
         DamagedFileError: A file of the log is damaged or missing.
-        UnknownLogError: Only the library can read it.
+        UnknownLogError: This package cannot read it.
         OSError: It cannot be read.
     """
     for tries in range(_TRIES):
@@ -225,7 +220,7 @@ def newest(
 
 
 def moved_on(
-    files: Log,
+    files: LogFiles,
     found: Snapshot,
     last: int | None = None,
     seen: Callable[[int, Actions], None] = lambda _version, _actions: None,

@@ -25,9 +25,16 @@ _WRITERS: Mapping[int, Collection[str]] = {
     5: ("columnMapping",),
     6: ("columnMapping", "identityColumns"),
 }
-#: Features of writers that a table uses only with a rule or a property of its own.
-_UNUSED = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"}
-#: Such rules, in the columns and among the properties.
+#: Known features: timestamps without a time zone, and those of writers that need a rule or a property, too.
+_KNOWN = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+}
+#: Rules, in the columns and among the properties.
 _RULES = ("delta.invariants", "delta.generationExpression")
 _CONSTRAINT = "delta.constraints."
 
@@ -72,8 +79,8 @@ class Shape:
             UnknownLogError: It has partitions that are no numbers.
         """
         readers = _features(protocol, "Reader", _READERS)
-        if readers - _UNUSED:
-            raise FeatureError(_named(readers))
+        if readers - _KNOWN:
+            raise FeatureError(_named(readers - _KNOWN))
         properties = dict(metadata["configuration"] or {})
         schema = _columns(metadata["schemaString"])
         by = tuple(metadata["partitionColumns"] or ())
@@ -88,7 +95,7 @@ class Shape:
         Raises:
             FeatureError: The table has such.
         """
-        features = _features(self.protocol, "Writer", _WRITERS) - _UNUSED
+        features = _features(self.protocol, "Writer", _WRITERS) - _KNOWN
         if features:
             raise FeatureError(_named(features))
         rules = [rule for rule in _RULES if rule in self.metadata["schemaString"]]

@@ -21,7 +21,7 @@ from tubeq_spark.storage.store.store import RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.native.delta_log.log import Log
+    from tubeq_spark.storage.log.log_files import LogFiles
 
 #: The number of a checkpoint's actions that are read at a time.
 _AT_ONCE = 1 << 16
@@ -38,18 +38,18 @@ def commit_name(version: int) -> str:
     return f"{version:020}.json"
 
 
-def is_there(log: Log, version: int) -> bool:
+def is_there(log: LogFiles, version: int) -> bool:
     """Whether the commit of a version is in the log."""
     return log.exists(commit_name(version))
 
 
-def commit(log: Log, version: int) -> Actions:
+def commit(log: LogFiles, version: int) -> Actions:
     """The actions of a commit.
 
     Raises:
         FileNotFoundError: It is not there.
         DamagedFileError: It is not as it was written.
-        UnknownLogError: It says something that only the library knows.
+        UnknownLogError: It says something that this package does not know.
     """
     return parsed(log.read(commit_name(version)), f"{log}/{commit_name(version)}")
 
@@ -63,7 +63,7 @@ def parsed(text: bytes, file: str) -> Actions:
 
     Raises:
         DamagedFileError: It is not as it was written.
-        UnknownLogError: It says something that only the library knows.
+        UnknownLogError: It says something that this package does not know.
     """
     found = Actions()
     try:
@@ -77,7 +77,7 @@ def parsed(text: bytes, file: str) -> Actions:
     return found
 
 
-def told(log: Log, version: int) -> Mapping[str, Any]:
+def told(log: LogFiles, version: int) -> Mapping[str, Any]:
     """The commit info of a commit; empty if it has none.
 
     Raises:
@@ -86,7 +86,7 @@ def told(log: Log, version: int) -> Mapping[str, Any]:
     return info_in(log.read(commit_name(version)))
 
 
-def history(log: Log, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
+def history(log: LogFiles, newest: int, limit: int) -> Iterator[Mapping[str, Any]]:
     """The commit infos of the newest version and of those before it that the log still has, with their versions."""
     for version in range(newest, max(newest - limit, -1), -1):
         try:
@@ -104,13 +104,13 @@ def checkpoint_name(version: int) -> str:
     return f"{version:020}.checkpoint.parquet"
 
 
-def checkpoint(log: Log, version: int) -> Actions:
+def checkpoint(log: LogFiles, version: int) -> Actions:
     """The actions of a checkpoint, without removed files.
 
     Raises:
         FileNotFoundError: It is not there.
         UnreadableCheckpointError: It is not as it was written.
-        UnknownLogError: It says something that only the library knows.
+        UnknownLogError: It says something that this package does not know.
     """
     found = Actions()
     try:
@@ -125,7 +125,7 @@ def checkpoint(log: Log, version: int) -> Actions:
 
 
 def checkpoint_batches(
-    log: Log, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
+    log: LogFiles, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
     """The actions of a checkpoint; each kind is a column.
 
@@ -155,7 +155,7 @@ def checkpoint_batches(
         raise UnreadableCheckpointError(error) from error
 
 
-def pointer(log: Log) -> Mapping[str, Any] | None:
+def pointer(log: LogFiles) -> Mapping[str, Any] | None:
     """The contents of `_last_checkpoint`, such as its "version".
 
     Returns:

@@ -1,9 +1,9 @@
-"""The log of a table on an object store, as one look reads it."""
+"""The files of a log, as one read of the log sees them."""
 
 from __future__ import annotations
 
 import itertools
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from tubeq_spark.storage.durability.log_names import versions_of
 from tubeq_spark.storage.native.delta_log import versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tubeq_spark.storage.store.store import Entry, Store
 
@@ -20,70 +20,89 @@ if TYPE_CHECKING:
 LOG = "_delta_log"
 #: The clocks of a store's hosts differ by no more than so many seconds.
 SKEW = 2.0
-#: Commits are kept for so many hours at least.
-KEPT_HOURS = 2
-#: How many commits that follow a known one are asked for at the same time, at most.
-AHEAD = 16
 
 
-class StoreLog:
-    """The log of a table as one look reads it. A file is read once, even if others change the log meanwhile."""
+class LogFiles:
+    """The log of a table. Where requests are dear, a file is read once, even if others change the log meanwhile."""
 
-    def __init__(self, files: Store, uri: str, ahead: int = 0) -> None:
-        """Read nothing yet. The first request for commits asks for `ahead` of them at the same time."""
-        self._files, self._uri = files, uri
+    def __init__(self, store: Store, most: int = 1, first: int = 1) -> None:
+        """Read nothing yet.
+
+        Args:
+            store: The files of the table.
+            most: How many commits one request asks for at most. With 1 nothing is remembered.
+            first: How many the first request asks for.
+        """
+        self._store, self._most = store, most
         self._held: dict[str, bytes | None] = {}
+        #: The tags of files that were read or listed.
         self.tags: dict[str, str | None] = {}
         self._listed: dict[str, Entry] = {}
         #: The last version of a commit in a listing; `None`: nothing was listed.
         self._end: int | None = None
         #: How many commits the next request asks for, at least.
         self._asked = 0
-        self._ahead = min(ahead, AHEAD)
+        self._first = min(first, most)
 
     def __str__(self) -> str:
-        return f"{self._uri}/{LOG}"
+        return f"{self._store}/{LOG}"
 
     def read(self, name: str) -> bytes:
         """The contents of a file."""
+        if self._most == 1:
+            content, self.tags[name] = self._store.get(f"{LOG}/{name}")
+            return content
         if name not in self._held:
             self._fetch(name)
-        content = self._held[name]
-        if content is None:
+        found = self._held[name]
+        if found is None:
             raise FileNotFoundError(f"{self}/{name}")
-        return content
+        return found
 
     def _fetch(self, name: str) -> None:
         names = [name]
         if name.endswith(".json"):
-            first, count = int(name[:20]), max(self._asked, self._ahead, 1)
+            first, count = int(name[:20]), max(self._asked, self._first)
             # The first two requests ask for one commit each: mostly there are no more.
-            self._asked = min(2 * count, AHEAD) if self._asked or count > 1 else 1
-            self._ahead = 0
+            self._asked = min(2 * count, self._most) if self._asked or count > 1 else 1
+            self._first = 1
             if self._end is not None:
-                count = min(self._end - first + 1, AHEAD)
+                count = min(self._end - first + 1, self._most)
             # A commit that is not in the listing did not exist.
             names = [versions.commit_name(first + n) for n in range(count)]
             self._held[name] = None
         self._fetch_all(names)
 
     def fetch(self, some: Iterable[int]) -> None:
-        """Read the commits of some versions at the same time."""
-        self._fetch_all([versions.commit_name(version) for version in some])
+        """Read the commits of some versions at the same time, where requests are dear."""
+        if self._most > 1:
+            self._fetch_all([versions.commit_name(version) for version in some])
 
     def _fetch_all(self, names: Sequence[str]) -> None:
-        for each, content in zip(names, self._files.together(self._get, names), strict=True):
-            self._held[each] = content
+        self._held.update(zip(names, self._store.together(self._get, names), strict=True))
 
     def _get(self, name: str) -> bytes | None:
         listed = self._listed.get(name)
         try:
-            content, self.tags[name] = self._files.get(
+            content, self.tags[name] = self._store.get(
                 f"{LOG}/{name}", size=0 if listed is None else listed.size
             )
         except FileNotFoundError:
             return None
         return content
+
+    def exists(self, name: str) -> bool:
+        """Whether a file is there."""
+        if self._most > 1 and name in self._listed:
+            return True
+        with suppress(FileNotFoundError):
+            if name.endswith(".json"):
+                # The caller reads a commit next, so it is read at once.
+                self.read(name)
+            else:
+                self._store.get(f"{LOG}/{name}", span=(0, 1))
+            return True
+        return False
 
     def goes_on_after(self, version: int) -> bool:
         """Whether a listing has commits after a version, which others removed before they were read."""
@@ -104,43 +123,33 @@ class StoreLog:
             version -= 1
         return version
 
-    def exists(self, name: str) -> bool:
-        """Whether a file is there."""
-        if name in self._listed:
-            return True
-        with suppress(FileNotFoundError):
-            if name.endswith(".json"):
-                # The caller reads a commit next, so it is read at once.
-                self.read(name)
-            else:
-                self._files.get(f"{LOG}/{name}", span=(0, 1))
-            return True
-        return False
-
-    def list_from(self, after: str | None) -> dict[str, Entry]:
+    def list_from(self, after: str = "") -> dict[str, Entry]:
         """List the files whose names come after a name."""
-        self._listed = {file.name: file for file in self._files.list(LOG, after or "")}
+        self._listed = {file.name: file for file in self._store.list(LOG, after)}
         self._end = max(versions_of(self._listed), default=-1)
         self.tags.update((name, file.tag) for name, file in self._listed.items())
         return self._listed
 
     def names(self, *, whole: bool) -> tuple[Sequence[str], bool]:
-        """The names of the log's files, and whether these are all. A missing log has none."""
+        """The names of the log's files, and whether these are all. A missing log has none.
+
+        Args:
+            whole: Whether all names are wanted. If not, where requests are dear, those before the checkpoint with which
+                readers begin are missing.
+        """
+        whole = whole or self._most == 1
         if whole:
             # Everything is read again, because others write and remove files.
             self._held.clear()
         last = None if whole else versions.pointer(self)
         # The files of that checkpoint, and those after it.
-        after = None if last is None else f"{last['version']:020}"
-        return list(self.list_from(after)), after is None
+        after = "" if last is None else f"{last['version']:020}"
+        return list(self.list_from(after)), not after
 
     def parquet(self, name: str) -> pa.NativeFile:
         """A Parquet file, opened to read."""
         return pa.BufferReader(self.read(name))
 
-    @contextmanager
-    def replacing(self, name: str) -> Iterator[pa.NativeFile]:
-        """Write a file in a block. It appears as a whole after the block."""
-        sink = pa.BufferOutputStream()
-        yield sink
-        self._files.put(f"{LOG}/{name}", sink.getvalue().to_pybytes())
+    def put(self, name: str, content: bytes) -> None:
+        """Write or replace a file, as a whole or not at all."""
+        self._store.put(f"{LOG}/{name}", content)

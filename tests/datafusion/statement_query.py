@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, NOWHERE, ROW, STAYS
 from tubeq_spark.storage.expression import Column, Fail, all_of
-from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tests.datafusion.text import DataFusionRenderer
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
     from tubeq_spark.storage.statement import Clause, Statement
 
 #: Whether a joined row has a row of the table, and one of the source.
@@ -41,7 +40,11 @@ class StatementQuery:
     def target(self, renderer: DataFusionRenderer) -> str:
         """The table's rows in the partitions that the statement names."""
         table = renderer.table(self._statement.table)
-        return f"SELECT * FROM {table} WHERE {partitions.named(self._statement.partitions)}"
+        conditions = [
+            f"{column} IN ({', '.join(map(str, values))})"
+            for column, values in self._statement.partitions.items()
+        ]
+        return f"SELECT * FROM {table} WHERE {' AND '.join(conditions) or 'TRUE'}"
 
     def joined(self, renderer: DataFusionRenderer) -> str:
         """All rows of the named partitions, and the source rows that match none of them."""

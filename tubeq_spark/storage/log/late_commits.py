@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.log_names import version_of
+from tubeq_spark.storage.log.log_files import LOG, SKEW, LogFiles
+from tubeq_spark.storage.log.looks import KEPT_HOURS
 from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.native.delta_log.actions import hours_of
-from tubeq_spark.storage.native.store_log import KEPT_HOURS, LOG, SKEW, StoreLog
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
@@ -32,24 +32,16 @@ log = logging.getLogger(__name__)
 #: An answer is late after the retention of commits, divided by this.
 _LATE = 4
 
-_CLOCK = SystemClock()
-_OFFSET = _CLOCK.now().timestamp() - _CLOCK.monotonic()
 
-
-def seconds_now() -> float:
-    """A monotonic time in seconds that goes on while the machine sleeps."""
-    return max(_CLOCK.monotonic(), _CLOCK.now().timestamp() - _OFFSET)
-
-
-def may_be_late(snapshot: Snapshot, sure: float) -> bool:
+def may_be_late(snapshot: Snapshot, seconds: float) -> bool:
     """Whether others may have committed, and removed, the version after `snapshot` by now.
 
     Args:
         snapshot: A version.
-        sure: When this version was last known to be the newest, by `seconds_now`.
+        seconds: The time since this version was last known to be the newest.
     """
     hours = hours_of(snapshot.shape.properties, LOG_RETENTION) or KEPT_HOURS
-    return seconds_now() - sure > max(hours, KEPT_HOURS) * 3600 / _LATE
+    return seconds > max(hours, KEPT_HOURS) * 3600 / _LATE
 
 
 def are_there(store: Store, files: Sequence[DataFile]) -> bool:
@@ -65,14 +57,11 @@ def are_there(store: Store, files: Sequence[DataFile]) -> bool:
     return all(store.together(is_there, files))
 
 
-def removed_if_late(
-    store: Store, uri: str, version: int, tag: str | None, operation_id: int
-) -> bool:
+def removed_if_late(store: Store, version: int, tag: str | None, operation_id: int) -> bool:
     """Whether a commit came too late; if so, remove it.
 
     Args:
         store: The files of its table.
-        uri: The URI of the table.
         version: The version that the commit has made.
         tag: The tag of the commit before it, if known.
         operation_id: The operation id of the commit.
@@ -82,10 +71,10 @@ def removed_if_late(
     """
     unknown = f"it is not known whether version {version} came too late: "
     try:
-        after = versions.commit_name(version - 2) if version > 1 else None
-        is_late = _is_late(version, tag, StoreLog(store, uri).list_from(after))
+        after = versions.commit_name(version - 2) if version > 1 else ""
+        is_late = _is_late(version, tag, LogFiles(store).list_from(after))
         if is_late:
-            log.warning("%s: version %d came too late, and is removed", uri, version)
+            log.warning("%s: version %d came too late, and is removed", store, version)
             store.delete([f"{LOG}/{versions.commit_name(version)}"])
     except OSError as error:
         raise CommitUnknownError(unknown + reason_of(error), operation_id) from error

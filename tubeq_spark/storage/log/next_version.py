@@ -1,0 +1,176 @@
+"""Creates the next version of a log once, whatever answers get lost, or reads the commit of a rival that came first."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.errors import CommitUnknownError, StoreError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.durability.commit_file import info_in
+from tubeq_spark.storage.durability.log_names import versions_of
+from tubeq_spark.storage.log.log_files import LOG, LogFiles
+from tubeq_spark.storage.native.commit_notes import is_of
+from tubeq_spark.storage.native.delta_log import versions
+from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.store.patience import finding_out, sleep, waits
+from tubeq_spark.storage.store.store import ExistsError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
+    from tubeq_spark.storage.native.delta_log.actions import Actions
+    from tubeq_spark.storage.store.patience import Patience
+    from tubeq_spark.storage.store.store import Store
+
+#: Seconds to wait for the answer of `ask_ahead` after the answer to the commit.
+_AHEAD_SECONDS = 1.0
+
+
+class _ShortLogError(Exception):
+    """The log begins after the version, so it may have existed."""
+
+
+class NextVersion:
+    """A version that does not exist as far as this process knows.
+
+    Attributes:
+        version: Its number.
+        text: The commit of a rival that has become this version; `None` if there is none.
+        tag: The tag of the version, once it exists.
+        sends: How often our commit was sent.
+    """
+
+    def __init__(self, store: Store, version: int) -> None:
+        """Ask for nothing yet."""
+        self._store, self.version = store, version
+        self._name = f"{LOG}/{versions.commit_name(version)}"
+        self.text: bytes | None = None
+        self.tag: str | None = None
+        self.sends = 0
+        self._ahead: Future[tuple[bytes, str | None]] | None = None
+
+    def ask_ahead(self) -> None:
+        """Ask for it while something else is sent. If it does not exist now, it may exist later.
+
+        A process that asked only after a failed PUT would need two round trips for each version, and would never
+        catch up with others that need one.
+        """
+        self._ahead = self._store.beside(lambda: self._store.get(self._name))
+
+    def is_rivals(self, seconds: float = 0.0) -> bool:
+        """Whether it existed when `ask_ahead` asked for it. Waits so many seconds for the answer."""
+        ahead, self._ahead = self._ahead, None
+        # A request that still waits behind others is cancelled.
+        if ahead is not None and not ahead.cancel():
+            # After any error the commit is asked for again where it matters.
+            with suppress(OSError, CancelledError, TimeoutError):
+                self.text, self.tag = ahead.result(seconds)
+        return self.text is not None
+
+    def actions(self) -> Actions:
+        """The actions of the rival's commit. Raises as `versions.parsed`."""
+        return versions.parsed(self.text or b"", f"{self._store}/{self._name}")
+
+    def create(
+        self, content: bytes, needs: Sequence[str], operation_id: int, patience: Patience
+    ) -> bool:
+        """Create the version; false if a rival's commit is it.
+
+        A store creates a file once, so at most one of several requests for the same version lands, however late it
+        arrives.
+
+        Args:
+            content: The text of the commit.
+            needs: The data files that it names.
+            operation_id: The id by which the commit is recognised.
+            patience: For how long requests are repeated after errors that may pass.
+
+        Raises:
+            EngineError: The store refuses it, or its outcome is unknown (`Outcome.LOST`).
+            CommitUnknownError: It was sent, and its outcome cannot be found out.
+            StoreError: It was not sent.
+            OSError: It cannot be written, and does not exist.
+        """
+        is_out = False
+        for wait in waits(patience, of_commit=True):
+            self.sends += 1
+            try:
+                self.tag = self._store.put_if_absent(self._name, content, needs)
+            except (ExistsError, RequestError) as error:
+                was_sent = isinstance(error, RequestError) and error.was_sent
+                is_out = is_out or was_sent
+                info = self._info(operation_id, error, is_out=is_out)
+                if info is not None:
+                    return is_of(info, operation_id)
+                self._require_another_try(error, is_last=wait is None, is_out=is_out)
+            else:
+                return True
+            sleep(wait or 0.0)
+        raise AssertionError  # never: the last wait is `None`
+
+    @staticmethod
+    def _require_another_try(error: Exception, *, is_last: bool, is_out: bool) -> None:
+        """Raise if a commit that failed, and is not there, must not be sent again."""
+        is_refused = isinstance(error, ExistsError)
+        passes = isinstance(error, RequestError) and error.passes
+        if is_last and passes and not is_out:
+            msg = f"nothing was written: {reason_of(error)}"
+            raise StoreError(msg, passes=True) from error
+        if is_last or not (is_refused or passes):
+            known = Outcome.CONFLICT if is_refused else Outcome.FAILED
+            raise EngineError(reason_of(error), Outcome.LOST if is_out else known) from error
+
+    def _info(
+        self, operation_id: int, error: Exception, *, is_out: bool
+    ) -> Mapping[str, Any] | None:
+        """The commit info of the version; `None` if it does not exist yet.
+
+        Args:
+            operation_id: The operation id of our commit.
+            error: The error with which our commit failed.
+            is_out: Whether our commit may have been sent.
+        """
+        try:
+            with finding_out():
+                return self._read()
+        except _ShortLogError as late:
+            msg = f"the log of {self._store} begins after version {self.version}"
+            if not is_out:
+                raise EngineError(msg, Outcome.CONFLICT) from error
+            raise CommitUnknownError(msg, operation_id) from late
+        except OSError as unseen:
+            if not is_out:
+                msg = f"storage could not be written: {reason_of(error)}"
+                passes = isinstance(error, RequestError) and error.passes
+                raise StoreError(msg, passes=passes) from error
+            msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
+            passes = isinstance(unseen, RequestError) and unseen.passes
+            raise CommitUnknownError(msg, operation_id, passes=passes) from error
+
+    def _read(self) -> Mapping[str, Any] | None:
+        """Read the version.
+
+        Raises:
+            _ShortLogError: It may have existed.
+        """
+        if not self.is_rivals(_AHEAD_SECONDS):
+            try:
+                self.text, self.tag = self._store.get(self._name)
+            except FileNotFoundError:
+                self._require_log()
+                return None
+        try:
+            return info_in(self.text or b"")
+        except ValueError:
+            # A commit that cannot be parsed is not ours.
+            return {}
+
+    def _require_log(self) -> None:
+        after = "" if self.version < 2 else versions.commit_name(self.version - 2)
+        listed = versions_of(LogFiles(self._store).list_from(after))
+        is_first = self.version == 0 and not listed
+        if not is_first and (self.version - 1 not in listed or listed[-1] > self.version):
+            raise _ShortLogError

@@ -1,0 +1,240 @@
+"""Keeps the log of a table short: writes checkpoints, and removes the commits before them.
+
+A growing log makes readers slower that list it. The cost of a checkpoint grows with the number of files of the table,
+and of removed files that it lists. If there are many, checkpoints are written less often.
+
+The removed files are before a checkpoint that stays, so each later version can be read as before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.durability.log_names import LEFT_SECONDS, log_file, version_of
+from tubeq_spark.storage.log.log_files import LOG, LogFiles
+from tubeq_spark.storage.native.delta_log import checkpoints, versions
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.native.delta_log.dead_files import dead_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.log.looks import Retention
+    from tubeq_spark.storage.native.delta_log.actions import Actions
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.store.store import Entry, Store
+
+log = logging.getLogger(__name__)
+
+#: Versions between two checks whether the log needs a checkpoint, or can be shortened.
+EVERY = 50
+#: The next checkpoint comes after at least one commit for so many actions of the last one.
+_ACTIONS = 200
+#: But after no more commits than about this.
+_SELDOM = 1_000
+#: How many files are removed by one request.
+_AT_ONCE = 1_000
+#: The removed files of so many commits are remembered for the next checkpoint.
+_REMOVES = 1_000
+#: The last bytes of a Parquet file, plain or encrypted.
+_ENDS = (b"PAR1", b"PARE")
+
+
+class Tidying:
+    """Writes the checkpoints of one table, and removes commits after their retention. Thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        retention: Retention,
+        later: Callable[[Callable[[], object]], object],
+    ) -> None:
+        """Tidy the log of a table.
+
+        Args:
+            store: Its files.
+            clock: Real time.
+            retention: How long its commits stay.
+            later: Runs work that must not fail a commit: at once, or in the background.
+        """
+        self._store, self._clock, self._retention, self.later = store, clock, retention, later
+        self._lock = threading.Lock()
+        #: The files that commits since the last checkpoint have removed, by version.
+        self._removes: dict[int, Sequence[Mapping[str, Any]]] = {}
+
+    def note_removes(self, version: int, actions: Actions) -> None:
+        """Remember the files that a version has removed, for the next checkpoint."""
+        with self._lock:
+            self._removes[version] = actions.removes
+            while len(self._removes) > _REMOVES:
+                del self._removes[min(self._removes)]
+
+    def forget(self) -> None:
+        """Forget the removed files, because the table may be another one."""
+        with self._lock:
+            self._removes.clear()
+
+    def after(self, snapshot: Snapshot) -> None:
+        """After a version of this process write a checkpoint and remove old commits, if it is time."""
+        if snapshot.version and snapshot.version % EVERY == 0:
+            self.later(lambda: self._tidy(snapshot))
+
+    def _tidy(self, snapshot: Snapshot) -> None:
+        if self._is_checkpoint_due(snapshot.version):
+            self.checkpoint(snapshot)
+        self.clean(snapshot)
+
+    def _is_checkpoint_due(self, version: int) -> bool:
+        files = LogFiles(self._store)
+        try:
+            last = versions.pointer(files)
+        except OSError:
+            return True
+        if last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM):
+            return True
+        is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
+        return is_plain and not files.exists(versions.checkpoint_name(last["version"]))
+
+    def dead_files(self, snapshot: Snapshot) -> Sequence[str]:
+        """Remove the old part of the log, and return the files that neither a version nor those before it need.
+
+        Args:
+            snapshot: The version. It gets a checkpoint.
+        """
+        self._write_checkpoint(snapshot)
+        self.clean(snapshot)
+        return dead_files(LogFiles(self._store), snapshot, self._store.list(""))
+
+    def delete_removed(self, until: int) -> None:
+        """Remove the data files that versions up to one have removed, as far as they are remembered."""
+        with self._lock:
+            old = sorted(version for version in self._removes if version <= until)
+            gone = [action["path"] for version in old for action in self._removes.pop(version)]
+        self.delete(gone)
+
+    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+        now_ms = to_us(self._clock.now()) // 1_000
+        checkpoints.write(LogFiles(self._store), snapshot, now_ms, dict(self._removes))
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        """Write the checkpoint of a version. If that fails, readers go on from the last one."""
+        try:
+            self._write_checkpoint(snapshot)
+        except (OSError, UnknownLogError, DamagedFileError, pa.ArrowException, ValueError):
+            log.warning("%s has no new checkpoint", self._store, exc_info=True)
+
+    def clean(self, snapshot: Snapshot) -> None:
+        """Remove the log before a checkpoint, except commits within their retention.
+
+        Args:
+            snapshot: A version; the storage's time of its commit counts as the current time.
+        """
+        at = self._written_at(snapshot.version)
+        with self._retention.seconds(snapshot.shape.properties) as seconds:
+            if at is not None and seconds is not None:
+                self.shorten(snapshot.version, at - seconds)
+
+    def shorten(self, newest: int, before: float) -> int:
+        """Remove the log before a checkpoint, except commits since a time, the oldest first.
+
+        Args:
+            newest: The newest version.
+            before: The time, in seconds since 1970, by the storage's clock.
+
+        Returns:
+            The number of removed files.
+        """
+        gone = self._before_checkpoint(newest, before)
+        if gone:
+            self._retention.secure()
+        self.delete([f"{LOG}/{name}" for name in gone])
+        return len(gone)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove files, some by each request."""
+        for first in range(0, len(names), _AT_ONCE):
+            self._store.delete(names[first : first + _AT_ONCE])
+
+    def _written_at(self, version: int) -> float | None:
+        """When a commit was written, by the storage's clock; `None` if it is gone."""
+        name = versions.commit_name(version)
+        listed = self._store.list(LOG, f"{version:020}", self._retention.page)
+        return next((file.at for file in listed if file.name == name), None)
+
+    def _before_checkpoint(self, newest: int, before: float) -> list[str]:
+        """The files before the last checkpoint from which all commits since a time can be read."""
+        found: list[str] = []
+        starts: list[Entry] = []
+        left: list[str] = []
+        last = versions.pointer(LogFiles(self._store))
+        # Readers may begin at the checkpoint that `_last_checkpoint` names.
+        first = -1 if last is None else int(last["version"])
+        for file in self._listed():
+            if file.name.endswith(".tmp"):
+                left += [file.name] if file.at < before - LEFT_SECONDS else []
+                continue
+            version = version_of(file.name)
+            if version is None:
+                continue
+            if version > first:
+                if self._retention.page is None:
+                    continue
+                # The names are in the order of versions.
+                break
+            named = log_file(file.name)
+            if named is not None and named.is_plain:
+                starts.append(file)
+            if (
+                named is not None
+                and named.kind == "json"
+                and self._stays(file, version, newest, before)
+            ):
+                first = min(first, version)
+            found.append(file.name)
+        start = self._start(starts, first, before)
+        return [*left, *(name for name in found if _goes(name, start))]
+
+    def _stays(self, file: Entry, version: int, newest: int, before: float) -> bool:
+        return file.at >= before or version >= newest - self._retention.versions
+
+    def _listed(self) -> Iterator[Entry]:
+        """The files of the log, page by page."""
+        after, page = "", self._retention.page
+        while True:
+            files = self._store.list(LOG, after, page)
+            yield from files
+            if page is None or len(files) < page:
+                return
+            after = files[-1].name
+
+    def _start(self, checkpoints_of: Sequence[Entry], first: int, before: float) -> int:
+        """The version of the last whole checkpoint up to a version; -1 if there is none."""
+        for file in reversed(checkpoints_of):
+            version = int(file.name[:20])
+            if version > first:
+                continue
+            end = self._store.get(f"{LOG}/{file.name}", span=(max(file.size - 4, 0), file.size))[0]
+            if end in _ENDS:
+                needed = self._retention.first_needed(version, before)
+                if needed is None:
+                    return version
+                first = min(first, needed)
+        return -1
+
+
+def _goes(name: str, start: int) -> bool:
+    """Whether a file of the log goes if readers begin at the checkpoint of version `start`."""
+    file = log_file(name)
+    # A checkpoint with further files is removed together with these, by the engine that wrote it.
+    if file is not None and file.kind == "checkpoint" and not file.is_parquet:
+        return False
+    version = version_of(name)
+    return version is not None and version < start

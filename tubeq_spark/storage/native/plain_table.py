@@ -1,0 +1,168 @@
+"""A table whose log this process reads and writes: the log over the storage, and its data files."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.location import SYSTEM
+from tubeq_spark.storage.log.log import Log
+from tubeq_spark.storage.log.log_files import LOG
+from tubeq_spark.storage.log.looks import FAR, NEAR, LocalRetention, StoreRetention
+from tubeq_spark.storage.log.tidying import Tidying
+from tubeq_spark.storage.native.background import at_once
+from tubeq_spark.storage.native.delta_log.bad_files import BadFiles, NoBadFiles
+from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.store.patience import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from tubeq_spark.storage.log.change import Change
+    from tubeq_spark.storage.native.background import Background
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.store.object_store import ObjectStore
+
+_CLOCK = SystemClock()
+
+
+class PlainTable(Log):
+    """The log of a table, and its data files. Thread-safe.
+
+    Attributes:
+        bad_files: Its data files that cannot be read.
+    """
+
+    bad_files: BadFiles = NoBadFiles()
+
+    def key(self, file: DataFile) -> str:
+        """The key of a data file, which differs from those of all other tables."""
+        return f"{self.store}/{file.path}"
+
+    def opened(self, file: DataFile) -> pa.NativeFile:
+        """A data file to read.
+
+        Raises:
+            OSError: It is gone, or the storage fails.
+        """
+        return self.store.open_file(file.path, file.size)
+
+    def fetch(self, files: Sequence[DataFile]) -> None:
+        """Fetch small data files that are read next, where each costs a request."""
+        self.store.prefetch([(file.path, file.size) for file in files])
+
+    def has(self, files: Sequence[DataFile]) -> bool:
+        """Whether files of one directory exist with the lengths that were written."""
+        if not files:
+            return True
+        directory = files[0].path.split("/")[0]
+        there = {f"{directory}/{entry.name}": entry.size for entry in self.store.list(directory)}
+        return all(there.get(file.path) == file.size for file in files)
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file below the table's directory; raises OSError."""
+        return self.store.get(path)[0]
+
+    def remove(self, directory: str) -> None:
+        """Remove a directory below the table's with all that is in it; raises OSError."""
+        listed = self.store.list(directory)
+        if listed:
+            self.store.delete([f"{directory}/{entry.name}" for entry in listed])
+
+
+class LocalTable(PlainTable):
+    """A table on local files, on a disk that can be full or damaged. The caller of `commit` holds its lock."""
+
+    def __init__(self, directory: Path) -> None:
+        """Use the table at a directory, which may not exist."""
+        self.directory = directory
+        synced = synced_log_of(directory)
+        store = LocalStore(synced)
+        tidying = Tidying(store, _CLOCK, LocalRetention(synced), at_once)
+        # A local file is asked for once, so no patience is needed.
+        super().__init__(
+            store, _CLOCK, NEAR, tidying, Patience(0, 0.0), lambda: synced.last_readable
+        )
+        self.bad_files = BadFiles(directory)
+
+    def create(self, before: Snapshot, change: Change) -> None:
+        """As `Log.create`."""
+        try:
+            (self.directory / LOG).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngineError(reason_of(error), Outcome.FAILED) from error
+        super().create(before, change)
+
+    def commit(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
+        """As `Log.commit`. Puts are refused while some space is still left on the disk.
+
+        The removal of files that are missing or damaged is refused, too, because they may come back.
+        """
+        self.bad_files.look(change.gone, at_content=False)
+        for file in self.bad_files.among(change.gone):
+            # The statement must be decided again without the file.
+            raise EngineError(str(self.bad_files.refusal(file)), Outcome.CONFLICT)
+        if not self.has(change.written):
+            msg = f"files that were written for {self.directory} are gone"
+            raise EngineError(msg, Outcome.STALE)
+        if change.rows is not None and change.rows.num_rows:
+            require_space(self.directory, change.rows, change.gone)
+        return super().commit(snapshot, change)
+
+    def remove(self, directory: str) -> None:
+        """Remove a directory below the table's with all that is in it; raises OSError."""
+        if (self.directory / directory).exists():
+            shutil.rmtree(self.directory / directory)
+
+
+def store_table(store: ObjectStore, background: Background) -> PlainTable:
+    """A table on an object store."""
+    tidying = Tidying(store, _CLOCK, StoreRetention(), background.run)
+    return PlainTable(store, _CLOCK, FAR, tidying, store.patience)
+
+
+#: The bytes that are kept free, or this part of a small disk.
+_KEPT, _PART = 256 << 20, 32
+#: The column that only rows of tasks have a value in.
+_TASK = "task_id"
+
+
+def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None:
+    """Refuse a commit that adds tasks to a tube if the disk is nearly full.
+
+    A take, an ack and a heartbeat also write to the disk, so on a completely full disk no task could be processed any
+    more.
+
+    Args:
+        table: The directory of its table.
+        rows: The rows that the commit writes.
+        gone: The files that they replace.
+
+    Raises:
+        EngineError: The disk is nearly full.
+    """
+    if table.name in SYSTEM or _TASK not in rows.column_names:
+        return
+    replaced = [file.rows for file in gone]
+    if None in replaced or rows.num_rows <= sum(count or 0 for count in replaced):
+        return
+    # A fence or the tombstone of a drop adds a row, too: takes and drops need them.
+    if rows[_TASK].null_count == rows.num_rows:
+        return
+    space = shutil.disk_usage(table)
+    kept = min(_KEPT, space.total // _PART)
+    if space.free < kept:
+        why = (
+            f"only {space.free >> 10} KB are free: the last {kept >> 10} KB are for takes and acks"
+        )
+        text = f"[Errno {errno.ENOSPC}] {why}: {str(table)!r}"
+        raise EngineError(text, Outcome.FAILED)
