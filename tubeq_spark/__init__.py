@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.health import Health, Problem
     from tubeq_spark.queue import Queue
     from tubeq_spark.storage.spark.guarded_write import guarded_write
-    from tubeq_spark.storage.spark.spark_session import delta_package, local_session, spark_conf
+    from tubeq_spark.storage.spark.spark_session import delta_package, local_session
+    from tubeq_spark.storage.spark.spark_settings import spark_conf
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
     from tubeq_spark.workers.call import WorkReport
@@ -78,7 +79,8 @@ _MODULES = {
         "TubeSweep",
         "UtubeCounts",
     ),
-    "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
+    "storage.spark.spark_session": ("delta_package", "local_session"),
+    "storage.spark.spark_settings": ("spark_conf",),
     "model.states": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),

@@ -17,7 +17,8 @@ import pyspark
 import pytest
 
 from tests.jvm_options import SHORT_LIVED
-from tubeq_spark.storage.spark.spark_session import LOCAL_SETTINGS, delta_package
+from tubeq_spark.storage.spark.spark_session import delta_package
+from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -362,7 +362,7 @@ def test_own_sessions_when_the_caller_has_credentials_have_them_and_later_ones_t
     own = OwnSessions(theirs, clock)
 
     assert own.get().conf.get("fs.example.account.key") == "secret"
-    assert own.get().conf.get(_STALENESS) == "0"
+    assert own.get().conf.get(_STALENESS, "0") == "0"
     assert own.get() is not own.get(compiling=True)
     assert [
         own.get(compiling=many).conf.get("spark.sql.codegen.wholeStage") for many in (False, True)
@@ -376,7 +376,7 @@ def test_own_sessions_when_the_caller_has_credentials_have_them_and_later_ones_t
     clock.advance(60)
     for session in (own.get(), own.get(compiling=True)):
         assert session.conf.get("fs.example.account.key") == "renewed"
-        assert session.conf.get(_STALENESS) == "0"
+        assert session.conf.get(_STALENESS, "0") == "0"
 
 
 class Bare(SparkSession):

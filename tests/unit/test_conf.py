@@ -15,7 +15,7 @@ from tubeq_spark import PutItem, Queue, QueueConfig, TaskState, spark_conf
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.model.states import EVENTS
 from tubeq_spark.observe.prometheus import QueueScrape
-from tubeq_spark.storage.spark.spark_session import LOCAL_SETTINGS, SETTINGS
+from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS, SETTINGS
 from tubeq_spark.testing import ManualClock
 
 ROOT = Path(__file__).parents[2]

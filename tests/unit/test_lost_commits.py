@@ -20,7 +20,7 @@ SENT = 1_000
 def log_of(first: int, newest: int) -> Callable[[int], list[dict[str, Any]]]:
     """A log with one commit a minute, whose versions are its minutes; reads so many of the newest."""
     versions = range(newest, first - 1, -1)
-    return lambda limit: [{"version": v, "at_us": v * MINUTE_US} for v in versions[:limit]]
+    return lambda limit: [{"version": v, "timestamp": v * MINUTE_US} for v in versions[:limit]]
 
 
 def looked_at(first: int, newest: int) -> set[int]:

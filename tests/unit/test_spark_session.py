@@ -14,14 +14,13 @@ from pyspark.errors import PySparkException
 
 from tubeq_spark import StoreError, spark_conf
 from tubeq_spark.storage.spark.jvm import require_java
-from tubeq_spark.storage.spark.spark_session import (
+from tubeq_spark.storage.spark.spark_session import _tell_of_fetching, delta_package
+from tubeq_spark.storage.spark.spark_settings import (
     LOCAL_SETTINGS,
     SETTINGS,
-    _tell_of_fetching,
-    delta_package,
+    asked,
     missing_settings,
 )
-from tubeq_spark.storage.spark.spark_settings import asked
 
 ROOT = Path(__file__).parents[2]
 NEEDS_JAVA = "Spark needs Java 17 or newer"

@@ -370,7 +370,7 @@ class _RowsInFiles(_Rows):
         """The new rows of a DataFrame. Unless they are written, `NewRows.rows` raises `_UnwrittenError`."""
         if self._written is not None:
             of, numbering, rows = self._written
-            if of is frame and self._files.fit(self._ctx.table.name, rows):
+            if of is frame and self._files.directories.fit(self._ctx.table.name, rows):
                 return NewRows(frame.counted.buckets, lambda _: rows, keys, numbering=numbering)
 
         def unwritten(numbering: Numbering) -> WrittenRows:
@@ -417,14 +417,14 @@ class _RowsInFiles(_Rows):
 
     def _tidy(self, result: PutResult | None) -> None:
         if result is not None and result.count and self._written is not None:
-            self._files.adopted(self._ctx.table.name, self._written[2])
+            self._files.directories.adopted(self._ctx.table.name, self._written[2])
         else:
             self._discard()
 
     def _discard(self) -> None:
         written, self._written = self._written, None
         if written is not None:
-            self._files.discard(self._ctx.table.name, written[2])
+            self._files.directories.discard(self._ctx.table.name, written[2].directory)
 
 
 def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:

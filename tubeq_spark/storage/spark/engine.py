@@ -7,6 +7,7 @@ import threading
 import uuid
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -23,21 +24,20 @@ from tubeq_spark.storage.location import SESSIONS, name_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.history import changed_rows, commits_since
+from tubeq_spark.storage.spark.history import changed_rows, commits_since, newest
 from tubeq_spark.storage.spark.jvm import (
     carried,
     committer_of,
     described,
     frame_of,
     in_pool,
-    is_classic,
     with_settings,
 )
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.spark_settings import (
-    FILE_SETTINGS,
+    OF_FILES,
     OF_ONE_WRITE,
     OWN_CLEARED,
     SNAPSHOT_PARTITIONS,
@@ -48,7 +48,7 @@ from tubeq_spark.storage.spark.tables import SparkTables, save
 from tubeq_spark.storage.statement import Affected, Append, Given, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -172,13 +172,11 @@ class SparkEngine:
         It waits at most five seconds, because a client may retry for minutes.
         """
         if self.unreachable:
-            asking = threading.Thread(target=self._ask, name="tubeq-asks-again", daemon=True)
-            asking.start()
-            asking.join(_PATIENCE)
+            _wait_for(self._ask, "tubeq-asks-again")
         return not self.unreachable
 
     def _ask(self) -> None:
-        with suppress(Exception), self.reading():
+        with self.reading():
             self.spark.conf.get("spark.sql.session.timeZone")
 
     def collect(self, frame: DataFrame) -> list[Row]:
@@ -219,14 +217,11 @@ class SparkEngine:
         sessions: here one, with Spark's defaults fifty. A session that may read old states would not see the newest
         commits of the native engine or of other processes.
         """
-        if self._own.differ_in(SNAPSHOT_PARTITIONS) or self._may_read_old_states():
+        with self.reading():
+            # A program may set its `stalenessLimit` at any time.
+            reads_old_states = asked(self.spark, STALENESS) not in (None, "0")
+        if reads_old_states or self._own.differ_in(SNAPSHOT_PARTITIONS):
             self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
-
-    def _may_read_old_states(self) -> bool:
-        """Whether the caller's session has a `stalenessLimit`, which the program may set at any time."""
-        with suppress(Exception):
-            return self.spark.conf.get(STALENESS, "0") != "0"
-        return False
 
     def shown_rows(self, table: pa.Table) -> DataFrame:
         """Rows of the driver as a DataFrame for a program, in its own session."""
@@ -237,15 +232,8 @@ class SparkEngine:
 
     def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
-        renderer = Renderer()
-        text = renderer.query(query)
-        table = _table_of(query)
-        with (
-            self.operating("read", table),
-            self.hurried(table),
-            self._named(self.own, text, renderer.sources) as named,
-        ):
-            return self.sql_rows(named)
+        with self._rendered(query, compiling=False) as rows:
+            return [row.asDict(recursive=True) for row in rows.collect()]
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query, given as SQL."""
@@ -253,13 +241,20 @@ class SparkEngine:
 
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
         """The rows of a query with a limit, as Arrow. It reads about `expected` rows."""
+        with self._rendered(query, compiling=expected >= COMPILE_READ_FROM) as rows:
+            return rows.toArrow()
+
+    @contextmanager
+    def _rendered(self, query: Query, *, compiling: bool) -> Iterator[DataFrame]:
+        """Yield the rows of a query, for a block that reads them."""
         renderer = Renderer()
         text = renderer.query(query)
         table = _table_of(query)
-        with self.reading(), self.operating("read", table), self.hurried(table):
-            spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
-            with self._named(spark, text, renderer.sources) as named:
-                return spark.sql(named).toArrow()
+        with self.operating("read", table), self.hurried(table):
+            with self.reading():
+                spark = self._own.get(compiling=compiling)
+            with self._named(spark, text, renderer.sources) as sql, self.reading():
+                yield spark.sql(sql)
 
     def files(self, directory: str) -> DataFrame:
         """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
@@ -302,7 +297,7 @@ class SparkEngine:
         """The session for a write: the one of the caller's DataFrame or micro-batch, else one of the queue's own."""
         if source is not None and not isinstance(source, pa.Table):
             return source.sparkSession
-        spark = self._session_for(size)
+        spark = self._own.get(compiling=size >= COMPILE_FROM)
         if not self.has_own:
             with self.reading():
                 _require_every_write(spark)
@@ -322,9 +317,8 @@ class SparkEngine:
             return source
         # Before the statement is sent, nothing can have been written.
         with self.reading():
-            spark = source.sparkSession
-            if _names_writes(spark) or _writes_other_files(spark):
-                source = with_settings(source, {**dict.fromkeys(OWN_CLEARED), **FILE_SETTINGS})
+            if _has_any(source.sparkSession, (*OF_ONE_WRITE, *OF_FILES)):
+                source = with_settings(source, dict.fromkeys(OWN_CLEARED))
             if not is_named:
                 _require_every_write(source.sparkSession)
         return source
@@ -338,9 +332,6 @@ class SparkEngine:
         finally:
             with self._lock:
                 self._running -= 1
-
-    def _session_for(self, rows: int) -> SparkSession:
-        return self._own.get(compiling=rows >= COMPILE_FROM)
 
     def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
         said = string(f"{note}{statement.ended or ''}")
@@ -404,17 +395,10 @@ class SparkEngine:
 
         Spark reports it by an event. A busy Spark drops events, so this does not wait for ever.
         """
-        told: list[int] = []
-
-        def ask() -> None:
-            with suppress(Exception):
-                told.append(written.get["rows"])
-
-        asking = threading.Thread(target=ask, name="tubeq-asks-for-rows", daemon=True)
-        asking.start()
-        asking.join(_PATIENCE)
-        if told:
-            return Affected(inserted=told[0])
+        rows: list[int] = []
+        _wait_for(lambda: rows.append(written.get["rows"]), "tubeq-asks-for-rows")
+        if rows:
+            return Affected(inserted=rows[0])
         with suppress(Exception):
             found = self.find(statement)
             if found is not None:
@@ -450,12 +434,7 @@ class SparkEngine:
         """
         number = re.compile(rf"(?<![\d-]){operation_id}(?!\d)")
         columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
-        at = F.unix_micros("timestamp").alias("at_us")
-
-        def read(limit: int) -> list[dict[str, Any]]:
-            history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {limit}")
-            return [row.asDict() for row in self.collect(history.select(*columns, at))]
-
+        read = partial(newest, self, table, columns)
         for commit in commits_since(read, self._thread.sent_us):
             predicate = (commit["operationParameters"] or {}).get("predicate") or ""
             if number.search(f"{predicate} {commit['userMetadata'] or ''}"):
@@ -470,22 +449,26 @@ class SparkEngine:
             return Affected(*changed_rows(self.own.sql, statement.table, version))
 
 
+def _wait_for(ask: Callable[[], None], name: str) -> None:
+    """Ask Spark in a thread of its own, for five seconds at most; an error of the question does not matter."""
+
+    def run() -> None:
+        with suppress(Exception):
+            ask()
+
+    asking = threading.Thread(target=run, name=name, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE)
+
+
 def _table_of(query: Query) -> str | None:
     """The table of a query; `None` if it has several."""
     return None if isinstance(query, Union) else str(innermost(query).table)
 
 
-def _names_writes(spark: SparkSession) -> bool:
-    """Whether a session's settings have a transaction id for all its writes, by which Delta would skip a write."""
-    return any(asked(spark, name) is not None for name in OF_ONE_WRITE)
-
-
-def _writes_other_files(spark: SparkSession) -> bool:
-    """Whether a session would write files whose values other engines read differently."""
-    # On Spark Connect this cannot be changed.
-    return is_classic(spark) and any(
-        spark.conf.get(name) != value for name, value in FILE_SETTINGS.items()
-    )
+def _has_any(spark: SparkSession, names: Sequence[str]) -> bool:
+    """Whether a session has a value of its own for one of some settings."""
+    return any(asked(spark, name) is not None for name in names)
 
 
 def _require_every_write(spark: SparkSession) -> None:
@@ -494,7 +477,7 @@ def _require_every_write(spark: SparkSession) -> None:
     Raises:
         StoreError: Delta would skip them; nothing was written.
     """
-    if _names_writes(spark):
+    if _has_any(spark, OF_ONE_WRITE):
         msg = (
             f"this Spark session has {' and '.join(OF_ONE_WRITE)}, by which Delta would skip what is written: "
             "unset them before; nothing was written"

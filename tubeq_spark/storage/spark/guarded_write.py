@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import AnalysisException
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
-from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.errors import CommitUnknownError, ConflictError
 from tubeq_spark.model.retry_waits import RetryWaits
+from tubeq_spark.storage.disk import FileError, using
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table
 from tubeq_spark.storage.locks.committer import (
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.locks.committer import Committer, Processes
 
-__all__ = ["ProcessLock", "guarded_write", "process_lock"]
 #: Retries after a conflict with another commit to the table.
 _RETRY_WAITS = RetryWaits(attempts=20, seconds=60.0, first=0.1, most=3.0)
 
@@ -108,7 +107,8 @@ class ProcessLock:
                 self._state.wait()
             if not self._writers:
                 # There is no writer that needs this thread's lock `_state` to leave, so waiting here is safe.
-                self._acquire()
+                with using(self._file.path):
+                    self._file.acquire()
                 try:
                     self._is_left = wait_for_other_jvm(
                         lambda: jvm, self._note, self._wall, self._here
@@ -120,13 +120,6 @@ class ProcessLock:
                     raise
                 self._jvm = jvm
             self._writers += 1
-
-    def _acquire(self) -> None:
-        try:
-            self._file.acquire()
-        except OSError as error:
-            msg = f"the lock file {self._file.path} cannot be had, nothing was written: {reason_of(error)}"
-            raise StoreError(msg) from error
 
     def _leave(self, *, has_ended: bool) -> None:
         with self._state:
@@ -153,20 +146,17 @@ _locks: dict[Path, ProcessLock] = {}
 _locks_lock = threading.Lock()
 
 
-def process_lock(directory: Path, name: str) -> ProcessLock:
-    """Return the lock of a table: one object for each process.
-
-    Args:
-        directory: The directory of lock files.
-        name: The name of the table.
+def _process_lock(table: Path) -> ProcessLock:
+    """Return the lock of a table on local files: one object for each process.
 
     Raises:
-        OSError: The directory cannot be made.
+        FileError: The directory of lock files cannot be made; nothing is written.
     """
-    lock_file = directory / f"{name}{LOCK_SUFFIX}"
+    lock_file = table.parent / LOCKS / f"{table.name}{LOCK_SUFFIX}"
     with _locks_lock:
         if lock_file not in _locks:
-            directory.mkdir(parents=True, exist_ok=True)
+            with using(lock_file.parent):
+                lock_file.parent.mkdir(parents=True, exist_ok=True)
             _locks[lock_file] = ProcessLock(lock_file)
         return _locks[lock_file]
 
@@ -243,10 +233,10 @@ def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
             raise
         return _lock_of_new(spark, local_place(spark, place))
     directory = local_directory(location.rstrip("/"))
-    lock = None
     # The disk of a Spark Connect server may be on another host.
+    lock = None
     if directory is not None and directory.is_dir():
-        lock = _at(directory)
+        lock = _process_lock(directory)
     return known.setdefault(place.text, lock)
 
 
@@ -254,14 +244,6 @@ def _lock_of_new(spark: SparkSession, directory: Path | None) -> ProcessLock | N
     if directory is None or not (is_classic(spark) or directory.parent.is_dir()):
         return None
     # If the directory cannot be created, it is on another host, or the write will fail, too.
-    with suppress(StoreError):
-        return _at(directory)
+    with suppress(FileError):
+        return _process_lock(directory)
     return None
-
-
-def _at(table: Path) -> ProcessLock:
-    try:
-        return process_lock(table.parent / LOCKS, table.name)
-    except OSError as error:
-        msg = f"no lock file can be made in {table.parent / LOCKS}, so nothing is written: {reason_of(error)}"
-        raise StoreError(msg) from error

@@ -22,6 +22,7 @@ from tubeq_spark.model.times import US
 from tubeq_spark.storage.ended import EndedLog, notes_of, told_total, total
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import PATTERN
+from tubeq_spark.storage.spark.quoting import limited
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def commits_since(
     """Yield the newest commits, back to one before a moment. Some commits are yielded twice.
 
     Args:
-        read: Reads a number of the newest commits, the newest first, with `version` and `at_us`.
+        read: Reads a number of the newest commits, the newest first, with `version` and `timestamp`.
         sent_us: The moment.
 
     Raises:
@@ -99,7 +100,7 @@ def commits_since(
     while commits := read(limit):
         yield from commits
         oldest = commits[-1]
-        if oldest["at_us"] < before or oldest["version"] == 0:
+        if oldest["timestamp"] < before or oldest["version"] == 0:
             return
         if len(commits) < limit:
             msg = f"the log was cleaned: version {oldest['version']} is younger than the statement"
@@ -122,16 +123,13 @@ def changed_rows(
     newer, older = (
         frame(f"SELECT * FROM {table} VERSION AS OF {number}") for number in (version, version - 1)
     )
-    after, before = _images(newer, 1), _images(older, -1)
-    has_key = "task_id" in newer.columns
-    more = F.greatest(F.sum("side"), F.lit(0))
-    less = F.greatest(-F.sum("side"), F.lit(0))
-    rewritten = (F.sum("side") == 0) & (F.min("image") != F.max("image"))
-    rows = after.unionAll(before).groupBy("key")
-    found = rows.agg(more.alias("more"), less.alias("less"), rewritten.cast("int").alias("same"))
-    sums = [F.coalesce(F.sum(name), F.lit(0)) for name in ("more", "less", "same")]
-    inserted, deleted, updated = found.agg(*sums).collect()[0]
-    if not has_key:
+    side, differs = F.sum("side"), F.min("image") != F.max("image")
+    keys = _images(newer, 1).unionAll(_images(older, -1)).groupBy("key")
+    rows = keys.agg(side.alias("side"), differs.alias("differs"))
+    numbers = ("greatest(side, 0)", "greatest(-side, 0)", "int(side = 0 AND differs)")
+    sums = [F.expr(f"coalesce(sum({number}), 0)") for number in numbers]
+    inserted, deleted, updated = rows.agg(*sums).collect()[0]
+    if "task_id" not in newer.columns:
         updated = min(inserted, deleted)
         inserted, deleted = inserted - updated, deleted - updated
     return inserted, updated, deleted
@@ -163,23 +161,25 @@ class Reads(Protocol):
     @property
     def own(self) -> SparkSession:
         """The session for the queue's own small statements."""
-        ...
 
     def reading(self) -> AbstractContextManager[None]:
         """Run a block that reads tables, and turn errors of Spark into ours."""
-        ...
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query, given as SQL."""
-        ...
 
     def frame(self, sql: str) -> DataFrame:
         """A query as a DataFrame that has not run yet."""
-        ...
 
     def collect(self, frame: DataFrame) -> list[Row]:
         """The rows of a small DataFrame."""
-        ...
+
+
+def newest(engine: Reads, table: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
+    """Some columns of the newest commits to a table, with their `timestamp` in microseconds; the newest first."""
+    found = engine.frame(f"DESCRIBE HISTORY {table} {limited(limit)}")
+    rows = found.select(*columns, F.unix_micros("timestamp").alias("timestamp"))
+    return [row.asDict() for row in engine.collect(rows)]
 
 
 def read_log(engine: Reads, table: str, tube: int, *, for_sum: bool) -> EndedLog:

@@ -82,8 +82,9 @@ def open_location(
         raise StoreError(msg) from error
     uri = str(registry["location"])
     directory = local_directory(uri)
-    seen = directory is not None and _is_seen(directory)
-    locks = directory.parent / LOCKS if directory is not None and seen else None
+    locks = None
+    if directory is not None and _is_seen(directory):
+        locks = directory.parent / LOCKS
     if engine.tables.external is not None:
         location = replace(location, storage=engine.tables.external)
     durability = Durability(config.durability)
@@ -110,16 +111,13 @@ def _ensure(
     Returns:
         The registry by DESCRIBE DETAIL, and whether it was created.
     """
-    table, tables = location.table(TUBES), engine.tables
-    detail = f"DESCRIBE DETAIL {table}"
-    is_new = False
+    tables, detail = engine.tables, f"DESCRIBE DETAIL {location.table(TUBES)}"
+    durability, is_new = Durability(config.durability), False
     directory = local_place(engine.spark, location)
     tables.external = location.storage
     if directory is not None and _is_seen(directory / TUBES):
-        durability = Durability(config.durability)
-        recover_system_tables(
-            OpenedLocation(location, f"file:{directory}", directory / LOCKS, durability)
-        )
+        there = OpenedLocation(location, f"file:{directory}", directory / LOCKS, durability)
+        recover_system_tables(there)
     try:
         found = engine.sql_rows(detail)
     except AnalysisException as error:
@@ -129,7 +127,7 @@ def _ensure(
             raise no_queue(location.text) from error
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
-        with _creating(engine, location, Durability(config.durability)):
+        with _creating(engine, location, durability):
             for new in new_system_tables(location, config, "spark", local=directory is not None):
                 tables.create(new)
         found = engine.sql_rows(detail)
@@ -258,8 +256,6 @@ _S3 = {
     "session.token": "AWS_SESSION_TOKEN",
     "endpoint.region": "AWS_REGION",
 }
-#: Amazon's endpoint, which is left out: the native engine finds it by the region of a bucket.
-_AMAZON = "s3.amazonaws.com"
 
 
 def store_options(spark: SparkSession, uri: str) -> dict[str, str] | None:
@@ -281,13 +277,11 @@ def store_options(spark: SparkSession, uri: str) -> dict[str, str] | None:
         return own or hadoop_setting(spark, name)
 
     if place.scheme in {"s3", "s3a", "s3n"}:
-        found = _of_s3(place.netloc, setting)
-    elif place.scheme in {"abfs", "abfss"}:
+        return _of_s3(place.netloc, setting) or None
+    if place.scheme in {"abfs", "abfss"}:
         key = setting(f"fs.azure.account.key.{place.hostname}") or setting("fs.azure.account.key")
-        found = {} if key is None else {"AZURE_STORAGE_ACCOUNT_KEY": key}
-    else:
-        found = {}
-    return found or None
+        return None if key is None else {"AZURE_STORAGE_ACCOUNT_KEY": key}
+    return None
 
 
 def _of_s3(bucket: str, setting: Callable[[str], str | None]) -> dict[str, str]:
@@ -300,7 +294,8 @@ def _of_s3(bucket: str, setting: Callable[[str], str | None]) -> dict[str, str]:
         told = {"AWS_REGION": told["AWS_REGION"]}
     found = {option: value for option, value in told.items() if value}
     endpoint = of_bucket("endpoint")
-    if endpoint and endpoint != _AMAZON:
+    if endpoint and endpoint != "s3.amazonaws.com":
+        # The native engine finds Amazon's endpoint by the region of a bucket.
         if "://" not in endpoint:
             scheme = "http" if of_bucket("connection.ssl.enabled") == "false" else "https"
             endpoint = f"{scheme}://{endpoint}"

@@ -21,7 +21,7 @@ from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, OWN_CLEARED, OWN_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -42,81 +42,73 @@ class OwnSessions:
     def __init__(self, spark: SparkSession, clock: Clock | None = None) -> None:
         """Derive sessions from the caller's, which is not changed; `clock` is for real time."""
         self.callers = spark
+        #: Whether own sessions are used; otherwise the caller's session is.
+        self.are_had = True
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._made: dict[bool, SparkSession] = {}
         #: The sessions that a server has removed.
-        self._left: list[SparkSession] = []
+        self._lost: list[SparkSession] = []
         # A client that is still open when Python ends would wait for threads that have already ended.
-        weakref.finalize(self, _close_clients, self._made, self._left)
+        weakref.finalize(self, _close_clients, self._made, self._lost)
         self._theirs: dict[str, str] = {}
         self._looked = self._clock.monotonic()
         #: The time of the last use of each session.
         self._used: dict[bool, float] = {}
-        self._are_had = True
-        with self._lock:
-            try:
-                self._theirs = dict(spark.conf.getAll)
-                self._make(compiling=False)
-            except Exception:
-                log.info("the queue has no Spark session of its own here", exc_info=True)
-                self._are_had = False
-
-    @property
-    def are_had(self) -> bool:
-        """Whether own sessions are used; otherwise the caller's session is."""
-        return self._are_had
+        try:
+            self._theirs = dict(spark.conf.getAll)
+            self._make(compiling=False)
+        except Exception:
+            log.info("the queue has no Spark session of its own here", exc_info=True)
+            self.are_had = False
 
     def differ_in(self, name: str) -> bool:
         """Whether the caller's session has another value of a setting than the own sessions."""
-        return self._are_had and self._theirs.get(name) != OWN_SETTINGS[name]
+        return self.are_had and self._theirs.get(name) != OWN_SETTINGS[name]
 
     def get(self, *, compiling: bool = False) -> SparkSession:
         """The session that interprets plans, or the one that compiles them."""
-        if not self.are_had:
-            return self.callers
-        # Requests to Spark are made without the lock, because other threads wait for it.
-        self._ask_whether_it_is_there(compiling=compiling)
-        self._look_at_the_callers()
+        if self.are_had:
+            # Requests to Spark are made without the lock, because other threads wait for it.
+            self._replace_if_lost(compiling=compiling)
+            self._copy_changes()
         with self._lock:
-            if not self._are_had:
+            if not self.are_had:
                 return self.callers
             return self._made.get(compiling) or self._make(compiling=compiling)
 
     def close(self, *, release: bool = True) -> None:
         """End the own sessions; with `release` the server also frees their state."""
         with self._lock:
-            for session in self._made.values():
-                _release(session, told=release)
-            for session in self._left:
-                _release(session, told=False)
+            self.are_had = False
+            if release:
+                for session in self._made.values():
+                    _release(session)
+            _close_clients(self._made, self._lost)
             self._made.clear()
-            self._left.clear()
-            self._are_had = False
+            self._lost.clear()
 
     def _make(self, *, compiling: bool) -> SparkSession:
         codegen = {name: values[compiling] for name, values in CODEGEN.items()}
-        session = _derived(self.callers, self._theirs)
-        _fit(session, {**OWN_SETTINGS, **codegen})
+        wanted = {**dict.fromkeys(OWN_CLEARED), **OWN_SETTINGS, **codegen}
+        session: SparkSession = _derived(self.callers, self._theirs)
+        _change(session, session.conf.getAll, wanted, wanted)
         self._made[compiling] = session
         return session
 
-    def _ask_whether_it_is_there(self, *, compiling: bool) -> None:
-        """Derive again sessions that a server has lost; each thread tries until one succeeds."""
+    def _replace_if_lost(self, *, compiling: bool) -> None:
+        """Derive again a session that a server has lost; each thread tries until one succeeds."""
         with self._lock:
             made, now = self._made.get(compiling), self._clock.monotonic()
-            idle = now - self._used.get(compiling, now)
-            if idle <= _IDLE or made is None or is_classic(made):
-                self._used[compiling] = now
-                return
-        is_there = _answers(made)
+            is_idle = now - self._used.get(compiling, now) > _IDLE
+        is_lost = is_idle and made is not None and not is_classic(made) and not _answers(made)
         with self._lock:
-            if not is_there and self._made.get(compiling) is made:
+            if is_lost and self._made.get(compiling) is made:
                 # The session is not closed yet, because another thread may still work with it.
-                self._left.append(self._made.pop(compiling))
+                self._lost.append(self._made.pop(compiling))
             self._used[compiling] = now
 
-    def _look_at_the_callers(self) -> None:
+    def _copy_changes(self) -> None:
         """Copy later changes of the caller's session. One thread does it, and the others go on."""
         with self._lock:
             now = self._clock.monotonic()
@@ -131,13 +123,12 @@ class OwnSessions:
                 self._theirs = theirs
 
 
-def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
+def _derived(spark: Any, theirs: Mapping[str, str]) -> Any:
     """A session with the settings of another one."""
     if not is_classic(spark):
-        cloned: Any = spark.cloneSession()  # type: ignore[attr-defined]
+        session = spark.cloneSession()
         # The server clones its part of the session. The retries are settings of the client, so they are copied here.
-        cloned.client.set_retry_policies(spark.client.get_retry_policies())
-        session: SparkSession = cloned
+        session.client.set_retry_policies(spark.client.get_retry_policies())
         return session
     session = spark.newSession()
     _copy(session.conf.getAll, theirs, session)
@@ -151,31 +142,25 @@ def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
 
 def _copy(before: Mapping[str, str], after: Mapping[str, str], session: SparkSession) -> None:
     """Copy the changed settings of another session, except those that cannot be set."""
-    kept = {*OWN_SETTINGS, *OWN_CLEARED, *CODEGEN}
-    for name in {*before, *after} - kept:
-        if before.get(name) != after.get(name):
-            _set(session, name, after.get(name))
+    _change(session, before, after, {*before, *after} - {*OWN_SETTINGS, *OWN_CLEARED, *CODEGEN})
 
 
-def _fit(session: SparkSession, wanted: Mapping[str, str]) -> None:
-    """Give a session the queue's settings."""
-    found: Mapping[str, str] = session.conf.getAll
-    for name, value in wanted.items():
-        if found.get(name) != value:
-            _set(session, name, value)
-    for name in OWN_CLEARED:
-        if name in found:
-            _set(session, name, None)
-
-
-def _set(session: SparkSession, name: str, value: str | None) -> None:
-    try:
-        if value is None:
-            session.conf.unset(name)
-        else:
-            session.conf.set(name, value)
-    except Exception as error:  # noqa: BLE001  (static, or refused by the platform)
-        log.debug("%s is not set in the queue's own session: %s", name, type(error).__name__)
+def _change(
+    session: SparkSession,
+    before: Mapping[str, str],
+    after: Mapping[str, str | None],
+    names: Iterable[str],
+) -> None:
+    """Set the named settings that differ; `None` unsets one."""
+    for name in names:
+        value = after.get(name)
+        try:
+            if value is None and name in before:
+                session.conf.unset(name)
+            elif value is not None and value != before.get(name):
+                session.conf.set(name, value)
+        except Exception as error:  # noqa: BLE001  (static, or refused by the platform)
+            log.debug("%s is not set in the queue's own session: %s", name, type(error).__name__)
 
 
 def _answers(session: Any) -> bool:
@@ -186,17 +171,15 @@ def _answers(session: Any) -> bool:
     return True
 
 
-def _close_clients(sessions: Mapping[bool, SparkSession], left: Sequence[SparkSession]) -> None:
-    for session in [*sessions.values(), *left]:
-        _release(session, told=False)
-
-
-def _release(session: Any, *, told: bool = True) -> None:
+def _release(session: Any) -> None:
     """Free a session's state on a server. `stop` is not used, because it might end a server of this process."""
-    if is_classic(session):
-        return
-    if told:
-        with contextlib.suppress(Exception):
-            session.client.release_session()
     with contextlib.suppress(Exception):
-        session.client.close()
+        if not is_classic(session):
+            session.client.release_session()
+
+
+def _close_clients(made: Mapping[bool, Any], lost: Sequence[Any]) -> None:
+    for session in [*made.values(), *lost]:
+        with contextlib.suppress(Exception):
+            if not is_classic(session):
+                session.client.close()

@@ -28,7 +28,7 @@ from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_refused, is_unreachable
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings
 from tubeq_spark.storage.spark.render import Renderer
-from tubeq_spark.storage.spark.spark_settings import FILE_SETTINGS
+from tubeq_spark.storage.spark.spark_settings import OF_FILES
 from tubeq_spark.storage.spark.tables import save
 from tubeq_spark.storage.tables.schema import PLAIN, STATISTICS
 
@@ -95,7 +95,8 @@ class PutFiles:
     def __init__(self, spark: SparkEngine, directories: PutDirectories) -> None:
         """Write files with `spark` for tables of the native engine."""
         self._spark = spark
-        self._directories = directories
+        #: The directories of these files below their tables.
+        self.directories = directories
 
     def write(self, table: str, rows: DataFrame, stored: Mapping[str, Expression]) -> WrittenRows:
         """Write rows to a new directory below a table.
@@ -110,7 +111,7 @@ class PutFiles:
         Raises:
             StoreError: The rows cannot be written, or the native engine cannot commit the files.
         """
-        shape, directory = self._directories.shape(table), self._directories.new_name()
+        shape, directory = self.directories.shape(table), self.directories.new_name()
         columns = T.StructType.fromJson(shape.schema_json)
         text = Renderer().expression
         named = {name: F.expr(text(value)) for name, value in stored.items()}
@@ -118,29 +119,19 @@ class PutFiles:
             named.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
             for column in columns
         ]
-        written = with_settings(rows.select(*values), {_CHECKSUMS: "false", **FILE_SETTINGS})
+        written = with_settings(
+            rows.select(*values), {_CHECKSUMS: "false", **dict.fromkeys(OF_FILES)}
+        )
         writer = written.write.format("delta").mode("error").options(**PLAIN)
         if STATISTICS in shape.properties:
             writer = writer.option(STATISTICS, shape.properties[STATISTICS])
         try:
             with self._spark.operating("put", table), _writing():
                 save(writer.partitionBy(*shape.by), path_table(f"{path_of(table)}/{directory}"))
-            return self._directories.read(table, directory, shape)
+            return self.directories.read(table, directory, shape)
         except TubeqError:
-            self._directories.discard(table, directory)
+            self.directories.discard(table, directory)
             raise
-
-    def fit(self, table: str, rows: WrittenRows) -> bool:
-        """Whether a commit can still add the rows to the table."""
-        return self._directories.fit(table, rows)
-
-    def adopted(self, table: str, rows: WrittenRows) -> None:
-        """Tidy up after a commit has added the rows."""
-        self._directories.adopted(table, rows)
-
-    def discard(self, table: str, rows: WrittenRows) -> None:
-        """Remove rows that no commit adds."""
-        self._directories.discard(table, rows.directory)
 
 
 @contextmanager

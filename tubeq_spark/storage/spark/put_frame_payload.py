@@ -27,7 +27,7 @@ from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.spark.quoting import bigint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -68,29 +68,23 @@ def _kinds(columns: T.StructType) -> Mapping[str, pa.DataType]:
 
 def without_void(df: DataFrame, payload: T.StructType) -> DataFrame:
     """Give columns of NULLs, which have no type, the payload's types."""
-    kinds = {
-        field.name: _filled(df.schema[field.name].dataType, field.dataType) for field in payload
-    }
     return _cast(
-        df, {name: kind for name, kind in kinds.items() if kind != df.schema[name].dataType}
+        df, {part.name: _filled(df.schema[part.name].dataType, part.dataType) for part in payload}
     )
 
 
 def as_stored(df: DataFrame, payload: T.StructType) -> DataFrame:
     """Cast the checked payload of a DataFrame to the stored types."""
-    kinds = {field.name: field.dataType for field in payload}
-    return _cast(
-        df,
-        {
-            name: kind
-            for name, kind in kinds.items()
-            if kind.simpleString() != df.schema[name].dataType.simpleString()
-        },
-    )
+    return _cast(df, {field.name: field.dataType for field in payload})
 
 
 def _cast(df: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
-    columns = {name: F.col(identifier(name)).cast(kind) for name, kind in kinds.items()}
+    """Cast the columns whose types differ, apart from the nullability of their parts."""
+    columns = {
+        name: F.col(identifier(name)).cast(kind)
+        for name, kind in kinds.items()
+        if kind.simpleString() != df.schema[name].dataType.simpleString()
+    }
     return df.withColumns(columns) if columns else df
 
 
@@ -131,11 +125,13 @@ def payload_checks(given: T.StructType, payload: T.StructType) -> list[Check]:
 def _is_lost(given: T.DataType, wanted: T.DataType, value: str, depth: int = 0) -> str | None:
     """The condition for values that a cast would change; `None` if it changes none."""
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return _any_is_lost(given.elementType, wanted.elementType, value, depth)
+        of, stored = given.elementType, wanted.elementType
+        return _any(value, depth, lambda item: _is_lost(of, stored, item, depth + 1))
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        keys, values = T.ArrayType(given.keyType), T.ArrayType(given.valueType)
         return _either(
-            _any_is_lost(given.keyType, wanted.keyType, f"map_keys({value})", depth),
-            _any_is_lost(given.valueType, wanted.valueType, f"map_values({value})", depth),
+            _is_lost(keys, T.ArrayType(wanted.keyType), f"map_keys({value})", depth),
+            _is_lost(values, T.ArrayType(wanted.valueType), f"map_values({value})", depth),
         )
     if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
         pairs = zip(given.fields, wanted.fields, strict=True)
@@ -149,10 +145,11 @@ def _is_lost(given: T.DataType, wanted: T.DataType, value: str, depth: int = 0) 
     return None if kept is None else f"coalesce(NOT ({kept}), FALSE)"
 
 
-def _any_is_lost(given: T.DataType, wanted: T.DataType, values: str, depth: int) -> str | None:
-    name = f"v{depth}"
-    is_bad = _is_lost(given, wanted, name, depth + 1)
-    return None if is_bad is None else f"coalesce(exists({values}, {name} -> {is_bad}), FALSE)"
+def _any(values: str, depth: int, condition: Callable[[str], str | None]) -> str | None:
+    """The condition that one of the values of an array is bad; `None` if none can be."""
+    item = f"v{depth}"
+    is_bad = condition(item)
+    return None if is_bad is None else f"coalesce(exists({values}, {item} -> {is_bad}), FALSE)"
 
 
 def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
@@ -178,6 +175,7 @@ def _is_whole(given: T.DataType, least: int, most: int, value: str) -> str:
         return f"CAST({value} AS BIGINT) BETWEEN {least} AND {most}"
     if isinstance(given, T.DecimalType):
         return f"{value} BETWEEN {least}BD AND {most}BD AND floor({value}) = {value}"
+    # Spark itself casts 2^63 to the greatest BIGINT.
     number = f"CAST({value} AS DOUBLE)"
     return f"{number} >= {least}D AND {number} < {most + 1}D AND rint({number}) = {number}"
 
@@ -194,7 +192,8 @@ def is_no_text(value: str) -> str:
 def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
     """The condition for values that Python cannot represent; `None` if it can represent all."""
     if isinstance(kind, T.ArrayType):
-        return _any_is_unreadable(kind.elementType, value, depth)
+        of = kind.elementType
+        return _any(value, depth, lambda item: _is_unreadable(of, item, depth + 1))
     if isinstance(kind, T.MapType):
         # Two different numbers may become the same FLOAT.
         single = isinstance(kind.keyType, T.FloatType)
@@ -202,8 +201,8 @@ def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
         keys = f"CAST({keys} AS ARRAY<FLOAT>)" if single else keys
         return _either(
             f"coalesce(size(array_distinct({keys})) < size({keys}), FALSE)",
-            _any_is_unreadable(kind.keyType, keys, depth),
-            _any_is_unreadable(kind.valueType, f"map_values({value})", depth),
+            _is_unreadable(T.ArrayType(kind.keyType), keys, depth),
+            _is_unreadable(T.ArrayType(kind.valueType), f"map_values({value})", depth),
         )
     if isinstance(kind, T.StructType):
         fields = [(field.dataType, f"{value}.{identifier(field.name)}") for field in kind.fields]
@@ -222,14 +221,12 @@ def _lacks_within(kind: T.DataType, value: str, depth: int) -> str | None:
         parts = [_lacks_one(f, f"{value}.{identifier(f.name)}", depth) for f in kind.fields]
         lacks = _either(*parts)
         return None if lacks is None else f"({value} IS NOT NULL AND {lacks})"
+    if isinstance(kind, T.MapType):
+        return _lacks_within(T.ArrayType(kind.valueType), f"map_values({value})", depth)
     if isinstance(kind, T.ArrayType):
-        values, of = value, kind.elementType
-    elif isinstance(kind, T.MapType):
-        values, of = f"map_values({value})", kind.valueType
-    else:
-        return None
-    lacks = _lacks_within(of, f"v{depth}", depth + 1)
-    return None if lacks is None else f"coalesce(exists({values}, v{depth} -> {lacks}), FALSE)"
+        of = kind.elementType
+        return _any(value, depth, lambda item: _lacks_within(of, item, depth + 1))
+    return None
 
 
 def _is_no_python_value(kind: T.DataType, value: str) -> str | None:
@@ -241,12 +238,6 @@ def _is_no_python_value(kind: T.DataType, value: str) -> str | None:
     if isinstance(kind, (T.DateType, T.TimestampNTZType)):
         return f"coalesce(year({value}) NOT BETWEEN 1 AND 9999, FALSE)"
     return None
-
-
-def _any_is_unreadable(kind: T.DataType, values: str, depth: int) -> str | None:
-    name = f"v{depth}"
-    is_bad = _is_unreadable(kind, name, depth + 1)
-    return None if is_bad is None else f"coalesce(exists({values}, {name} -> {is_bad}), FALSE)"
 
 
 # -- sizes ------------------------------------------------------------------------------------

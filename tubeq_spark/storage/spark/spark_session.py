@@ -18,14 +18,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import how_to_install
 from tubeq_spark.storage.location import on_databricks
 from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm, require_java
-from tubeq_spark.storage.spark.spark_settings import (
-    LOCAL_SETTINGS,
-    SETTINGS,
-    Setting,
-    delta_is_on,
-    missing_settings,
-    spark_conf,
-)
+from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS, delta_is_on, spark_conf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,16 +26,6 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "LOCAL_SETTINGS",
-    "SETTINGS",
-    "Setting",
-    "delta_package",
-    "local_session",
-    "missing_settings",
-    "spark_conf",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -133,15 +116,11 @@ def _local_conf(app_name: str, package: str, conf: Mapping[str, str]) -> dict[st
     """Combine all settings of a local session; those of the caller take precedence."""
     ours = spark_conf() | {name: setting.value for name, setting in LOCAL_SETTINGS.items()}
     ours |= {"spark.app.name": app_name, "spark.jars.packages": package}
-    added = {
-        name: f"{ours[name]}{separator}{conf[name]}"
-        for name, separator in (
-            ("spark.jars.packages", ","),
-            ("spark.driver.extraJavaOptions", " "),
-        )
-        if name in conf
-    }
-    return ours | dict(conf) | added
+    theirs = dict(conf)
+    for name, separator in (("spark.jars.packages", ","), ("spark.driver.extraJavaOptions", " ")):
+        if name in conf:
+            theirs[name] = f"{ours[name]}{separator}{conf[name]}"
+    return ours | theirs
 
 
 def _running_session() -> SparkSession | None:
@@ -214,10 +193,9 @@ def _session_of_submit(settings: Mapping[str, str]) -> SparkSession:
 
     SparkContext._ensure_initialized()  # noqa: SLF001  the conf is empty before
     conf = SparkConf()
-    for name, value in settings.items():
-        # The addresses and memory of a local session would be wrong on a cluster.
-        if name not in LOCAL_SETTINGS:
-            conf.setIfMissing(name, value)
+    # The addresses and memory of a local session would be wrong on a cluster.
+    for name in settings.keys() - LOCAL_SETTINGS.keys():
+        conf.setIfMissing(name, settings[name])
     return _session_on(conf)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tubeq_spark.errors import StoreError
@@ -27,170 +26,142 @@ class Setting(NamedTuple):
     reason: str
 
 
-SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
-    {
-        "spark.sql.extensions": Setting(
-            "io.delta.sql.DeltaSparkSessionExtension",
-            "Delta's own statements and its checks of plans.",
-        ),
-        "spark.sql.catalog.spark_catalog": Setting(
-            "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "Tables by name or by path, delta.`/path`, are Delta tables.",
-        ),
-        SNAPSHOT_PARTITIONS: Setting(
-            "1",
-            "Every new version of a table rebuilds its state by a job of this many tasks, 50 if "
-            "unset: the dearest default, with it a put, take and ack last 2.7 times as long.",
-        ),
-        "spark.sql.shuffle.partitions": Setting(
-            "2",
-            "A MERGE of a batch joins a few rows; 200 tasks for them double the time of a take. "
-            "Raise it for jobs that shuffle much else.",
-        ),
-        "spark.sql.adaptive.enabled": Setting(
-            "false",
-            "Adaptive execution runs each stage as a job of its own, 5 to 10 % of a small "
-            "statement, and with so few partitions there is nothing to adapt.",
-        ),
-        _TIME_ZONE: Setting(
-            "UTC",
-            "All times of a queue are UTC; in any other zone Delta also verifies the list of "
-            "files at each commit.",
-        ),
-        "spark.databricks.delta.allFilesInCrc.enabled": Setting(
-            "false",
-            "The list of files in each version's checksum file is written and verified, but "
-            "nothing on the path of a queue reads it.",
-        ),
-        "spark.databricks.delta.commit.idempotencyCheck.enabled": Setting(
-            "true",
-            "A commit that landed while its answer was lost is recognised by Delta, instead of "
-            "being written twice or conflicting with itself.",
-        ),
-        "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": Setting(
-            "false",
-            "A statement of the queue writes to one or few partitions: the shuffle before the "
-            "write only costs.",
-        ),
-        "spark.databricks.delta.optimizeWrite.enabled": Setting(
-            "false",
-            "It shuffles before each write; a batch is one file already.",
-        ),
-        "spark.databricks.delta.autoCompact.enabled": Setting(
-            "false",
-            "It rewrites files after a commit, within the statement, and what it rewrites "
-            "conflicts with takes. The sweeper folds small segments where nobody works.",
-        ),
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": Setting(
-            "8",
-            "VACUUM, by which a sweep removes dead files, lists directories in this many tasks: "
-            "10,000 if unset, which is minutes on a small machine.",
-        ),
-        SCHEDULER: Setting(
-            "FAIR",
-            "Heartbeats are jobs of a pool of their own, which gets the next free slot. By default they "
-            "wait for the last task of each job before them, and the session may end meanwhile.",
-        ),
-    }
-)
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "spark.sql.extensions": Setting(
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "Delta's own statements and its checks of plans.",
+    ),
+    "spark.sql.catalog.spark_catalog": Setting(
+        "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "Tables by name or by path, delta.`/path`, are Delta tables.",
+    ),
+    SNAPSHOT_PARTITIONS: Setting(
+        "1",
+        "Every new version of a table rebuilds its state by a job of this many tasks, 50 if "
+        "unset: the dearest default, with it a put, take and ack last 2.7 times as long.",
+    ),
+    "spark.sql.shuffle.partitions": Setting(
+        "2",
+        "A MERGE of a batch joins a few rows; 200 tasks for them double the time of a take. "
+        "Raise it for jobs that shuffle much else.",
+    ),
+    "spark.sql.adaptive.enabled": Setting(
+        "false",
+        "Adaptive execution runs each stage as a job of its own, 5 to 10 % of a small "
+        "statement, and with so few partitions there is nothing to adapt.",
+    ),
+    _TIME_ZONE: Setting(
+        "UTC",
+        "All times of a queue are UTC; in any other zone Delta also verifies the list of "
+        "files at each commit.",
+    ),
+    "spark.databricks.delta.allFilesInCrc.enabled": Setting(
+        "false",
+        "The list of files in each version's checksum file is written and verified, but "
+        "nothing on the path of a queue reads it.",
+    ),
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": Setting(
+        "true",
+        "A commit that landed while its answer was lost is recognised by Delta, instead of "
+        "being written twice or conflicting with itself.",
+    ),
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": Setting(
+        "false",
+        "A statement of the queue writes to one or few partitions: the shuffle before the "
+        "write only costs.",
+    ),
+    "spark.databricks.delta.optimizeWrite.enabled": Setting(
+        "false",
+        "It shuffles before each write; a batch is one file already.",
+    ),
+    "spark.databricks.delta.autoCompact.enabled": Setting(
+        "false",
+        "It rewrites files after a commit, within the statement, and what it rewrites "
+        "conflicts with takes. The sweeper folds small segments where nobody works.",
+    ),
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": Setting(
+        "8",
+        "VACUUM, by which a sweep removes dead files, lists directories in this many tasks: "
+        "10,000 if unset, which is minutes on a small machine.",
+    ),
+    SCHEDULER: Setting(
+        "FAIR",
+        "Heartbeats are jobs of a pool of their own, which gets the next free slot. By default they "
+        "wait for the last task of each job before them, and the session may end meanwhile.",
+    ),
+}
 
 _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 #: Settings that all sessions of a program share, with their values at the start of the first session.
 _OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
 
-#: Settings for the files of the queue, whatever a session has set for its own files: other engines read them, too, and
-#: know only today's calendar, and moments are stored in microseconds.
-FILE_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-        "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-        "spark.sql.parquet.outputTimestampType": "INT96",
-    }
-)
-
 #: Settings of the queue's own sessions, whatever those of the caller's session are.
-OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
-    {name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM}
-    | {
-        **FILE_SETTINGS,
-        # For files of the native engine, which have no note about the calendar.
-        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        # The meaning of TIMESTAMP in the DDL of the queue's tables.
-        "spark.sql.timestampType": "TIMESTAMP_LTZ",
-        # All decisions need the newest version.
-        STALENESS: "0",
-        # After a lost answer, the history must have the number of rows that the commit changed.
-        "spark.databricks.delta.history.metricsEnabled": "true",
-    }
-)
+OWN_SETTINGS: Final[Mapping[str, str]] = {
+    name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM
+}
 #: Settings with a transaction id for all writes of a session. Delta skips all writes with an id but the first.
 OF_ONE_WRITE: Final = (
     "spark.databricks.delta.write.txnAppId",
     "spark.databricks.delta.write.txnVersion",
 )
-#: Settings that a caller may have for its own writes, and that would change or skip the writes of the queue.
+#: Settings of a caller's files. Other engines read the files of the queue, too, and know only today's calendar, and
+#: moments are stored in microseconds. Spark does both by default, from 4.0 on.
+OF_FILES: Final = (
+    "spark.sql.parquet.datetimeRebaseModeInWrite",
+    "spark.sql.parquet.int96RebaseModeInWrite",
+    "spark.sql.parquet.outputTimestampType",
+)
+#: Settings that a caller may have for its own reads and writes. The queue's own sessions have Spark's defaults.
 OWN_CLEARED: Final = (
     "spark.databricks.delta.commitInfo.userMetadata",
     *OF_ONE_WRITE,
     "spark.databricks.delta.write.txnVersion.autoReset.enabled",
+    *OF_FILES,
+    # For files of the native engine, which have no note about the calendar.
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    # The meaning of TIMESTAMP in the DDL of the queue's tables.
+    "spark.sql.timestampType",
+    # All decisions need the newest version.
+    STALENESS,
+    # After a lost answer, the history must have the number of rows that the commit changed.
+    "spark.databricks.delta.history.metricsEnabled",
 )
 #: Values for the session that interprets plans, and for the one that compiles them. Compiling a plan takes longer than
 #: running it over a few rows: with it a put, take and ack of a small batch take 1.3 to 1.4 times as long.
-CODEGEN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
-        "spark.sql.codegen.wholeStage": ("false", "true"),
-    }
-)
+CODEGEN: Final[Mapping[str, tuple[str, str]]] = {
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+}
 
-LOCAL_SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
-    {
-        "spark.master": Setting("local[*]", "Embedded: driver and executor are one process."),
-        "spark.driver.host": Setting(
-            "127.0.0.1",
-            "Nobody else needs to reach an embedded session, and the host's name need not resolve.",
-        ),
-        "spark.driver.bindAddress": Setting("127.0.0.1", "As spark.driver.host."),
-        "spark.driver.memory": Setting(
-            "4g",
-            "The executor's work is done in here too; Spark's default of 1g is soon full.",
-        ),
-        "spark.driver.extraJavaOptions": Setting(
-            "-Duser.timezone=UTC",
-            "Java code that asks the JVM, not the session, for the zone sees UTC as well.",
-        ),
-        "spark.jars.excludes": Setting(
-            ",".join(
-                f"{group}:*"
-                for group in (
-                    "com.fasterxml.jackson.core",
-                    "com.github.luben",
-                    "com.google.code.findbugs",
-                    "commons-logging",
-                    "commons-pool",
-                    "io.airlift",
-                    "javax.annotation",
-                    "org.apache.hadoop",
-                    "org.apache.logging.log4j",
-                    "org.apache.parquet",
-                    "org.locationtech.jts",
-                    "org.roaringbitmap",
-                    "org.slf4j",
-                    "org.xerial.snappy",
-                )
-            ),
-            "What Delta's jar depends on and Spark brings along itself, in other versions: 70 MB "
-            "less to download, and a start that is 2 seconds shorter.",
-        ),
-        "spark.ui.enabled": Setting(
-            "false", "No web server and no port for a short-lived session."
-        ),
-        "spark.ui.showConsoleProgress": Setting(
-            "false", "The progress bar would overwrite what a program prints."
-        ),
-        "spark.log.level": Setting("ERROR", "Warnings about each small statement say nothing new."),
-    }
-)
+LOCAL_SETTINGS: Final[Mapping[str, Setting]] = {
+    "spark.master": Setting("local[*]", "Embedded: driver and executor are one process."),
+    "spark.driver.host": Setting(
+        "127.0.0.1",
+        "Nobody else needs to reach an embedded session, and the host's name need not resolve.",
+    ),
+    "spark.driver.bindAddress": Setting("127.0.0.1", "As spark.driver.host."),
+    "spark.driver.memory": Setting(
+        "4g",
+        "The executor's work is done in here too; Spark's default of 1g is soon full.",
+    ),
+    "spark.driver.extraJavaOptions": Setting(
+        "-Duser.timezone=UTC",
+        "Java code that asks the JVM, not the session, for the zone sees UTC as well.",
+    ),
+    "spark.jars.excludes": Setting(
+        "com.fasterxml.jackson.core:*,com.github.luben:*,com.google.code.findbugs:*,"
+        "commons-logging:*,commons-pool:*,io.airlift:*,javax.annotation:*,org.apache.hadoop:*,"
+        "org.apache.logging.log4j:*,org.apache.parquet:*,org.locationtech.jts:*,"
+        "org.roaringbitmap:*,org.slf4j:*,org.xerial.snappy:*",
+        "What Delta's jar depends on and Spark brings along itself, in other versions: 70 MB "
+        "less to download, and a start that is 2 seconds shorter.",
+    ),
+    "spark.ui.enabled": Setting("false", "No web server and no port for a short-lived session."),
+    "spark.ui.showConsoleProgress": Setting(
+        "false", "The progress bar would overwrite what a program prints."
+    ),
+    "spark.log.level": Setting("ERROR", "Warnings about each small statement say nothing new."),
+}
 
 
 def spark_conf() -> dict[str, str]:
@@ -270,52 +241,42 @@ def _is_off(value: str) -> bool:
 
 
 # The settings whose absence breaks something, or costs measurable time. An unset value is "".
-_MATTERING: Final[Mapping[str, Callable[[str], bool]]] = MappingProxyType(
-    {
-        "spark.sql.extensions": _contains("deltasparksessionextension"),
-        # Unity Catalog has a class of its own that knows Delta.
-        "spark.sql.catalog.spark_catalog": bool,
-        "spark.databricks.delta.snapshotPartitions": _at_most(8),
-        "spark.sql.shuffle.partitions": _at_most(16),
-        _TIME_ZONE: _contains("utc"),
-        "spark.databricks.delta.commit.idempotencyCheck.enabled": _contains("true"),
-        "spark.databricks.delta.optimizeWrite.enabled": _is_off,
-        "spark.databricks.delta.autoCompact.enabled": _is_off,
-    }
-)
+_MATTERING: Final[Mapping[str, Callable[[str], bool]]] = {
+    "spark.sql.extensions": _contains("deltasparksessionextension"),
+    # Unity Catalog has a class of its own that knows Delta.
+    "spark.sql.catalog.spark_catalog": bool,
+    SNAPSHOT_PARTITIONS: _at_most(8),
+    "spark.sql.shuffle.partitions": _at_most(16),
+    _TIME_ZONE: _contains("utc"),
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": _contains("true"),
+    "spark.databricks.delta.optimizeWrite.enabled": _is_off,
+    "spark.databricks.delta.autoCompact.enabled": _is_off,
+}
 
 
 def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bool:
-    from pyspark.errors import PySparkException  # noqa: PLC0415  pyspark is optional
-
     if name in _DELTA_ITSELF and on_databricks():
         return True  # Databricks has Delta built in, and shows it in no setting.
-    try:
-        return accepts(_get(spark, name) or "")
-    except PySparkException:
-        return True
+    return accepts(asked(spark, name, hidden=SETTINGS[name].value) or "")
 
 
-def _get(spark: SparkSession, name: str) -> str | None:
-    # A Connect server logs an error if it is asked, without a default, for a setting that is not set.
-    # The time zone always has a value; by default it is that of the JVM.
-    defaults = () if name == _TIME_ZONE else (None,)
-    return spark.conf.get(name, *defaults)
-
-
-def asked(spark: SparkSession, name: str) -> str | None:
+def asked(spark: SparkSession, name: str, hidden: str | None = None) -> str | None:
     """Read a setting of a session; some platforms refuse even that.
 
     Args:
         spark: Any session.
         name: The name of the setting.
+        hidden: The result if the platform refuses to show it.
 
     Returns:
-        Its value; `None` if it is not set, or if the platform refuses to show it.
+        Its value; `None` if it is not set.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415  pyspark is optional
 
+    # A Connect server logs an error if it is asked, without a default, for a setting that is not set.
+    # The time zone always has a value; by default it is that of the JVM.
+    defaults = () if name == _TIME_ZONE else (None,)
     try:
-        return _get(spark, name)
+        return spark.conf.get(name, *defaults)
     except PySparkException:
-        return None
+        return hidden

@@ -21,7 +21,7 @@ from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.outcome import NEWEST, Commit, Outcome, newest_write, read_commit
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
-from tubeq_spark.storage.spark.quoting import bigint, limited, string
+from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import columns_of, creation_of, registration_of
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
@@ -29,6 +29,7 @@ from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -145,9 +146,8 @@ class SparkTables(TablesWithoutOwnLog):
         # All writers of the table wait for it.
         with self._engine.hurried(table):
             self._engine.run(f"VACUUM {table}")
-        path = path_of(table)
-        directory = None if path is None else local_directory(path)
-        if directory is None or not directory.is_dir():
+        directory = _directory_here(table)
+        if directory is None:
             return
         hours = hours_of(self.properties(table), LOG_RETENTION)
         if hours is not None:
@@ -245,32 +245,26 @@ class SparkTables(TablesWithoutOwnLog):
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """The totals and notes of ended tasks in the log of a tube's table."""
-        path = path_of(table)
-        directory = None if path is None else local_directory(path)
-        if directory is not None and directory.is_dir():
+        directory = _directory_here(table)
+        if directory is not None:
             return ended.read_log(directory / "_delta_log", tube)
         return history.read_log(self._engine, table, tube, for_sum=for_sum)
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
-        history = self._engine.frame(f"DESCRIBE HISTORY {table} {limited(limit)}")
         told = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
-        rows = history.select(*told, F.unix_micros("timestamp").alias("timestamp"))
-        found = [row.asDict() for row in self._engine.collect(rows)]
+        found = history.newest(self._engine, table, told, limit)
         return [read_commit(row, told_by(row)) for row in found]
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and its time by the storage's clock."""
-        history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT 1")
-        newest = history.select("version", F.unix_micros("timestamp"))
-        version, committed_us = self._engine.collect(newest)[0]
-        return version, committed_us
+        (commit,) = history.newest(self._engine, table, ("version",), 1)
+        return commit["version"], commit["timestamp"]
 
     def last_write(self, table: str) -> int:
         """The time, by the storage's clock, of a table's newest commit that is not one of VACUUM."""
-        history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT {NEWEST}")
-        made = history.select("operation", F.unix_micros("timestamp").alias("at"))
-        return newest_write([(row["operation"], row["at"]) for row in self._engine.collect(made)])
+        found = history.newest(self._engine, table, ("operation",), NEWEST)
+        return newest_write([(row["operation"], row["timestamp"]) for row in found])
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
@@ -294,6 +288,13 @@ def save(writer: DataFrameWriter, table: str) -> None:
         writer.saveAsTable(table)
     else:
         writer.save(path)
+
+
+def _directory_here(table: str) -> Path | None:
+    """The local directory of a table with a path; `None` if it is elsewhere, or on another host."""
+    path = path_of(table)
+    directory = None if path is None else local_directory(path)
+    return directory if directory is not None and directory.is_dir() else None
 
 
 def _payload_type(payload: str | None) -> T.DataType:
