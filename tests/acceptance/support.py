@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.thorough import without_spark
-from tubeq_spark.storage.durability.log_names import versions_of
 from tubeq_spark.storage.location import SESSIONS
+from tubeq_spark.storage.log.names import versions_of
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, names, on_another_host
 from tubeq_spark.runtime.threads import in_thread
-from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.log import reading
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.concurrency.s3_store import Store
     from tubeq_spark import Queue, Task
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
     OpenOne = Callable[..., Queue]
 

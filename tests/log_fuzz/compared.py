@@ -18,7 +18,7 @@ from tests.queries import everything, select
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.log_fuzz.world import World
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 __all__ = ["differences"]
 

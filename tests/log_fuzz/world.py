@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from tests.native.logs import log_files_of
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin.tubes import context_of
-from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.log import reading
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark import Task, Tube
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 __all__ = ["NAMES", "TUBES", "World"]
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit_loop import Plan
     from tubeq_spark.storage.log.change import Change
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
 
 T = TypeVar("T")

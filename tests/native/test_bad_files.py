@@ -16,9 +16,9 @@ from tests.native.damage import commit, data_file, made_sound, opened
 from tubeq_spark import PutItem, Queue, QueueConfig, StoreError, Task
 from tubeq_spark.storage.arrow.columns import grouped
 from tubeq_spark.storage.arrow.evaluate import holds, of_table
-from tubeq_spark.storage.native.delta_log import data_files
-from tubeq_spark.storage.native.delta_log.actions import DataFile
-from tubeq_spark.storage.native.delta_log.bad_files import left_out
+from tubeq_spark.storage.log import data_files
+from tubeq_spark.storage.log.actions import DataFile
+from tubeq_spark.storage.native.bad_files import left_out
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -24,16 +24,16 @@ from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.arrays import nested
 from tubeq_spark.storage.arrow.columns import grouped
-from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
-from tubeq_spark.storage.native.delta_log import (
+from tubeq_spark.storage.log import (
     checkpoints,
     data_files,
     reading,
+    tidying,
 )
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError, hours_of
-from tubeq_spark.storage.native.delta_log.snapshot import Shape
-from tubeq_spark.storage.native.delta_log.versions import checkpoint_name
+from tubeq_spark.storage.log.actions import UnknownLogError, hours_of
+from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.snapshot import Shape
+from tubeq_spark.storage.log.versions import checkpoint_name
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, Append
@@ -43,9 +43,8 @@ from tubeq_spark.storage.tables import schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.storage.native.delta_log.log import Log
-
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.log import Log
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 LEASE = NewLease(OWNER, NOW)
 HOUR = 3_600_000

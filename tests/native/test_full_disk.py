@@ -11,8 +11,8 @@ import pytest
 
 from tests.power.disk import require_root
 from tubeq_spark import Queue, StoreError
+from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import plain_table
-from tubeq_spark.storage.native.delta_log import data_files
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 
 if TYPE_CHECKING:

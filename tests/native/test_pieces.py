@@ -14,8 +14,8 @@ from tests.native.support import NOW, OWNER, Place, at
 from tubeq_spark import PutItem, Queue
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files
-from tubeq_spark.storage.native.delta_log import data_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

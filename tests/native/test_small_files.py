@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.native.plain_table import PlainTable
 
 LEASE = NewLease(OWNER, NOW)

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from tests.native.logs import log_files_of
 from tests.queries import everything
 from tubeq_spark.storage.location import path_table
-from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
 
 if TYPE_CHECKING:

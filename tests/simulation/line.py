@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.simulation.sim_store import Event, SimStore
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 _COMMIT = re.compile(r"(.*)/_delta_log/(\d{20})\.json")
 #: Seconds within which the clocks of a storage do not tell what came first.

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tests.simulation.sim_store import Process
+    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.change import Change
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 #: The calls of the system before which a process may be paused or end; the first ones change files.
 _CALLS = ("link", "unlink", "replace", "rename", "rmdir", "mkdir", "stat", "listdir")

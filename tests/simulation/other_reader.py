@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyarrow.parquet import ParquetFile
 
 from tests.native.logs import log_files_of
-from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.log import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

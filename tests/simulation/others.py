@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyarrow.parquet import read_table
 
 from tests.simulation.programs import HOURS, SCHEMA
-from tubeq_spark.storage.native.delta_log import data_files
-from tubeq_spark.storage.native.delta_log.snapshot import Shape
+from tubeq_spark.storage.log import data_files
+from tubeq_spark.storage.log.snapshot import Shape
 
 if TYPE_CHECKING:
     from tests.simulation.line import Line

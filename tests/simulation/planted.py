@@ -15,7 +15,6 @@ from tests.simulation.simulation import Simulation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_NATIVE = "tubeq_spark.storage.native.delta_log"
 _LOG = "tubeq_spark.storage.log"
 _LOCAL = "tubeq_spark.storage.store.local_store"
 _DURABILITY = "tubeq_spark.storage.durability"
@@ -109,13 +108,13 @@ FAULTS = (
     ),
     Fault(
         "a checkpoint lacks removed files",
-        f"{_NATIVE}.checkpoints:_gone",
+        f"{_LOG}.checkpoints:_gone",
         'yield "remove", kept.filter(pc.invert(is_there))',
         'yield "remove", kept.slice(0, 0)',
     ),
     Fault(
         "a checkpoint lacks transactions",
-        f"{_NATIVE}.checkpoints:_now",
+        f"{_LOG}.checkpoints:_now",
         'yield "txn", _structs("txn", transactions)',
         'yield "txn", _structs("txn", transactions[1:])',
     ),
@@ -139,7 +138,7 @@ FAULTS = (
     ),
     Fault(
         "a checkpoint that is gone counts as damaged",
-        f"{_NATIVE}.versions:checkpoint_batches",
+        f"{_LOG}.versions:checkpoint_batches",
         "isinstance(error, (RequestError, FileNotFoundError))",
         "isinstance(error, RequestError)",
     ),

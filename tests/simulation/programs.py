@@ -12,12 +12,12 @@ from pyarrow.parquet import ParquetFile
 
 from tests.simulation.line import Change
 from tubeq_spark.errors import CommitUnknownError, TubeqError
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.ended import TOTALS
 from tubeq_spark.storage.log.change import Change as Commit
+from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.definition import with_property
+from tubeq_spark.storage.log.snapshot import Shape, Snapshot
 from tubeq_spark.storage.native.commit_notes import is_of
-from tubeq_spark.storage.native.delta_log.definition import with_property
-from tubeq_spark.storage.native.delta_log.snapshot import Shape, Snapshot
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.line import Line, Version
     from tests.simulation.sim_store import Process
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.native.plain_table import PlainTable
 
 #: The columns of the table, and the hours for which commits and removed files are kept.

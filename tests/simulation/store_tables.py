@@ -13,7 +13,7 @@ from tests.simulation.sim_store import BEGINS, Client, Faults, SimStore
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.native.plain_table import store_table
 from tubeq_spark.storage.store import patience
 from tubeq_spark.storage.store.patience import Patience

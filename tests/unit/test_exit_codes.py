@@ -12,7 +12,7 @@ import tubeq_spark
 from tubeq_spark import StoreError, TubeqError
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
 from tubeq_spark.cli.program import report_error
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -59,8 +59,8 @@ from tubeq_spark.storage.expression import (
     small,
 )
 from tubeq_spark.storage.expression_parts import aliases_of, columns_of, parts_of
-from tubeq_spark.storage.native.delta_log import data_files
-from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
+from tubeq_spark.storage.log import data_files
+from tubeq_spark.storage.log.actions import DataFile, as_json
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.query import Aggregate, Among, Function, Node, Struct, count, named
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark.storage.check.verdict import Verdict, judge
-from tubeq_spark.storage.durability.commit_file import (
+from tubeq_spark.storage.log.actions import encoded
+from tubeq_spark.storage.log.commit_text import (
     DamagedCommitError,
     actions_in,
     fault_of,
     fewer_than_told,
 )
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
-from tubeq_spark.storage.native.delta_log.actions import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

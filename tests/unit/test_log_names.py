@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.storage.durability.log_names import (
+from tubeq_spark.storage.log.names import (
     LogFile,
     checkpoints_in,
     log_file,

@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.durability.commit_file import info_in
-from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+from tubeq_spark.storage.log.commit_text import info_in
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
+from tubeq_spark.storage.log.names import commit_file, versions_of
 from tubeq_spark.storage.outcome import PATTERN
 
 if TYPE_CHECKING:

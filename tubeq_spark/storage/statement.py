@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.ended import Ended
     from tubeq_spark.storage.expression import Column, Expression, Literal, Type
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Shape
+    from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.snapshot import Shape
 
     #: Rows of a caller: an Arrow table in the driver, or a DataFrame.
     Source: TypeAlias = DataFrame | pa.Table

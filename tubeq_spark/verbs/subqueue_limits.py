@@ -19,7 +19,7 @@ from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.limits import NewMoments, UtubeMoments, begun
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

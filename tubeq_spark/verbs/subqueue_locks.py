@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.statement import SubqueueShare
 from tubeq_spark.task import TaskState
 

@@ -15,15 +15,15 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.check.verdict import judge
-from tubeq_spark.storage.durability.commit_file import fault_of_length, fault_of_size
 from tubeq_spark.storage.durability.files_there import (
     fits,
     is_elsewhere,
     is_of_the_system,
     stale_of,
 )
-from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
+from tubeq_spark.storage.log.commit_text import fault_of_length, fault_of_size
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState

@@ -11,12 +11,12 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.check.examine import examine
-from tubeq_spark.storage.durability.log_names import version_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.durability.whole_log import move_aside, move_lost, point_to
+from tubeq_spark.storage.log.actions import encoded
 from tubeq_spark.storage.log.log_files import LOG
-from tubeq_spark.storage.native.delta_log.actions import encoded
-from tubeq_spark.storage.native.delta_log.versions import commit_name
+from tubeq_spark.storage.log.names import version_of
+from tubeq_spark.storage.log.versions import commit_name
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.store import ExistsError
 

@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+from tubeq_spark.storage.log.names import commit_file, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

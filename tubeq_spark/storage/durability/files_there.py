@@ -7,7 +7,7 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.log_names import checksum_of
+from tubeq_spark.storage.log.names import checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

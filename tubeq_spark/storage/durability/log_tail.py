@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.commit_file import DamagedCommitError
 from tubeq_spark.storage.durability.files_there import is_parquet, is_there, stale_of
-from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, checkpoints_in, checksum_of
+from tubeq_spark.storage.log.commit_text import DamagedCommitError
 from tubeq_spark.storage.log.facts import LogFacts, read_commit
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checkpoints_in, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,8 +15,8 @@ from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.whole_log import ASIDE, move_lost, point_to
+from tubeq_spark.storage.log.names import commit_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.durability.log_names import (
+from tubeq_spark.storage.log.names import (
     LAST_CHECKPOINT,
     checksum_of,
     commit_file,

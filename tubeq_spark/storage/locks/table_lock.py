@@ -21,7 +21,6 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.disk import make_directory, using
-from tubeq_spark.storage.durability.commit_file import damaged
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
 from tubeq_spark.storage.durability.synced_log import synced_log_of
@@ -35,6 +34,7 @@ from tubeq_spark.storage.locks.committer import (
     write_note,
 )
 from tubeq_spark.storage.locks.lock_file import TURN_SUFFIX, LockFile
+from tubeq_spark.storage.log.commit_text import damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.ended import FOR_EVER_MS
-from tubeq_spark.storage.native.delta_log.actions import Actions
+from tubeq_spark.storage.log.actions import Actions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Shape, Snapshot
+    from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.snapshot import Shape, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

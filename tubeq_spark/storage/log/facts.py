@@ -17,9 +17,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.durability.commit_file import DamagedCommitError, actions_in
 from tubeq_spark.storage.durability.files_there import is_of_the_system
-from tubeq_spark.storage.durability.log_names import (
+from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
+from tubeq_spark.storage.log.names import (
     LAST_CHECKPOINT,
     checkpoints_in,
     commit_file,

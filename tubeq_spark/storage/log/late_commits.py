@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.durability.log_names import version_of
+from tubeq_spark.storage.log import versions
+from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.log_files import LOG, SKEW, LogFiles
 from tubeq_spark.storage.log.looks import KEPT_HOURS
-from tubeq_spark.storage.native.delta_log import versions
-from tubeq_spark.storage.native.delta_log.actions import hours_of
+from tubeq_spark.storage.log.names import version_of
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
 
 log = logging.getLogger(__name__)

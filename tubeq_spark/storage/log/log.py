@@ -1,9 +1,8 @@
-"""The log of one table over a store: its newest version, and commits that become the next one.
+"""The log of one table over a store: reads, and commits that become the next version.
 
-A look for new commits asks for the commit after the newest known version. Commits that were read or written are
-remembered, and not read again. A commit creates the file of the next version, or fails if it exists. A commit that lost
-to a rival reads the rival's commit. If the rival has not changed what the commit rests on, the same data files are
-committed as the version after the rival's.
+A commit creates the file of the next version, or fails if it exists. A commit that lost to a rival reads the rival's
+commit. If the rival has not changed what the commit rests on, the same data files are committed as the version after
+the rival's.
 
 The log knows nothing of the meaning of rows.
 """
@@ -13,35 +12,32 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
-from tubeq_spark.storage.log import late_commits
-from tubeq_spark.storage.log.log_files import LOG, LogFiles
+from tubeq_spark.storage.log import data_files, late_commits, reading
+from tubeq_spark.storage.log.actions import encoded
+from tubeq_spark.storage.log.log_files import LogFiles
+from tubeq_spark.storage.log.log_reader import Base, LogReader
 from tubeq_spark.storage.log.next_version import NextVersion
-from tubeq_spark.storage.native.delta_log import data_files, reading, versions
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError, encoded
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.store.patience import has_made, is_fresh
+from tubeq_spark.storage.store.patience import has_made
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.change import Change
     from tubeq_spark.storage.log.looks import Looks
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.store.patience import Patience
     from tubeq_spark.storage.store.store import Store
 
@@ -49,30 +45,9 @@ log = logging.getLogger(__name__)
 
 #: After so many commits of rivals a change is decided again, even if none of them matters to it.
 _RIVALS = 50
-#: How often a log is read again if others have shortened it meanwhile.
-_TRIES = 20
-#: The last so many commits and looks show whether others commit.
-_LAST = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
-    """A version on which a change may be decided.
-
-    Attributes:
-        snapshot: The version.
-        tag: The tag of its commit; `None` if it was not read.
-        at: It includes all commits before this moment, by the monotonic clock.
-        sure: When it was last known to be in the log, by `Log._seconds_now`.
-    """
-
-    snapshot: Snapshot
-    tag: str | None
-    at: float
-    sure: float
-
-
-class Log:
+class Log(LogReader):
     """The log of one table. Thread-safe."""
 
     def __init__(
@@ -94,200 +69,11 @@ class Log:
             patience: For how long requests are repeated after errors that may pass.
             last: Returns the last version to read; `None` for the newest one.
         """
-        self.store, self.tidying, self._clock = store, tidying, clock
-        self._offset = clock.now().timestamp() - clock.monotonic()
-        self._looks, self._patience, self._last = looks, patience, last
-        self._known: Base | None = None
-        self._lock = threading.Lock()
+        super().__init__(store, clock, looks, tidying, last)
+        self._patience = patience
         self._writing = threading.Lock()
         #: The version on which the committing thread decides.
         self._base: Base | None = None
-        #: For each of the last commits, the number of commits of others that came first.
-        self._met: deque[int] = deque(maxlen=_LAST)
-        #: How many new commits each of the last looks has found.
-        self._news: deque[int] = deque(maxlen=_LAST)
-
-    # -- reading -------------------------------------------------------------------------------
-
-    @property
-    def known(self) -> Snapshot | None:
-        """The version that was last read or written; `None` if there is none yet."""
-        known = self._known
-        return None if known is None else known.snapshot
-
-    @property
-    def is_far(self) -> bool:
-        """Whether each look costs a request, and answers can be lost."""
-        return self._looks.is_far
-
-    def is_there(self) -> bool:
-        """Whether the log has a commit or a checkpoint, by a listing."""
-        names, _ = LogFiles(self.store).names(whole=True)
-        return bool(versions_of(names) or checkpoints_in(names))
-
-    @property
-    def rivals(self) -> int:
-        """How many commits of others came before the last commits of this process."""
-        return sum(self._met)
-
-    def recent(self, seconds: float) -> Snapshot | None:
-        """The known version if it was the newest within so many seconds, where a look costs a request."""
-        recent = self._recent(seconds) if self._looks.is_far else None
-        return None if recent is None else recent.snapshot
-
-    def _recent(self, seconds: float) -> Base | None:
-        known = self._known
-        is_recent = known is not None and self._clock.monotonic() - known.at <= seconds
-        return known if is_recent else None
-
-    def newest(self) -> Snapshot:
-        """The newest version. That is one request if nothing is new, and none if this operation has already looked.
-
-        Raises:
-            TableNotFoundError: The table does not exist.
-            UnknownLogError: The table has features that this package does not know.
-            DamagedFileError: A file of the log is damaged or missing.
-            OSError: The storage fails.
-        """
-        return self._fresh().snapshot
-
-    def _fresh(self) -> Base:
-        known = self._known
-        if known is not None and self._looks.is_far and is_fresh(known.snapshot, known.at):
-            return known
-        return self._look()
-
-    def _lately(self) -> Base | None:
-        """The known version if it was the newest a moment ago."""
-        looks = self._looks
-        known = self._recent(looks.lately_beside_others if self.rivals else looks.lately)
-        return known if known is not None and self._is_sure(known) else None
-
-    def _is_sure(self, known: Base) -> bool:
-        """Whether it was seen in the log so recently that the table cannot be another one."""
-        return self._seconds_now() - known.sure < self._looks.sure
-
-    def _seconds_now(self) -> float:
-        """A monotonic time in seconds that goes on while the machine sleeps."""
-        clock = self._clock
-        return max(clock.monotonic(), clock.now().timestamp() - self._offset)
-
-    def _look(self) -> Base:
-        known = self._known
-        if known is None or self._is_behind_last(known):
-            return self._look_anew(known)
-        return self._move_on(known) or self._look_anew(known)
-
-    def _is_behind_last(self, known: Base) -> bool:
-        last = self._last()
-        return last is not None and known.snapshot.version > last
-
-    def _move_on(self, known: Base) -> Base | None:
-        """Read the commits after the known version; `None` if the log must be read anew."""
-        at, now = self._clock.monotonic(), self._seconds_now()
-        files = LogFiles(self.store, self._looks.ahead, max(self._news, default=0) + 1)
-        is_sure = self._is_sure(known)
-        if self._looks.is_far and not is_sure and not self._is_listed(known, files):
-            return None
-        found = reading.moved_on(files, known.snapshot, self._last(), self.tidying.note_removes)
-        # Others shorten a log at its beginning. So if the known version is there, read after the last one, then no
-        # version after it was missing because it had been removed.
-        if not self._looks.is_far and not self._is_in_log(known):
-            return None
-        # A process that was paused meanwhile may have asked for a commit that others have made and removed.
-        is_old = self._may_be_late(found, now)
-        if is_old or files.goes_on_after(found.version) or not files.is_in_order():
-            return None
-        self._news.append(found.version - known.snapshot.version)
-        if found is known.snapshot:
-            return self._remember(Base(found, known.tag, at, known.sure if is_sure else now))
-        return self._remember(Base(found, self._tag(files, found), at, now))
-
-    def _look_anew(self, former: Base | None) -> Base:
-        at, now = self._clock.monotonic(), self._seconds_now()
-        before = None if former is None else former.snapshot
-        self.tidying.forget()
-        for _ in range(_TRIES):
-            files = LogFiles(self.store, self._looks.ahead)
-            found = reading.newest(files, None, self._last(), self.tidying.note_removes)
-            if self._last() is not None or not files.goes_on_after(found.version):
-                return self._remember(Base(found, self._tag(files, found), at, now), before)
-        msg = f"the log changes too fast: {self.store}"
-        raise UnknownLogError(msg)
-
-    def _is_in_log(self, known: Base) -> bool:
-        """Whether a known version is still in the log, and not one of another table at this place."""
-        name = versions.commit_name(known.snapshot.version)
-        try:
-            return self.store.get(f"{LOG}/{name}")[1] == known.tag
-        except FileNotFoundError:
-            return False
-
-    @staticmethod
-    def _is_listed(known: Base, files: LogFiles) -> bool:
-        """The same, by a listing of the log from there on."""
-        version = known.snapshot.version
-        name = versions.commit_name(version)
-        listed = files.list_from(versions.commit_name(version - 1) if version else "")
-        return name in listed and known.tag in (None, listed[name].tag)
-
-    @staticmethod
-    def _tag(files: LogFiles, found: Snapshot) -> str | None:
-        return files.tags.get(versions.commit_name(found.version))
-
-    def _remember(self, found: Base, before: Snapshot | None = None) -> Base:
-        """Know a version, unless a newer one is known. It replaces `before`, which is no longer in the log."""
-        with self._lock:
-            known = self._known
-            if (
-                known is None
-                or known.snapshot is before
-                or found.snapshot.version > known.snapshot.version
-            ):
-                self._known = found
-            elif found.snapshot.version == known.snapshot.version:
-                self._known = replace(
-                    known, at=max(found.at, known.at), sure=max(found.sure, known.sure)
-                )
-            return self._known or found
-
-    def forget(self) -> None:
-        """Read the whole log again the next time."""
-        with self._lock:
-            self._known = None
-
-    def committed_us(self, snapshot: Snapshot) -> int:
-        """The time of a version, from its commit, or else from its file."""
-        files = LogFiles(self.store)
-        at_ms: int | None = versions.told(files, snapshot.version).get("timestamp")
-        if at_ms is not None:
-            return at_ms * 1000
-        name = versions.commit_name(snapshot.version)
-        listed = files.list_from(versions.commit_name(snapshot.version - 1))
-        return int(listed[name].at * 1_000_000)
-
-    def history(self, limit: int) -> Iterator[Mapping[str, Any]]:
-        """Look for new commits, and yield the newest commit infos with their versions, the newest first.
-
-        Raises as `newest`.
-        """
-        newest, ahead = self._look().snapshot.version, self._looks.ahead
-        files, begin = LogFiles(self.store, ahead), max(newest - limit, -1)
-        if self._looks.is_far:
-            files.list_from(versions.commit_name(begin) if begin >= 0 else "")
-            begin = max(begin, files.begin(newest) - 1)
-        for last in range(newest, begin, -ahead):
-            first = max(last - ahead, begin) + 1
-            files.fetch(range(first, last + 1))
-            found = list(versions.history(files, last, last + 1 - first))
-            yield from found
-            if len(found) <= last - first:
-                return
-
-    def last_checkpoint(self) -> int:
-        """The version of the last checkpoint; -1 if there is none."""
-        pointer = versions.pointer(LogFiles(self.store))
-        return -1 if pointer is None else int(pointer["version"])
 
     def vacuum(self, snapshot: Snapshot) -> None:
         """Remove the old part of the log, and the files that no kept version needs.
@@ -305,8 +91,6 @@ class Log:
             # A process that was paused since it has read `snapshot` would remove the files of later versions.
             named = self._look().snapshot.files
             self.tidying.delete([name for name in dead if name not in named])
-
-    # -- writing -------------------------------------------------------------------------------
 
     @contextmanager
     def writing(self, *, as_known: bool = False) -> Iterator[Snapshot]:
@@ -483,19 +267,8 @@ class Log:
         self.tidying.after(newest)
         return True
 
-    def _may_be_late(self, snapshot: Snapshot, sure: float) -> bool:
-        """Whether others may have committed and removed the version after one that was the newest at a moment."""
-        seconds = self._seconds_now() - sure
-        return self._looks.is_far and late_commits.may_be_late(snapshot, seconds)
-
     def _conflict(self, version: int, why: str) -> EngineError:
         return EngineError(f"version {version} of {self.store} {why}", Outcome.CONFLICT)
-
-    def _look_again(self) -> None:
-        """Look again before the next commit."""
-        with self._lock:
-            if self._known is not None:
-                self._known = replace(self._known, at=-math.inf)
 
     def _behind(self, base: Base, rival: NextVersion) -> Base:
         """The version of a rival that came first."""

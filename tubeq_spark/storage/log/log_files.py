@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.storage.durability.log_names import versions_of
-from tubeq_spark.storage.native.delta_log import versions
+from tubeq_spark.storage.log import versions
+from tubeq_spark.storage.log.names import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

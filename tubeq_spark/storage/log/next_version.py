@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.durability.commit_file import info_in
-from tubeq_spark.storage.durability.log_names import versions_of
+from tubeq_spark.storage.log import versions
+from tubeq_spark.storage.log.commit_text import info_in
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
+from tubeq_spark.storage.log.names import versions_of
 from tubeq_spark.storage.native.commit_notes import is_of
-from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.patience import finding_out, sleep, waits
 from tubeq_spark.storage.store.store import ExistsError, RequestError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
-    from tubeq_spark.storage.native.delta_log.actions import Actions
+    from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.store.patience import Patience
     from tubeq_spark.storage.store.store import Store
 

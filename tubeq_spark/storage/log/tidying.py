@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
-from tubeq_spark.storage.durability.log_names import LEFT_SECONDS, log_file, version_of
+from tubeq_spark.storage.log import checkpoints, versions
+from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.dead_files import dead_files
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
-from tubeq_spark.storage.native.delta_log import checkpoints, versions
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
-from tubeq_spark.storage.native.delta_log.dead_files import dead_files
+from tubeq_spark.storage.log.names import LEFT_SECONDS, log_file, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.looks import Retention
-    from tubeq_spark.storage.native.delta_log.actions import Actions
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 _numbers = itertools.count(1)
 #: So many of the newest versions can be read.

@@ -15,8 +15,8 @@ from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.engine import EngineOfThisProcess
 from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native.bad_files import left_out
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
-from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.put_directories import PutDirectories
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.outcome import Note

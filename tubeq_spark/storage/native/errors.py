@@ -10,7 +10,7 @@ import pyarrow as pa
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.native.delta_log.actions import FeatureError, UnknownLogError
+from tubeq_spark.storage.log.actions import FeatureError, UnknownLogError
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.patience import passes
 from tubeq_spark.storage.store.store import ExistsError, RequestError

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.disk import replacing
-from tubeq_spark.storage.durability.log_names import checkpoints_in
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.log.names import checkpoints_in
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.handles import Handles
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.schema import NewTable

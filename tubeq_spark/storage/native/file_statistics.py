@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.log.actions import DataFile
 
     #: Whether a file may have rows for a condition.
     MayHold: TypeAlias = Callable[[DataFile], bool]

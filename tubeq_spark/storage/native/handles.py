@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.refusals import was_forked
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
+from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.native.background import Background
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.plain_table import LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.stored_tables import StoredTables
@@ -25,7 +25,7 @@ from tubeq_spark.storage.store.renewed_options import RenewedOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.store.bucket import Bucket
     from tubeq_spark.storage.store.object_store import ObjectStore

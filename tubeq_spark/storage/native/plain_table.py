@@ -15,7 +15,7 @@ from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.looks import FAR, NEAR, LocalRetention, StoreRetention
 from tubeq_spark.storage.log.tidying import Tidying
 from tubeq_spark.storage.native.background import at_once
-from tubeq_spark.storage.native.delta_log.bad_files import BadFiles, NoBadFiles
+from tubeq_spark.storage.native.bad_files import BadFiles, NoBadFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.patience import Patience
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.change import Change
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.background import Background
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.store.object_store import ObjectStore
 
 _CLOCK = SystemClock()

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.disk import PUT
+from tubeq_spark.storage.log import versions
+from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.snapshot import Snapshot
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.delta_log import versions
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
-from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.statement import WrittenRows
 
 if TYPE_CHECKING:
-    from tubeq_spark.storage.native.delta_log.snapshot import Shape
+    from tubeq_spark.storage.log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles
 
 log = logging.getLogger(__name__)

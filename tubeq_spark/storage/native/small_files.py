@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.file_statistics import MayHold
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.query import Select

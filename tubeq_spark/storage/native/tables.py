@@ -20,11 +20,11 @@ from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, 
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.log import definition
 from tubeq_spark.storage.log.change import Change
+from tubeq_spark.storage.log.snapshot import Snapshot
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of, told_by, user_metadata
-from tubeq_spark.storage.native.delta_log import definition
-from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.opened_location import allows_one_engine_only
@@ -46,7 +46,7 @@ from tubeq_spark.storage.tables.schema import PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.native.delta_log.snapshot import Shape
+    from tubeq_spark.storage.log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles, Table
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.stored_tables import StoredTables

@@ -22,8 +22,8 @@ from tubeq_spark.storage.arrow.statement import changed, inserted_alone
 from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.expression_parts import columns_of, implied
 from tubeq_spark.storage.log.change import Change
+from tubeq_spark.storage.log.definition import with_types
 from tubeq_spark.storage.native.commit_notes import user_metadata
-from tubeq_spark.storage.native.delta_log.definition import with_types
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from tubeq_spark.storage.arrow.columns import Partition
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import SmallFiles

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.durability.log_names import version_of
+from tubeq_spark.storage.log.names import version_of
 from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, SimpleStore
 
 if TYPE_CHECKING:

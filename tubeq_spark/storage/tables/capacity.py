@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.durability.commit_file import DamagedFileError, damaged
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -31,6 +30,7 @@ from tubeq_spark.storage.expression import (
     null,
     row,
 )
+from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest
 from tubeq_spark.storage.rows import INSERTED, CapacityState, stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement

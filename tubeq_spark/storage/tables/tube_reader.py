@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.payloads.shown_table import shown_table
-from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.expression import (
     FALSE,
     Micros,
@@ -18,6 +17,7 @@ from tubeq_spark.storage.expression import (
     literal,
     row,
 )
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.query import (
     Among,
     Select,

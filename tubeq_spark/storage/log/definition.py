@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import delta_type
-from tubeq_spark.storage.native.delta_log.snapshot import Shape
+from tubeq_spark.storage.log.snapshot import Shape
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.storage.durability.commit_file import (
+from tubeq_spark.storage.durability.files_there import is_of_the_system
+from tubeq_spark.storage.log.actions import Actions, UnknownLogError
+from tubeq_spark.storage.log.commit_text import (
     DamagedCommitError,
     actions_in,
     damaged,
     info_in,
 )
-from tubeq_spark.storage.durability.files_there import is_of_the_system
-from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.log.facts import pointer_in
-from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from tubeq_spark.storage.arrow.columns import grouped
 from tubeq_spark.storage.arrow.order import places_in_order
 from tubeq_spark.storage.arrow.sources import ARROW_TYPES
 from tubeq_spark.storage.expression import Type
-from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
+from tubeq_spark.storage.log.actions import DataFile, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.native.delta_log.snapshot import Shape
+    from tubeq_spark.storage.log.snapshot import Shape
 
 _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
 #: Columns of tubes with statistics by which no query skips files: `told_file` reads them from the log.

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.commit_file import damaged, fault_of_length
 from tubeq_spark.storage.expression import FALSE, all_of, any_of, row
+from tubeq_spark.storage.log.commit_text import damaged, fault_of_length
 from tubeq_spark.storage.rows import BadFile
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
@@ -19,10 +19,10 @@ from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.storage.durability.commit_file import DamagedFileError
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.commit_text import DamagedFileError
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 _ROW = row()

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.durability.commit_file import FOLLOWS, following
+from tubeq_spark.storage.log.commit_text import FOLLOWS, following
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.durability.commit_file import damaged
-from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
-from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-from tubeq_spark.storage.native.delta_log.versions import (
+from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.commit_text import damaged
+from tubeq_spark.storage.log.names import checkpoints_in, commit_file, versions_of
+from tubeq_spark.storage.log.snapshot import Snapshot
+from tubeq_spark.storage.log.versions import (
     UnreadableCheckpointError,
     checkpoint,
     checkpoint_name,
@@ -34,8 +34,8 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.log_files import LogFiles
-    from tubeq_spark.storage.native.delta_log.actions import Actions
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.arrays import array, nested, scalar
-from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.ended import TOTALS
-from tubeq_spark.storage.native.delta_log.actions import hours_of
-from tubeq_spark.storage.native.delta_log.reading import checkpoints_until
-from tubeq_spark.storage.native.delta_log.versions import (
+from tubeq_spark.storage.log.actions import hours_of
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT
+from tubeq_spark.storage.log.reading import checkpoints_until
+from tubeq_spark.storage.log.versions import (
     UnreadableCheckpointError,
     checkpoint_batches,
     checkpoint_name,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
     from tubeq_spark.storage.log.log_files import LogFiles
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
 
 #: The number of removed files that are copied at a time.
 _AT_ONCE = 8_192

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.payloads.types import arrow_struct
-from tubeq_spark.storage.native.delta_log.actions import Actions, FeatureError, UnknownLogError
+from tubeq_spark.storage.log.actions import Actions, FeatureError, UnknownLogError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.log.actions import DataFile
 
 #: The features that protocol versions stand for, for readers and writers. Later versions name their features.
 _READERS: Mapping[int, Collection[str]] = {1: (), 2: ("columnMapping",)}

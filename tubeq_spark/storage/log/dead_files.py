@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.native.delta_log import checkpoints
-from tubeq_spark.storage.native.delta_log.actions import hours_of
-from tubeq_spark.storage.native.delta_log.versions import checkpoint_name
+from tubeq_spark.storage.log import checkpoints
+from tubeq_spark.storage.log.actions import hours_of
+from tubeq_spark.storage.log.versions import checkpoint_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.storage.log.log_files import LogFiles
-    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry
 
 #: Names that begin like these are no data files, except the files of a change feed.
