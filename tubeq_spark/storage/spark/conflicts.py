@@ -146,24 +146,19 @@ def raised_message(error: BaseException) -> str | None:
     """The text given to `raise_error` by the statement that failed."""
     # The connection to the Java exception may be closed.
     with contextlib.suppress(Exception):
-        return _raised_message(error)
-    return None
-
-
-def _raised_message(error: BaseException) -> str | None:
-    if isinstance(error, PySparkException) and error.getCondition() == _RAISED:
-        return (error.getMessageParameters() or {}).get("errorMessage")
-    # If `raise_error` fails while a file is written, its error is the cause of another one. The Connect client has
-    # the cause only in its text; a classic session has it as a Java exception, which PySpark does not translate.
-    if hasattr(error, "getStackTrace"):
-        told = _RAISED_BELOW.search(error.getStackTrace() or "")
-        return None if told is None else told[1]
-    cause = getattr(error, "java_exception", None)
-    while cause is not None:
-        named = cause.getClass().getName() == "org.apache.spark.SparkRuntimeException"
-        if named and cause.getCondition() == _RAISED:
-            return str(cause.getMessageParameters().get("errorMessage"))
-        cause = cause.getCause()
+        if isinstance(error, PySparkException) and error.getCondition() == _RAISED:
+            return (error.getMessageParameters() or {}).get("errorMessage")
+        # If `raise_error` fails while a file is written, its error is the cause of another one. The Connect client has
+        # the cause only in its text; a classic session has it as a Java exception, which PySpark does not translate.
+        if hasattr(error, "getStackTrace"):
+            found = _RAISED_BELOW.search(error.getStackTrace() or "")
+            return None if found is None else found[1]
+        cause = getattr(error, "java_exception", None)
+        while cause is not None:
+            named = cause.getClass().getName() == "org.apache.spark.SparkRuntimeException"
+            if named and cause.getCondition() == _RAISED:
+                return str(cause.getMessageParameters().get("errorMessage"))
+            cause = cause.getCause()
     return None
 
 
@@ -181,16 +176,17 @@ def is_refused(error: BaseException) -> bool:
 
 def _state(error: BaseException) -> str:
     """The SQLSTATE of an error of the engine; "" if it has none."""
-    thrown: Any = getattr(error, "java_exception", error)
-    with contextlib.suppress(Exception):
-        return thrown.getSqlState() or ""
-    return ""
+    return _answer_of(error, "getSqlState")
 
 
 def _condition(error: BaseException) -> str:
     """The engine's error condition without its sub-condition; "" if it has none."""
+    return _answer_of(error, "getCondition").split(".")[0]
+
+
+def _answer_of(error: BaseException, method: str) -> str:
     thrown: Any = getattr(error, "java_exception", error)
     # A classic session asks the JVM, which may be gone; an error of Spark 3 has no condition.
     with contextlib.suppress(Exception):
-        return (thrown.getCondition() or "").split(".")[0]
+        return getattr(thrown, method)() or ""
     return ""

@@ -14,7 +14,6 @@ that of the tube's table. So Delta writes their statistics, too. The native engi
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -33,9 +32,9 @@ from tubeq_spark.storage.spark.tables import save
 from tubeq_spark.storage.tables.schema import PLAIN, STATISTICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameWriter
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.put_directories import PutDirectories
@@ -126,25 +125,22 @@ class PutFiles:
         if STATISTICS in shape.properties:
             writer = writer.option(STATISTICS, shape.properties[STATISTICS])
         try:
-            with self._spark.operating("put", table), _writing():
-                save(writer.partitionBy(*shape.by), path_table(f"{path_of(table)}/{directory}"))
+            with self._spark.operating("put", table):
+                _write(writer.partitionBy(*shape.by), path_table(f"{path_of(table)}/{directory}"))
             return self.directories.read(table, directory, shape)
         except TubeqError:
             self.directories.discard(table, directory)
             raise
 
 
-@contextmanager
-def _writing() -> Iterator[None]:
-    """Run a block in which Spark writes files that belong to no version yet.
+def _write(writer: DataFrameWriter, table: str) -> None:
+    """Have Spark write files that belong to no version yet.
 
     Raises:
         StoreError: The write fails.
     """
     try:
-        yield
-    except TubeqError:
-        raise
+        save(writer, table)
     except Exception as error:
         if is_unreachable(error):
             raise out_of_reach(error) from error

@@ -82,17 +82,13 @@ class SparkTables(TablesWithoutOwnLog):
         """
         wall, directory = SystemClock(), self._directory(table.name)
         for wait in _CREATION_WAITS:
-            try:
-                # A program without the catalog may have made the table there, perhaps with other properties.
-                if directory is not None and self.is_table(path_table(directory)):
-                    self._engine.run(registration_of(table.name, directory))
-                else:
-                    self._engine.run(creation_of(table, directory))
-                if self.is_table(table.name):
-                    return
-            except Exception as error:
-                if classify(error) is not Outcome.CONFLICT:
-                    raise
+            # A program without the catalog may have made the table there, perhaps with other properties.
+            if directory is not None and self.is_table(path_table(directory)):
+                text = registration_of(table.name, directory)
+            else:
+                text = creation_of(table, directory)
+            if self._is_first(text) and self.is_table(table.name):
+                return
             wall.sleep(wait)
         if not self._has_log(table.name):
             msg = f"{table.name} cannot be created: there is something else in its place"
@@ -128,10 +124,14 @@ class SparkTables(TablesWithoutOwnLog):
 
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False if another commit came first."""
+        return self._is_first(
+            f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
+        )
+
+    def _is_first(self, statement: str) -> bool:
+        """Run a statement; false if another commit came first."""
         try:
-            self._engine.run(
-                f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
-            )
+            self._engine.run(statement)
         except Exception as error:
             if classify(error) is not Outcome.CONFLICT:
                 raise
