@@ -10,14 +10,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.history import NEVER, Call, History
-from tests.simulation.queue_lives import NAMED, PUTS, TAKES, Lives, key_of
+from tests.simulation.queue_lives import PUTS, TAKES, Lives, key_of
 from tests.simulation.queue_takes import PAUSED, Takes
 from tests.simulation.queue_task import ABSENT, BURIED, DELAYED, GONE, READY, TAKEN, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-HELD_ONLY = ("ack", "release", "touch")
 STORED = (READY, TAKEN, DELAYED, BURIED)
 #: Errors that a verb may raise when nothing is wrong with the storage; each has a rule here.
 _RULED = ("NotTakenError", "TaskNotFoundError", "TubeBusyError")
@@ -93,7 +92,9 @@ class Checker:
             if other.outcome != "raised" and other.first < call.last
         ]
         sure = [c for c in changes if c.returned and c.ended + PAUSED < call.began]
-        found = [] if sure else [self.history.tubes[call.tube].get(name)]
+        drops = [c for c in self.history.calls if c.verb == "drop" and c.tube == call.tube]
+        is_new = any(c.outcome != "raised" and c.first < call.last for c in drops)
+        found = [] if sure and not is_new else [self.history.tubes[call.tube].get(name)]
         found += [
             change.args[name]
             for change in changes
@@ -145,7 +146,6 @@ class Checker:
             if not maybe and not self.overlapping(call, TAKES):
                 self.fail("busy", call, "no task can be taken")
             return
-        action = NAMED.get(call.verb, "ack")
         args = call.args
         # A batch is refused as a whole.
         for number in args.get("batch", args.get("ack", args.get("ids", []))):
@@ -153,13 +153,13 @@ class Checker:
             life = self.lives.by_key.get(key)
             if life is None or life.is_cut or not life.is_possible:
                 return
-            if any(self._refuses(call, action, state) for state in self.lives.states_at(key, call)):
+            if any(self._refuses(call, state) for state in self.lives.states_at(key, call)):
                 return
         self.fail("refused", call, f"{call.error}: {call.text}")
 
     @staticmethod
-    def _refuses(call: Call, action: str, state: State) -> bool:
-        if action in HELD_ONLY:
+    def _refuses(call: Call, state: State) -> bool:
+        if call.error == "NotTakenError":
             return state.kind != TAKEN or state.owner != call.session
         return state.kind in (ABSENT, GONE)
 

@@ -157,6 +157,11 @@ class Lives:
             begin, end = long[0]
             over = begin + self._history.ttr + self._apart + _NOTICED
             found[call.session] = Death(begin + least, over if end >= NEVER else NEVER)
+        for call in self._history.calls:
+            if call.verb == "close" and call.session is not None and call.outcome != "raised":
+                # If the storage fails, tasks are left until others notice the end of the session.
+                over = call.ended + self._history.ttr + self._apart + _NOTICED
+                found.setdefault(call.session, Death(call.began, over))
         return found
 
     # -- operations ------------------------------------------------------------------------------

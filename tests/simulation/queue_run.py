@@ -96,7 +96,7 @@ class Run:
         last.sleep(160.0)
         last.call("sweep", "", {}, lambda: last.queue.sweep() and None)
         for tube in self.plan.tubes:
-            self._look(last, tube)
+            self._count(last, tube)
             last.call(
                 "kick", tube, {"count": None}, lambda tube=tube: last.queue.tube(tube).kick(None)
             )
@@ -114,14 +114,17 @@ class Run:
                     "ack_many", tube, {"ids": ids},
                     lambda tube=tube, ids=ids: last.queue.tube(tube).ack_many(ids),
                 )  # fmt: skip
-            self._look(last, tube)
+            self._count(last, tube)
 
     def _per_utube(self, tube: str) -> dict[str, int]:
         return {"per_utube": 50} if self.plan.tubes[tube]["type"].startswith("utube") else {}
 
     @staticmethod
-    def _look(last: Program, tube: str) -> None:
+    def _count(last: Program, tube: str) -> None:
         last.call("statistics", tube, {}, lambda: last.queue.statistics(tube))
+
+    def _look(self, last: Program, tube: str) -> None:
+        self._count(last, tube)
         for state in ("r", "t", "~", "!"):
             last.call(
                 "tasks_by_state", tube, {"state": state},
@@ -172,7 +175,7 @@ class Program:
             while acts and not actor.is_dead:
                 act = acts.pop(0)
                 Turn(self, act, self.run.plan.tubes[act.tube]).do()
-                self.sleep(0.3)
+                self.sleep(0.05)
         finally:
             if not actor.is_dead:
                 self._working -= 1
@@ -256,6 +259,9 @@ class Program:
         try:
             result = call()
             shown = _shown(result)
+            if isinstance(result, Batch) and len(shown) < result.count:
+                # Another thread has ended tasks of the batch before its table was read.
+                outcome = "unknown"
         except Crash:
             outcome = "unknown"
             raise

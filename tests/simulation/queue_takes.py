@@ -48,9 +48,19 @@ class Takes:
         ready = [key for key in self._kinds if self._kinds[key] == {READY} and self._is_asked(key)]
         for key in ready:
             self._check_order(key)
-        if len(self.tasks) < self.wanted and not self.rivals:
+        # Others may take away a part of what a take has chosen.
+        is_part = bool(self.tasks) and self._meets_others()
+        if len(self.tasks) < self.wanted and not self.rivals and not is_part:
             for key in ready:
                 self._check_found(key)
+
+    def _meets_others(self) -> bool:
+        return any(
+            other.actor != self.call.actor or other.verb not in TAKES
+            for other in self.checker.history.calls
+            if other is not self.call and other.tube in (self.call.tube, "")
+            if other.first < self.call.last and other.last > self.call.first
+        )
 
     def _is_asked(self, key: str) -> bool:
         return is_wanted(self.call, self._item(key))
@@ -160,7 +170,7 @@ class Takes:
         parallel = min(value or 1 for value in self.checker.values(self.call, "parallel"))
         if len(own) >= self.call.args.get("per_utube", 1) or (parallel > 1 and own):
             return False
-        if self.options.get("rate") is not None and self._served_lately(utube):
+        if self.options.get("rate") is not None and (own or self._served_lately(utube)):
             return False
         return len(busy) + (len(own) if parallel > 1 else 0) < parallel and not self._left_lock()
 
