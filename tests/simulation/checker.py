@@ -263,6 +263,9 @@ class Checker:
             self.fail("done", call, f"{done} done, not {least} to {most}")
 
     def _check_listing(self, call: Call) -> None:
+        others = {task["state"] for task in call.tasks()} - {call.args["state"]}
+        if others:
+            self.fail("listing", call, f"has tasks that are {others}")
         around = self.overlapping(call, TAKES)
         sure, _ = self.among(call, [call.args["state"]])
         if sure and not around:

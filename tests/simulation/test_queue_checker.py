@@ -214,6 +214,12 @@ def _missing_in_a_listing(story: Story) -> None:
     story.call("a", "tasks_by_state", [], state="r")
 
 
+def _in_another_listing(story: Story) -> None:
+    number = story.put(delay=60 * US)
+    found = story.task(number, "~", next_event=BEGIN + number * US + 60 * US)
+    story.call("a", "tasks_by_state", [found], state="r")
+
+
 def _kicked_from_nothing(story: Story) -> None:
     story.put()
     story.call("a", "kick", 1, count=1)
@@ -272,6 +278,7 @@ _PLANTED = {
     _missing_in_a_count: "count",
     _done_without_an_end: "done",
     _missing_in_a_listing: "listing",
+    _in_another_listing: "listing",
     _kicked_from_nothing: "kick",
     _dropped_with_taken_tasks: "task",
     _refused_drop: "busy",

@@ -11,7 +11,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.lease_times import Headroom
 from tubeq_spark.model.limits import NextBegin
-from tubeq_spark.model.states import QueueState
+from tubeq_spark.model.states import QueueState, due
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
@@ -330,7 +330,7 @@ class TubeContext:
             now_us: The moment.
             over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
-        if row.state is TaskState.TAKEN and row.owner in over:
+        if row.state is TaskState.TAKEN and row.owner in over and not due(row.next_event, now_us):
             row = replace(row, next_event=now_us)
         return row.seen_at(now_us, self.max_attempts, self.backoff)
 
