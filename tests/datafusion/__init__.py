@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from tests.datafusion.running import ArrowHandover, RunningQuery
 from tests.datafusion.text import DataFusionRenderer
-from tubeq_spark.storage.arrow.sources import held
+from tubeq_spark.storage.arrow.columns import held
 from tubeq_spark.storage.location import path_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from tubeq_spark.storage.arrow.columns import plain
+from tubeq_spark.storage.rows import with_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -108,3 +108,25 @@ class ArrowHandover:
             removed, self._directory, self._removed = self._removed, None, None
         if removed is not None:
             removed()
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """Rows without string views, which neither Delta nor older readers support."""
+    kinds = [with_leaves(kind, _plain) for kind in rows.schema.types]
+    if kinds == rows.schema.types:
+        return rows
+    # Column names may occur twice.
+    columns = [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(rows.columns, kinds, strict=True)
+    ]
+    fields = [field.with_type(kind) for field, kind in zip(rows.schema, kinds, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    return kind

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.datafusion import EXCHANGE
@@ -23,7 +24,7 @@ from tests.unit.golden.system_texts import PATH
 from tubeq_spark.model.changes import Move, Named, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
-from tubeq_spark.storage.arrow.statement import changed, inserted_alone
+from tubeq_spark.storage.arrow.statement import ROW, changed, inserted_alone, once
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -91,7 +92,12 @@ def by_library(statement: Statement, rows: pa.Table, *, is_new: bool = False) ->
     held = {
         name: source for name, source in renderer.sources.items() if isinstance(source, pa.Table)
     }
-    return RunningQuery(EXCHANGE).rows(text, {"table": rows, **held})
+    found = RunningQuery(EXCHANGE).rows(text, {"table": rows, **held})
+    if ROW not in found.column_names:
+        return found.append_column(ROW, pa.nulls(found.num_rows, pa.int64()))
+    is_inserted = pc.is_null(found.column(ROW))
+    of_table = once(found.filter(pc.invert(is_inserted)))
+    return pa.concat_tables([of_table, found.filter(is_inserted)])
 
 
 def by_arrow(statement: Statement, rows: pa.Table) -> pa.Table:

@@ -58,11 +58,21 @@ from tubeq_spark.storage.expression import (
     row,
     small,
 )
-from tubeq_spark.storage.expression_parts import aliases_of, columns_of, parts_of
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.log.actions import DataFile, as_json
 from tubeq_spark.storage.native.file_statistics import files_of
-from tubeq_spark.storage.query import Aggregate, Among, Function, Node, Struct, count, named
+from tubeq_spark.storage.query import (
+    Aggregate,
+    Among,
+    Function,
+    Node,
+    Struct,
+    aliases_of,
+    columns_of,
+    count,
+    named,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

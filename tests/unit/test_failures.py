@@ -284,7 +284,7 @@ def test_errors_when_a_task_has_none_are_refused(bad: Any) -> None:
 
 
 def test_expressions_when_there_is_no_jitter_do_not_ask_for_the_id() -> None:
-    from tubeq_spark.storage.expression_parts import columns_of  # noqa: PLC0415
+    from tubeq_spark.storage.query import columns_of  # noqa: PLC0415
 
     assert columns_of(predicates.backoff_us(Backoff(jitter=0))) == {"attempts"}
     assert columns_of(predicates.backoff_us(Backoff())) == {"attempts", "task_id"}

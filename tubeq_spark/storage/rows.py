@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -25,27 +26,15 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
 
+#: The columns of a StoredTask with moments.
+_STORED_MOMENTS = {"created", "next_event", "expires_at", "taken_at"}
 #: The selected expression of each attribute of a StoredTask, in their order.
 COLUMNS: Final[Mapping[str, Expression]] = {
-    "segment": Column("segment"),
-    "task_id": Column("task_id"),
-    "state": Column("state"),
-    "pri": Column("pri"),
-    "utube": Column("utube"),
-    "data": Column("data"),
-    "created": Micros(Column("created")),
-    "ttl": Column("ttl"),
-    "ttr": Column("ttr"),
-    "next_event": Micros(Column("next_event")),
-    "expires_at": Micros(Column("expires_at")),
-    "owner": Column("owner"),
-    "attempts": Column("attempts"),
-    "take_id": Column("claim"),
-    "taken_at": Micros(Column("taken_at")),
-    "error": Column("error"),
-    "unique": Column("unique"),
-    "rank": Column("rank"),
-    "trace": Column("trace"),
+    f.name: Micros(Column(f.name))
+    if f.name in _STORED_MOMENTS
+    else Column("claim" if f.name == "take_id" else f.name)
+    for f in fields(StoredTask)
+    if not f.name.startswith("_")
 }
 
 
@@ -183,23 +172,16 @@ def insert_table(
         data: The payloads as stored.
         schema: The schema of `insert_schema`.
     """
-    values: list[list[Any]] = [
-        [segment for segment, _ in ids],
-        [task_id for _, task_id in ids],
-        [new.state.value for new in news],
-        [new.pri for new in news],
-        [new.utube for new in news],
-        data,
-        [new.created for new in news],
-        [new.ttl for new in news],
-        [new.ttr for new in news],
-        [new.next_event for new in news],
-        [new.expires_at for new in news],
-        [new.unique for new in news],
-        [new.rank for new in news],
-        [new.trace for new in news],
-    ]
-    arrays = [array(v, f.type) for v, f in zip(values, schema, strict=True)]
+    values: dict[str, list[Any]] = {
+        "segment": [segment for segment, _ in ids],
+        "task_id": [task_id for _, task_id in ids],
+        "state": [new.state.value for new in news],
+        "data": data,
+    }
+    for name in schema.names:
+        if name not in values:
+            values[name] = list(map(attrgetter(name), news))
+    arrays = [array(values[f.name], f.type) for f in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

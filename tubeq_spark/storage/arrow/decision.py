@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.arrays import array, scalar
 from tubeq_spark.storage.arrow.columns import are_in, cast, distinct
-from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS, once
+from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS
 from tubeq_spark.storage.expression import STALE, Fail
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
@@ -112,7 +112,11 @@ class StatementOutcome:
 
     def _rows(self, changed: set[Partition], kept: Sequence[int]) -> pa.Table:
         """The new rows of the changed partitions."""
-        found = self._once()
+        found, numbers = self._found, self._found.column(ROW)
+        count = pc.count_distinct(numbers, mode="only_valid").as_py()
+        if count != len(numbers) - numbers.null_count:
+            msg = "two rows of a source are about one row of the table"
+            raise DuplicateError(msg)
         clause = found.column(CLAUSE)
         stays = pc.and_(
             pc.equal(clause, scalar(STAYS, clause.type)),
@@ -121,27 +125,7 @@ class StatementOutcome:
         becomes = pc.is_in(clause, value_set=array(kept, clause.type))
         return cast(found.filter(pc.or_(stays, becomes)), self._schema)
 
-    def _once(self) -> pa.Table:
-        """All rows. A row of the table that several source rows match occurs once, in its changed form."""
-        if ROW not in self._found.column_names:
-            return self._found
-        numbers = self._found.column(ROW)
-        if _are_distinct(numbers):
-            return self._found
-        is_new = pc.is_null(numbers)
-        rows = once(self._found.filter(pc.invert(is_new)))
-        if not _are_distinct(rows.column(ROW)):
-            msg = "two rows of a source are about one row of the table"
-            raise DuplicateError(msg)
-        return pa.concat_tables([rows, self._found.filter(is_new)])
-
 
 def _gives_away(clause: Clause) -> bool:
     """Whether a clause turns rows of ended tasks into rows of no tube, which are kept for their keys."""
     return not clause.inserts and "tube" in (clause.sets or {})
-
-
-def _are_distinct(numbers: pa.ChunkedArray) -> bool:
-    """Whether no number occurs twice. NULLs do not count."""
-    count = pc.count_distinct(numbers, mode="only_valid").as_py()
-    return bool(count == len(numbers) - numbers.null_count)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.arrays import array, nested, scalar
-from tubeq_spark.storage.arrow.sources import ARROW_TYPES
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES
 from tubeq_spark.storage.expression import (
     And,
     Case,

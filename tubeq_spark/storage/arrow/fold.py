@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.arrays import empty
-from tubeq_spark.storage.arrow.select import answer, innermost
+from tubeq_spark.storage.arrow.select import answer, innermost, with_innermost
 from tubeq_spark.storage.expression import Column, Micros
-from tubeq_spark.storage.expression_parts import columns_of, replaced
 from tubeq_spark.storage.query import (
     Aggregate,
     Firsts,
     Function,
     Select,
+    columns_of,
     has_aggregates,
     named,
+    replaced,
 )
 
 if TYPE_CHECKING:
@@ -100,16 +101,11 @@ def _is_streamed(query: Select) -> bool:
 
 
 def with_conditions(query: Select, by: Callable[[Expression], Expression | None]) -> Select:
-    """A query with some parts of the expressions over its table replaced, as by `expression_parts.replaced`."""
-    inner = query.table
-    if isinstance(inner, Select):
-        return replace(query, table=with_conditions(inner, by))
-    if isinstance(inner, Firsts):
-        rows = with_conditions(inner.rows, by)
-        return replace(query, table=replace(inner, rows=rows))
-    columns = {name: replaced(value, by) for name, value in query.columns.items()}
-    where = None if query.where is None else replaced(query.where, by)
-    return replace(query, columns=columns, where=where)
+    """A query with some parts of the expressions over its table replaced, as by `query.replaced`."""
+    inner = innermost(query)
+    columns = {name: replaced(value, by) for name, value in inner.columns.items()}
+    where = None if inner.where is None else replaced(inner.where, by)
+    return with_innermost(query, replace(inner, columns=columns, where=where))
 
 
 def columns_read(query: Select) -> list[str]:

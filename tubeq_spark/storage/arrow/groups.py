@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.arrays import flat, repeated, scalar, taken
+from tubeq_spark.storage.arrow.columns import places_in_order
 from tubeq_spark.storage.arrow.evaluate import column, evaluate
-from tubeq_spark.storage.arrow.order import places_in_order
 from tubeq_spark.storage.expression import Micros
 from tubeq_spark.storage.query import Aggregate, Function, Struct
 

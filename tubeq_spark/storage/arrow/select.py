@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.arrays import array, flat, numbers_from_0, taken
+from tubeq_spark.storage.arrow.columns import places_in_order
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, evaluate, of_table
 from tubeq_spark.storage.arrow.groups import Groups
-from tubeq_spark.storage.arrow.order import places_in_order
 from tubeq_spark.storage.expression import Column
 from tubeq_spark.storage.query import Firsts, Select, has_aggregates, keys_of
 

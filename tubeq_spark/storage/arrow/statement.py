@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.arrays import array, flat, numbers_from_0, repeated, scalar, taken
+from tubeq_spark.storage.arrow.columns import source_table
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
 from tubeq_spark.storage.arrow.groups import numbered
-from tubeq_spark.storage.arrow.sources import source_table
 from tubeq_spark.storage.expression import TRUE, Compared, Fail
-from tubeq_spark.storage.expression_parts import aliases_of, conditions_of
+from tubeq_spark.storage.query import aliases_of, conditions_of
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table
         places = numbers_from_0(rows.num_rows)
         lookup = of_table(rows)
         where = holds(statement.where, lookup, rows.num_rows)
-        return _Rows(rows, lookup, places, by).after(statement.clauses, where)
+        return _rows_after(rows, lookup, places, by, statement.clauses, where)
     return _Matching(statement, rows, by).found()
 
 
@@ -91,27 +91,31 @@ def inserted_alone(statement: Statement, schema: pa.Schema) -> pa.Table | None:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-class _Rows:
-    """Rows of a table, each with its source row, if it has one."""
+def _rows_after(
+    rows: pa.Table,
+    lookup: Lookup,
+    places: pa.Array,
+    by: Sequence[str],
+    clauses: Sequence[Clause] = (),
+    where: pa.ChunkedArray | pa.Array | None = None,
+) -> pa.Table:
+    """Rows of a table after the first clause that applies to each.
 
-    def __init__(self, rows: pa.Table, lookup: Lookup, places: pa.Array, by: Sequence[str]) -> None:
-        self._rows = rows
-        self._lookup = lookup
-        self._places = places
-        self._by = by
-
-    def after(
-        self, clauses: Sequence[Clause], where: pa.ChunkedArray | pa.Array | None = None
-    ) -> pa.Table:
-        """The rows that match a condition, after the first clause that applies to each."""
-        rows = self._rows
-        left = _all(rows.num_rows) if where is None else where
-        before = {name: rows.column(name) for name in rows.column_names}
-        matching = [(n, c) for n, c in enumerate(clauses, 1) if not c.inserts]
-        number, columns = _after(matching, self._lookup, before, left, STAYS)
-        columns |= {CLAUSE: number, ROW: self._places}
-        columns |= {FROM.format(name): rows.column(name) for name in self._by}
-        return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+    Args:
+        rows: The rows.
+        lookup: Their columns, and those of their source rows, if they have some.
+        places: Their indexes in the table.
+        by: The table's partition columns.
+        clauses: The clauses.
+        where: The rows to which a clause may apply; `None` is all.
+    """
+    left = _all(rows.num_rows) if where is None else where
+    before = {name: rows.column(name) for name in rows.column_names}
+    matching = [(n, c) for n, c in enumerate(clauses, 1) if not c.inserts]
+    number, columns = _after(matching, lookup, before, left, STAYS)
+    columns |= {CLAUSE: number, ROW: places}
+    columns |= {FROM.format(name): rows.column(name) for name in by}
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +174,14 @@ class _Matching:
         """The rows of the table, first those that match source rows."""
         if len(targets):
             rows = taken(self._rows, targets)
-            together = _of_both(rows, taken(self._source, sources))
-            matched = _Rows(rows, together, targets, self._by)
-            yield once(matched.after(self._statement.clauses))
+            lookup = self._beside(targets, sources)
+            yield once(_rows_after(rows, lookup, targets, self._by, self._statement.clauses))
         numbers = numbers_from_0(self._rows.num_rows)
         rows = self._without(self._rows.append_column(ROW, numbers), targets)
         if len(targets) and not rows.num_rows:
             return
         others = rows.drop_columns([ROW])
-        yield _Rows(others, of_table(others), rows.column(ROW), self._by).after([])
+        yield _rows_after(others, of_table(others), rows.column(ROW), self._by)
 
     @staticmethod
     def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
@@ -244,12 +247,6 @@ class _Matching:
         for name in self._by:
             columns[FROM.format(name)] = pa.nulls(count, schema.field(name).type)
         return pa.Table.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _of_both(table: pa.Table, source: pa.Table) -> Lookup:
-    """The columns of a table and a source whose rows are paired."""
-    of_table_alone, of_source = of_table(table), of_table(source)
-    return lambda alias, name: (of_source if alias == "s" else of_table_alone)(alias, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.model.times import from_us
 from tubeq_spark.payloads.put_columns import FIRST_US, LAST_US
-from tubeq_spark.storage.arrow.columns import grouped
-from tubeq_spark.storage.arrow.order import places_in_order
-from tubeq_spark.storage.arrow.sources import ARROW_TYPES
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, grouped, places_in_order
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.log.actions import DataFile, as_json
 

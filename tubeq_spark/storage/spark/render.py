@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.arrow.sources import rows_table
+from tubeq_spark.storage.arrow.columns import rows_table
 from tubeq_spark.storage.expression import (
     STALE,
     And,

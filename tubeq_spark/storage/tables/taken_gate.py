@@ -22,8 +22,7 @@ from tubeq_spark.storage.expression import (
     literal,
     row,
 )
-from tubeq_spark.storage.expression_parts import aliases_of, conditions_of
-from tubeq_spark.storage.query import Select, count_if, greatest
+from tubeq_spark.storage.query import Select, aliases_of, conditions_of, count_if, greatest
 from tubeq_spark.storage.rows import TakenState
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Given, Rows, Statement
 from tubeq_spark.storage.tables.tube_table import TAKEN_SEGMENT
