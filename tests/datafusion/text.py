@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.expression import Literal, Type
-from tubeq_spark.storage.query import Function
-from tubeq_spark.storage.spark.render import Renderer
+from tubeq_spark.storage.expression import (
+    Concat,
+    Length,
+    Literal,
+    Micros,
+    Moment,
+    Quotient,
+    Seconds,
+    Type,
+)
+from tubeq_spark.storage.query import Function, Struct, node
+from tubeq_spark.storage.spark.render import BINDING, Renderer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +25,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.query import Aggregate
     from tubeq_spark.storage.statement import Rows
 
+#: How tightly a quotient binds.
+_PRODUCT = BINDING[Quotient]
 #: The Arrow type of a column of moments.
 _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
 
 class DataFusionRenderer(Renderer):
     """Spark's renderer with the differences of DataFusion."""
-
-    length = "character_length"
 
     def __init__(self, table: Callable[[str], str] = lambda name: name) -> None:
         """Render for DataFusion; `table` maps the SQL name of a table to its alias."""
@@ -42,6 +51,29 @@ class DataFusionRenderer(Renderer):
         """Rows as an inline table."""
         return f"({super().inline(rows)})"
 
+    def expression(self, expression: Expression) -> str:  # noqa: PLR0911  (one of each)
+        """The text of an expression."""
+        match node(expression):
+            case Quotient(part, by):
+                return f"{self._within(part, _PRODUCT)} / {by}"
+            case Concat(parts):
+                # DataFusion's `concat` skips NULLs; `||` does not.
+                return f"({' || '.join(map(self.expression, parts))})"
+            case Length(part):
+                return f"character_length({self.expression(part)})"
+            case Seconds(part):
+                amount = self._within(part, _PRODUCT)
+                return f"CAST({amount} AS DOUBLE) / CAST({US} AS DOUBLE)"
+            case Micros(part):
+                return f"CAST({self.expression(part)} AS BIGINT)"
+            case Moment(part):
+                return self.moment(self.expression(part))
+            case Struct(fields):
+                values = (f"'{name}', {self.expression(value)}" for name, value in fields.items())
+                return f"named_struct({', '.join(values)})"
+            case _:
+                return super().expression(expression)
+
     def literal(self, literal: Literal) -> str:
         """The text of a literal."""
         value: Any = literal.value
@@ -52,6 +84,8 @@ class DataFusionRenderer(Renderer):
                 if value is None:
                     return "CAST(NULL AS VARCHAR)"
                 return f"""'{value.replace("'", "''")}'"""
+            case Type.DOUBLE if value is not None:
+                return f"CAST({float(value)!r} AS DOUBLE)"
             case Type.TIMESTAMP:
                 return self.moment("NULL" if value is None else str(int(value)))
             case _:
@@ -73,34 +107,9 @@ class DataFusionRenderer(Renderer):
         turned = "DESC NULLS LAST" if descending else "NULLS FIRST"
         return ", ".join(f"{name} {turned}" for name in columns)
 
-    def concat(self, parts: Sequence[str]) -> str:
-        """Concatenated texts. DataFusion's `concat` skips NULLs; `||` does not."""
-        return f"({' || '.join(parts)})"
-
-    def quotient(self, part: str, by: int) -> str:
-        """The integer part of a quotient."""
-        return f"{part} / {by}"
-
-    def double(self, value: float) -> str:
-        """The text of a DOUBLE."""
-        return f"CAST({float(value)!r} AS DOUBLE)"
-
-    def seconds(self, part: str) -> str:
-        """Microseconds as seconds."""
-        return f"CAST({part} AS DOUBLE) / CAST({US} AS DOUBLE)"
-
-    def micros(self, part: str) -> str:
-        """A timestamp as a number."""
-        return f"CAST({part} AS BIGINT)"
-
     def moment(self, part: str) -> str:
         """A number as a timestamp, exact to the microsecond also for distant times."""
         return f"arrow_cast({part}, {_MOMENT})"
-
-    def struct(self, fields: Mapping[str, Expression]) -> str:
-        """Some values as a struct."""
-        values = (f"'{name}', {self.expression(value)}" for name, value in fields.items())
-        return f"named_struct({', '.join(values)})"
 
     def aggregate(self, aggregate: Aggregate) -> str:
         """A value for each group of rows."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.schema import NewTable
 
 #: How tightly a node binds. All other nodes need no parentheses.
-_BINDING: dict[type, int] = {
+BINDING: dict[type, int] = {
     Or: 1,
     And: 2,
     Not: 3,
@@ -70,9 +70,6 @@ class Renderer:
 
     The note of a statement is a name in braces, too.
     """
-
-    #: The function that counts the characters of a text.
-    length = "length"
 
     def __init__(self) -> None:
         """Begin without sources."""
@@ -153,7 +150,7 @@ class Renderer:
         DELETE of whole partitions still changes only metadata. No optimiser simplifies the condition.
         """
         noted = f"CAST({self.expression(statement.note_placeholder)} AS STRING) <> {{note}}"
-        where = f"{noted} AND {self._within(statement.where, _BINDING[And])}"
+        where = f"{noted} AND {self._within(statement.where, BINDING[And])}"
         if statement.using is not None:
             clauses = " ".join(map(self._clause, statement.clauses))
             using = self.using(statement.using)
@@ -166,7 +163,7 @@ class Renderer:
     def _clause(self, clause: Clause) -> str:
         condition = ""
         if clause.when is not None:
-            condition = f" AND {self._within(clause.when, _BINDING[And])}"
+            condition = f" AND {self._within(clause.when, BINDING[And])}"
         if clause.inserts:
             sets = clause.sets or {}
             values = ", ".join(map(self.expression, sets.values()))
@@ -226,7 +223,7 @@ class Renderer:
     def _within(self, expression: Expression, binding: int) -> str:
         """An expression in parentheses if its context binds more tightly."""
         text = self.expression(expression)
-        return f"({text})" if _BINDING.get(type(expression), _ALONE) < binding else text
+        return f"({text})" if BINDING.get(type(expression), _ALONE) < binding else text
 
     def expression(self, expression: Expression) -> str:  # noqa: C901, PLR0911, PLR0912  (one of each)
         """The text of an expression."""
@@ -236,30 +233,30 @@ class Renderer:
             case Literal() as literal:
                 return self.literal(literal)
             case And(parts):
-                return " AND ".join(self._within(part, _BINDING[Not]) for part in parts)
+                return " AND ".join(self._within(part, BINDING[Not]) for part in parts)
             case Or(parts):
-                return " OR ".join(self._within(part, _BINDING[Not]) for part in parts)
+                return " OR ".join(self._within(part, BINDING[Not]) for part in parts)
             case Not(part):
                 return f"NOT {self._within(part, _ALONE)}"
             case Compared(sign, left, right):
-                binding = _BINDING[Combined]
+                binding = BINDING[Combined]
                 return f"{self._within(left, binding)} {sign} {self._within(right, binding)}"
             case IsNull(part, negated):
-                return f"{self._within(part, _BINDING[Combined])} IS {'NOT ' * negated}NULL"
+                return f"{self._within(part, BINDING[Combined])} IS {'NOT ' * negated}NULL"
             case In(part, values, negated):
                 named = ", ".join(map(self.literal, values))
-                return f"{self._within(part, _BINDING[Combined])} {'NOT ' * negated}IN ({named})"
+                return f"{self._within(part, BINDING[Combined])} {'NOT ' * negated}IN ({named})"
             case Among() as among:
                 return self.among(among)
             case Combined(sign, left, right):
                 # A difference is left-associative.
-                inner = self._within(right, _BINDING[Quotient])
-                return f"{self._within(left, _BINDING[Combined])} {sign} {inner}"
+                inner = self._within(right, BINDING[Quotient])
+                return f"{self._within(left, BINDING[Combined])} {sign} {inner}"
             case Product(left, right):
-                binding = _BINDING[Product]
+                binding = BINDING[Product]
                 return f"{self._within(left, binding)} * {self._within(right, _ALONE)}"
             case Quotient(part, by):
-                return self.quotient(self._within(part, _BINDING[Quotient]), by)
+                return f"{self._within(part, BINDING[Quotient])} DIV {self._number(by)}"
             case Case(branches, other):
                 return self._case(branches, other)
             case Mapped(part, pairs):
@@ -268,7 +265,7 @@ class Renderer:
             case Greatest(parts):
                 return f"greatest({', '.join(map(self.expression, parts))})"
             case Concat(parts):
-                return self.concat(list(map(self.expression, parts)))
+                return f"concat({', '.join(map(self.expression, parts))})"
             case Lower(part):
                 return f"lower({self.expression(part)})"
             case Contains(part, text):
@@ -276,17 +273,17 @@ class Renderer:
                 return f"instr({self.expression(part)}, {found}) > 0"
             case Like(part, pattern):
                 like = self.literal(Literal(pattern, Type.STRING))
-                return f"{self._within(part, _BINDING[Combined])} LIKE {like}"
+                return f"{self._within(part, BINDING[Combined])} LIKE {like}"
             case Length(part):
-                return f"{self.length}({self.expression(part)})"
+                return f"length({self.expression(part)})"
             case Seconds(part):
-                return self.seconds(self._within(part, _BINDING[Quotient]))
+                return f"{self._within(part, BINDING[Quotient])} / {US}D"
             case Micros(part):
-                return self.micros(self.expression(part))
+                return f"unix_micros({self.expression(part)})"
             case Moment(part):
-                return self.moment(self.expression(part))
+                return f"timestamp_micros({self.expression(part)})"
             case Struct(fields):
-                return self.struct(fields)
+                return f"struct({self.selected(fields)})"
             case Aggregate() as aggregate:
                 return self.aggregate(aggregate)
             case Fail():
@@ -316,7 +313,7 @@ class Renderer:
             case Type.STRING:
                 return string(value)
             case Type.DOUBLE:
-                return "CAST(NULL AS DOUBLE)" if value is None else self.double(value)
+                return "CAST(NULL AS DOUBLE)" if value is None else f"{float(value)!r}D"
             case Type.BOOLEAN:
                 return "CAST(NULL AS BOOLEAN)" if value is None else boolean(value)
             case Type.TIMESTAMP:
@@ -338,34 +335,6 @@ class Renderer:
         if among.type is Type.STRING:
             return f"EXISTS (SELECT 1 FROM {source} WHERE wanted <=> {part})"
         return f"{part} IN (SELECT wanted FROM {source})"
-
-    def concat(self, parts: Sequence[str]) -> str:
-        """Concatenated texts; NULL if one is NULL."""
-        return f"concat({', '.join(parts)})"
-
-    def quotient(self, part: str, by: int) -> str:
-        """The integer part of a quotient."""
-        return f"{part} DIV {self._number(by)}"
-
-    def double(self, value: float) -> str:
-        """The text of a DOUBLE."""
-        return f"{float(value)!r}D"
-
-    def seconds(self, part: str) -> str:
-        """Microseconds as seconds."""
-        return f"{part} / {US}D"
-
-    def micros(self, part: str) -> str:
-        """A timestamp as a number."""
-        return f"unix_micros({part})"
-
-    def moment(self, part: str) -> str:
-        """A number as a timestamp."""
-        return f"timestamp_micros({part})"
-
-    def struct(self, fields: Mapping[str, Expression]) -> str:
-        """The text of some values as a struct."""
-        return f"struct({self.selected(fields)})"
 
     def aggregate(self, aggregate: Aggregate) -> str:
         """The text of an aggregate."""
