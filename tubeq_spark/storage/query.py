@@ -193,13 +193,16 @@ def named(*columns: str) -> dict[str, Expression]:
 
 def has_aggregates(select: Select) -> bool:
     """Whether a query selects an aggregate."""
-    return select.by is not None or any(map(_is_aggregate, select.columns.values()))
+    return select.by is not None or any(
+        aggregate_of(value) is not None for value in select.columns.values()
+    )
 
 
-def _is_aggregate(expression: Expression) -> bool:
-    if isinstance(expression, Micros):
-        return _is_aggregate(expression.part)
-    return isinstance(expression, Aggregate)
+def aggregate_of(value: Expression) -> Aggregate | None:
+    """The aggregate in a value, perhaps as microseconds; `None` if the value is that of any row of the group."""
+    if isinstance(value, Micros):
+        value = value.part
+    return value if isinstance(value, Aggregate) else None
 
 
 #: All nodes. A renderer that forgets one does not pass the type checker.

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
 
-#: The columns of a StoredTask with moments.
-_STORED_MOMENTS = {"created", "next_event", "expires_at", "taken_at"}
+#: The columns that are stored as timestamps.
+_MOMENTS = {"created", "next_event", "expires_at", "taken_at"}
 #: The selected expression of each attribute of a StoredTask, in their order.
 COLUMNS: Final[Mapping[str, Expression]] = {
     f.name: Micros(Column(f.name))
-    if f.name in _STORED_MOMENTS
+    if f.name in _MOMENTS
     else Column("claim" if f.name == "take_id" else f.name)
     for f in fields(StoredTask)
     if not f.name.startswith("_")
@@ -127,8 +127,6 @@ INSERTED = {
     "rank": pa.int64(),
     "trace": pa.string(),
 }
-#: The inserted columns that are stored as timestamps.
-_MOMENTS = ("created", "next_event", "expires_at")
 
 
 @cache

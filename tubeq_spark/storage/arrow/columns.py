@@ -33,19 +33,6 @@ ARROW_TYPES = {
 }
 
 
-def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast rows to the column types of a schema with the same names.
-
-    `Table.cast` does the same, but also casts columns that have the type already. For a few rows that is most of its
-    time.
-    """
-    columns = []
-    for field in schema:
-        column = rows.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
 def records(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows as dicts, with maps as dicts.
 
@@ -61,19 +48,19 @@ def records(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns of their table. Missing columns are NULL."""
-    columns = [
-        _as(rows.column(field.name), field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
+    """Rows with all columns of their table, in its types. Missing columns are NULL.
+
+    `Table.cast` also casts columns that have the type already. For a few rows that is most of its time, and Arrow
+    cannot cast a NULL struct with a NOT NULL field, not even to its own type.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in rows.column_names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        column = rows.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    # Arrow cannot cast a NULL struct with a NOT NULL field, not even to its own type.
-    return column if column.type == kind else column.cast(kind)
 
 
 def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:

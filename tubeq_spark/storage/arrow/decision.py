@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.arrays import array, scalar
-from tubeq_spark.storage.arrow.columns import are_in, cast, distinct
+from tubeq_spark.storage.arrow.columns import are_in, distinct, whole
 from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS
 from tubeq_spark.storage.expression import STALE, Fail
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -85,7 +85,7 @@ class StatementOutcome:
 
     def inserted(self) -> pa.Table:
         """The new rows."""
-        return cast(self._found.filter(self._are(list(self._chosen))), self._schema)
+        return whole(self._found.filter(self._are(list(self._chosen))), self._schema)
 
     def decision(self, affected: Affected) -> Decision:
         """The changes, if some rows of the table are among them.
@@ -123,7 +123,7 @@ class StatementOutcome:
             are_in(found, self._by, changed),
         )
         becomes = pc.is_in(clause, value_set=array(kept, clause.type))
-        return cast(found.filter(pc.or_(stays, becomes)), self._schema)
+        return whole(found.filter(pc.or_(stays, becomes)), self._schema)
 
 
 def _gives_away(clause: Clause) -> bool:

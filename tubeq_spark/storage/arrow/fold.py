@@ -15,6 +15,7 @@ from tubeq_spark.storage.query import (
     Firsts,
     Function,
     Select,
+    aggregate_of,
     columns_of,
     has_aggregates,
     named,
@@ -185,7 +186,7 @@ class _Fold:
 def _fold_of(query: Select) -> _Fold:
     if not has_aggregates(query):
         return _rows(query)
-    values = {name: _aggregate_of(value) for name, value in query.columns.items()}
+    values = {name: aggregate_of(value) for name, value in query.columns.items()}
     aggregates = {name: value for name, value in values.items() if value is not None}
     if any(each.function not in _MERGES for each in aggregates.values()):
         # This reads the columns of all rows at once, because such queries are over small tables.
@@ -240,10 +241,3 @@ def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
         descending=query.descending,
     )
     return _Fold(each, merged, last)
-
-
-def _aggregate_of(value: Expression) -> Aggregate | None:
-    """The aggregate in a value; `None` if the value is that of any row of the group."""
-    if isinstance(value, Micros):
-        value = value.part
-    return value if isinstance(value, Aggregate) else None
