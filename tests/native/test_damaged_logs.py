@@ -15,10 +15,11 @@ from tests.native.logs import aged, versions
 from tubeq_spark import StoreError
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.durability.whole_log import fault_in
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.log.facts import LogFacts
 from tubeq_spark.storage.native.plain_table import LocalTable
+from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -328,7 +329,8 @@ def test_commit_that_comes_while_the_log_is_listed_is_not_taken_for_a_hole(
 
     monkeypatch.setattr(os, "scandir", listing)
 
-    assert fault_in(place / "work" / "_delta_log") is None
+    store = LocalStore(synced_log_of(place / "work"))
+    assert LogFacts.listed(store).lacking() is None
 
 
 def test_commit_of_a_verb_tells_how_much_follows_its_first_line(place: Path) -> None:

@@ -138,7 +138,7 @@ FAULTS = (
     ),
     Fault(
         "a checkpoint that is gone counts as damaged",
-        f"{_LOG}.versions:checkpoint_batches",
+        "tubeq_spark.storage.store.store:is_refused",
         "isinstance(error, (RequestError, FileNotFoundError))",
         "isinstance(error, RequestError)",
     ),

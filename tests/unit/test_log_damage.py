@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tubeq_spark.storage.check.verdict import Verdict, judge
 from tubeq_spark.storage.log.actions import encoded
 from tubeq_spark.storage.log.commit_text import (
     DamagedCommitError,
@@ -15,7 +13,9 @@ from tubeq_spark.storage.log.commit_text import (
     fault_of,
     fewer_than_told,
 )
-from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
+from tubeq_spark.storage.log.log_files import LogFiles
+from tubeq_spark.storage.store.dict_store import DictStore, Files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,14 @@ OLD_LIBRARYS = b'{"add":{}}\n{"commitInfo":{"clientVersion":"delta-rs.py-1.0.2"}
 
 def judged(versions: Iterable[int], checkpoints: Iterable[int] = (), **facts: Any) -> Verdict:
     states = {version: Contents() for version in checkpoints}
-    return judge(LogFacts(Path(), versions=[*versions], states=states, **facts))
+    return judge(
+        LogFacts(
+            LogFiles(DictStore(Files(lambda: 0.0), "t")),
+            versions=[*versions],
+            states=states,
+            **facts,
+        )
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,32 +29,25 @@ def check(
     """
     if accept_loss and not repair:
         raise loss_without_repair()
-    place = local_directory(opened.uri)
-    if place is None:
-        return _check_stored(opened.location, engine, repair=repair)
     # Imported here, because most programs check nothing.
-    from tubeq_spark.storage.check.location import check_location  # noqa: PLC0415
+    from tubeq_spark.storage.check.location import check_location, local_store  # noqa: PLC0415
 
+    if local_directory(opened.uri) is None:
+        text = opened.location.text
+        if repair:
+            msg = f"only tables on local files are repaired, and {text} is not there"
+            raise StoreError(msg)
+        if engine is None or (store_of := engine.tables.store_of) is None:
+            msg = (
+                "only tables on local files, and on object stores that the native engine reaches, are checked, "
+                f"and {text} is not there"
+            )
+            raise StoreError(msg)
+        with engine.reading():
+            return check_location(text.rstrip("/"), store_of)
     # The lock must not repair the table first: the check itself examines the state after a power cut.
-    lock_of = functools.partial(opened.table_lock, as_it_is=True)
-    return check_location(place, lock_of, repair=repair, accept_loss=accept_loss)
-
-
-def _check_stored(location: Location, engine: Engine | None, *, repair: bool) -> CheckReport:
-    if repair:
-        msg = f"only tables on local files are repaired, and {location.text} is not there"
-        raise StoreError(msg)
-    stored = None if engine is None else engine.tables.stored_tables(location.text)
-    if engine is None or stored is None:
-        msg = (
-            "only tables on local files, and on object stores that the native engine reaches, are checked, "
-            f"and {location.text} is not there"
-        )
-        raise StoreError(msg)
-    from tubeq_spark.storage.check.location import check_stored  # noqa: PLC0415  as there
-
-    with engine.reading():
-        return check_stored(location.text.rstrip("/"), stored)
+    lock_of = functools.partial(opened.table_lock, as_it_is=True) if repair else None
+    return check_location(opened.uri, local_store, lock_of, accept_loss=accept_loss)
 
 
 def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:

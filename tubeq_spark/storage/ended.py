@@ -19,10 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.log.commit_text import info_in
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
 from tubeq_spark.storage.log.names import commit_file, versions_of
 from tubeq_spark.storage.outcome import PATTERN
+from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -210,9 +212,9 @@ def read_log(log: Path, tube: int) -> EndedLog:
         OSError: The log cannot be read.
     """
     for _ in range(_TRIES):
-        facts = LogFacts.listed(log)
+        facts = LogFacts.listed(LocalStore(synced_log_of(log.parent)))
         totals = _totals(facts)
-        if not facts.is_outdated:
+        if facts.files and not facts.is_outdated:
             notes = notes_of(tube, _commits(log, facts.versions))
             native, _ = totals.get(total(tube), (0, None))
             last = max(facts.versions, default=-1)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
+    from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 
 T = TypeVar("T")
@@ -41,18 +41,6 @@ class Extent:
     version: int
     committed_us: int
     log_commits: int | None
-
-
-class StoredTables(Protocol):
-    """The tables at a location on an object store, as a check reads them."""
-
-    def names(self) -> list[str]:
-        """The names of all tables that have a log."""
-        ...
-
-    def copied(self, name: str, directory: Path) -> Mapping[str, int]:
-        """Copy the log of a table into a directory, and return the sizes of its other files."""
-        ...
 
 
 class Tables(Protocol):
@@ -107,8 +95,9 @@ class Tables(Protocol):
         """
         ...
 
-    def stored_tables(self, location: str) -> StoredTables | None:
-        """The tables at a location on an object store, for a check; `None` if this engine cannot read them."""
+    @property
+    def store_of(self) -> Callable[[str], Store] | None:
+        """Returns the files below a URI on an object store, for a check; `None` if this engine cannot read them."""
         ...
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
@@ -303,9 +292,8 @@ class EngineOfThisProcess:
 class TablesWithoutOwnLog:
     """The answers of engines that do not read the logs of tables themselves, to questions that need a log."""
 
-    def stored_tables(self, location: str) -> None:
-        """Return `None`: this engine checks no tables on object stores."""
-        del location
+    #: This engine checks no tables on object stores.
+    store_of = None
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """Return `None`: the rows must be read."""

@@ -1,1 +1,1 @@
-"""Finds and repairs damage in the tables of a location on local files: `Queue.check`."""
+"""Finds damage in the tables of a location, and repairs it on local files: `Queue.check`."""

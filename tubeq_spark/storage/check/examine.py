@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,24 +13,24 @@ import pyarrow.parquet as pq
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.arrays import array
-from tubeq_spark.storage.check.verdict import judge
-from tubeq_spark.storage.durability.files_there import (
-    fits,
-    is_elsewhere,
-    is_of_the_system,
-    stale_of,
-)
+from tubeq_spark.storage.durability.log_tail import fits, stale_of
+from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.log.commit_text import fault_of_length, fault_of_size
-from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
+from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, judge
+from tubeq_spark.storage.log.log_files import LOG
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT, LEFT_SECONDS, is_elsewhere
+from tubeq_spark.storage.log.versions import commit_name
+from tubeq_spark.storage.store.store import RequestError, is_refused
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
-    from tubeq_spark.storage.check.verdict import Verdict
+    from tubeq_spark.storage.log.facts import Verdict
+    from tubeq_spark.storage.store.store import Store
 
 _STATES = array([state.value for state in TaskState], pa.string())
 
@@ -48,16 +47,17 @@ def fault_of_file(file: Path, size: int) -> str:
     try:
         pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
-        if is_of_the_system(error):
+        if is_refused(error):
             raise
         return "is no whole Parquet file"
     return ""
 
 
-def tasks_in(file: Path) -> set[int] | None:
+def tasks_in(store: Store, path: str, size: int) -> set[int] | None:
     """The ids of the tasks in a file of a tube; `None` if it cannot be read."""
     try:
-        rows = pq.ParquetFile(file).read(columns=["tube", "task_id", "state"])
+        with store.open_file(path, size) as opened:
+            rows = pq.ParquetFile(opened).read(columns=["tube", "task_id", "state"])
         is_task = pc.and_(pc.greater(rows["tube"], 0), pc.is_in(rows["state"], value_set=_STATES))
     except (pa.ArrowException, OSError, KeyError):
         return None
@@ -100,37 +100,38 @@ class Table:
     """A table of a location.
 
     Attributes:
-        directory: Where it is.
-        tube: The tube that it is of; `None`: it is one of the queue's own.
-        uri: Where it is on an object store; then the directory has a copy of its log only.
-        sizes: The sizes of its other files there.
+        name: Its name.
+        store: Its files.
+        directory: Where it is on local files; `None`: it is on an object store.
     """
 
-    directory: Path
-    tube: str | None
-    uri: str | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    name: str
+    store: Store
+    directory: Path | None
 
     @property
-    def log(self) -> Path:
-        """The directory of its log."""
-        return self.directory / "_delta_log"
+    def tube(self) -> str | None:
+        """The tube that it is of; `None`: it is one of the queue's own."""
+        return None if self.name in SYSTEM else self.name
 
-    def damage(self, kind: str, path: object, message: str, **more: Any) -> Damage:
-        """A damage of the table."""
-        place = str(path)
-        if self.uri is not None:
-            place = place.replace(str(self.directory), self.uri, 1)
-        return Damage(self.directory.name, self.tube, kind, place, message, **more)
+    def damage(self, kind: str, path: str, message: str, **more: Any) -> Damage:
+        """A damage of a file, by its path in the table."""
+        return Damage(self.name, self.tube, kind, f"{self.store}/{path}", message, **more)
 
-    def fault_of(self, path: str, size: int) -> str:
-        """Why a data file is damaged; empty if it is not, as far as can be told without reading all of it.
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes of its files on an object store. On local files each file is examined by itself."""
+        if self.directory is not None:
+            return {}
+        return {file.name: file.size for file in self.store.list("")}
+
+    def fault_of(self, path: str, size: int, sizes: Mapping[str, int]) -> str:
+        """Why a data file is damaged; empty if it is not, as far as can be said without reading all of it.
 
         Raises:
             OSError: The system refuses to read it.
         """
-        if self.uri is not None:
-            return fault_of_size(self.sizes.get(path), size)
+        if self.directory is None:
+            return fault_of_size(sizes.get(path), size)
         return fault_of_file(self.directory / path, size)
 
 
@@ -159,23 +160,28 @@ def examine(table: Table, now: float) -> Examined:
     Args:
         table: The table.
         now: The moment, in seconds since the epoch.
+
+    Raises:
+        RequestError: The object store fails.
     """
     try:
-        log = LogFacts.listed(table.log)
+        log = LogFacts.listed(table.store)
         log.read()
+    except RequestError:
+        raise
     except OSError as error:
         message = f"the log cannot be read: {reason_of(error)}"
-        return Examined([table.damage("unreadable", table.log, message, loses=True)])
+        return Examined([table.damage("unreadable", LOG, message, loses=True)])
     damages = [*_leftovers(table, log, now)]
     if log.unread:
         message = (
             f"the checkpoint {log.unread} is one that only Spark reads: the table is not checked"
         )
-        damages.append(table.damage("unreadable", table.log / log.unread, message, loses=True))
+        damages.append(table.damage("unreadable", f"{LOG}/{log.unread}", message, loses=True))
         return Examined(damages, log)
     if not log.versions and not log.states:
         message = "the log has no version that can be read; only a copy of the table helps"
-        damages.append(table.damage("hole", table.log, message, loses=True))
+        damages.append(table.damage("hole", LOG, message, loses=True))
         return Examined(damages, log)
     verdict = judge(log)
     state = Contents()
@@ -199,7 +205,7 @@ def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Contents) -> I
     places += [(version, "hole", "is missing") for version in verdict.holes]
     for version, kind, what in sorted(places):
         said = f"the commit of version {version} {what}"
-        path = Path(commit_file(table.log, version))
+        path = f"{LOG}/{commit_name(version)}"
         if not verdict.is_needed(version):
             message = f"{said}; {_begin(verdict)}, so nothing is lost with it"
             yield table.damage(kind, path, message)
@@ -217,9 +223,9 @@ def _of_log(table: Table, log: LogFacts, verdict: Verdict, state: Contents) -> I
             if is_lossless
             else ", and the rest of the log does not lead to the newest version"
         )
-        yield table.damage("checkpoint", table.log / name, message, loses=not is_lossless)
+        yield table.damage("checkpoint", f"{LOG}/{name}", message, loses=not is_lossless)
     if verdict.hint_fault:
-        path = table.log / LAST_CHECKPOINT
+        path = f"{LOG}/{LAST_CHECKPOINT}"
         message = (
             f"{LAST_CHECKPOINT} {verdict.hint_fault}; it is only a hint, and can be written anew"
         )
@@ -260,29 +266,28 @@ def _lost_tasks(table: Table, log: LogFacts, verdict: Verdict, state: Contents) 
     for version in sorted(version for version in log.commits if version > verdict.readable):
         later.apply(log.commits[version])
     new = {path: add for path, add in later.adds.items() if path not in state.adds}
-    new |= {path: {} for path in _unnamed(table, log, verdict.readable)}
+    for path, size in _unnamed(table, log, verdict.readable):
+        new[path] = {"size": size}
     return tuple(sorted(_all_tasks(table, new) - _all_tasks(table, state.adds)))
 
 
-def _unnamed(table: Table, log: LogFacts, version: int) -> Iterator[str]:
-    """Data files after a version that no commit names, most likely of damaged commits."""
-    try:
-        since = Path(commit_file(table.log, version)).stat().st_mtime
-    except FileNotFoundError:
-        since = 0.0
+def _unnamed(table: Table, log: LogFacts, version: int) -> Iterator[tuple[str, int]]:
+    """Data files after a version that no commit names, most likely of damaged commits, with their sizes."""
+    commit = log.files.get(commit_name(version))
+    since = 0.0 if commit is None else commit.at
     named = {path for commit in log.commits.values() for path in (*commit.adds, *commit.removes)}
     named |= {path for state in log.states.values() for path in state.adds}
-    for file in table.directory.rglob("*.parquet"):
-        path = file.relative_to(table.directory).as_posix()
-        if table.log not in file.parents and path not in named and file.stat().st_mtime >= since:
-            yield path
+    for file in table.store.list(""):
+        is_data = file.name.endswith(".parquet") and not file.name.startswith(f"{LOG}/")
+        if is_data and file.name not in named and file.at >= since:
+            yield file.name, file.size
 
 
 def _all_tasks(table: Table, files: Mapping[str, Mapping[str, Any]]) -> set[int]:
     found: set[int] = set()
     for path, add in files.items():
         if not is_elsewhere(path):
-            ids = tasks_in(table.directory / path)
+            ids = tasks_in(table.store, path, int(add["size"]))
             found |= set(tasks_by_statistics(add)[0]) if ids is None else ids
     return found
 
@@ -291,29 +296,28 @@ def _all_tasks(table: Table, files: Mapping[str, Mapping[str, Any]]) -> set[int]
 
 
 def _leftovers(table: Table, log: LogFacts, now: float) -> Iterator[Damage]:
-    for name in log.names:
-        if name.endswith(".tmp"):
-            file = table.log / name
-            try:
-                age = now - file.stat().st_mtime
-            except FileNotFoundError:
-                continue
-            if age > LEFT_SECONDS:
-                message = f"{name} was prepared {age / 3600:.0f} hours ago and never became part of the log"
-                yield table.damage("leftover", file, message)
+    for name, file in log.files.items():
+        age = now - file.at
+        if name.endswith(".tmp") and age > LEFT_SECONDS:
+            message = (
+                f"{name} was prepared {age / 3600:.0f} hours ago and never became part of the log"
+            )
+            yield table.damage("leftover", f"{LOG}/{name}", message)
 
 
 def _of_checksums(table: Table, log: LogFacts) -> Iterator[Damage]:
-    bad = {f"{version:020}.json" for version in log.faults} | {*log.bad_checkpoints}
-    for name in log.names:
-        file = table.log / name
-        if name in bad or f".{name}.crc" not in log.names:
+    if table.directory is None:
+        return
+    directory = table.directory / LOG
+    bad = {commit_name(version) for version in log.faults} | {*log.bad_checkpoints}
+    for name in log.files:
+        if name in bad or f".{name}.crc" not in log.files:
             continue
-        path = table.log / f".{name}.crc"
-        if any(stale_of(table.log, [name])):
+        path = f"{LOG}/.{name}.crc"
+        if any(stale_of(directory, [name])):
             message = f"the checksum of {name} cannot be that file's, so Spark does not read it"
             yield table.damage("checksum", path, message)
-        elif not fits(file):
+        elif not fits(directory / name):
             message = (
                 f"{name} does not fit its checksum, so it may not be what was written, and Spark does "
                 "not read it; its repair takes it as it is"
@@ -322,23 +326,23 @@ def _of_checksums(table: Table, log: LogFacts) -> Iterator[Damage]:
 
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
+    sizes = table.sizes()
     for path, add in found.state.adds.items():
         if is_elsewhere(path):
             continue
-        file = table.directory / path
         try:
-            fault = table.fault_of(path, int(add["size"]))
+            fault = table.fault_of(path, int(add["size"]), sizes)
         except OSError as error:
             message = f"the data file {path} cannot be read: {reason_of(error)}"
-            yield table.damage("unreadable", file, message, loses=True)
+            yield table.damage("unreadable", path, message, loses=True)
             continue
         if fault:
             found.bad_files[path] = add
             tasks, held = ((), "") if table.tube is None else tasks_by_statistics(add)
             held = held or "it held rows of the queue's own"
             message = f"the data file {path} {fault}: {held}"
-            message += "; its repair takes it out of the table" if table.uri is None else ""
-            yield table.damage("file", file, message, loses=True, tasks=tasks)
+            message += "" if table.directory is None else "; its repair takes it out of the table"
+            yield table.damage("file", path, message, loses=True, tasks=tasks)
 
 
 def repaired(damages: Iterable[Damage], left: Iterable[Damage]) -> list[Damage]:

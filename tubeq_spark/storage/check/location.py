@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,123 +9,97 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
-from tubeq_spark.storage.check.repair import repair as repair_table
-from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.location import SYSTEM, TUBES
+from tubeq_spark.storage.check.repair import repair
+from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
+from tubeq_spark.storage.location import SYSTEM, TUBES, local_directory
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
+from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.opened_location import require_format
+from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from tubeq_spark.storage.engine import StoredTables
     from tubeq_spark.storage.locks.table_lock import TableLock
+    from tubeq_spark.storage.store.store import Store
+
+
+def local_store(path: str) -> Store:
+    """The files of the table in a directory."""
+    return LocalStore(synced_log_of(Path(path)))
 
 
 def check_location(
-    place: Path,
-    lock_of: Callable[[str], TableLock],
+    location: str,
+    store_of: Callable[[str], Store],
+    lock_of: Callable[[str], TableLock] | None = None,
     *,
-    repair: bool = False,
     accept_loss: bool = False,
 ) -> CheckReport:
     """Check all tables of a location, and repair them if asked for.
 
     Args:
-        place: The directory of the location.
-        lock_of: The lock of a table; called only to repair it.
-        repair: Whether to repair what can be without a loss.
+        location: The path or URI of the location.
+        store_of: The files below a path or URI.
+        lock_of: The lock of a table, to repair what can be without a loss; `None` repairs nothing.
         accept_loss: Whether to repair the rest, too.
 
     Raises:
         QueueNotFoundError: There is no queue.
         StoreError: The location has another format, or a table cannot be locked or written.
+        RequestError: The object store fails.
     """
     now = SystemClock().now().timestamp()
     report = CheckReport()
-    for table in _tables(place):
+    place = local_directory(location)
+    for name in _names(location, place, store_of):
+        directory = None if place is None else place / name
+        table = Table(name, store_of(f"{place or location}/{name}"), directory)
         found = examine(table, now)
         if found.damages:
             # A process that was committing meanwhile may have removed what was about to be read.
             once, found = found.damages, examine(table, now)
             found.damages = [damage for damage in found.damages if damage in once]
-        if not _is_ours(place, table, found):
+        if not _is_ours(table, found):
             continue
-        _require_format(table.directory.name, found, place)
-        report.tables.append(table.directory.name)
+        if name == TUBES and found.state.metadata is not None:
+            require_format(found.state.metadata["configuration"] or {}, place or location)
+        report.tables.append(name)
         damages = found.damages
-        if repair and any(accept_loss or not damage.loses for damage in damages):
-            lock = lock_of(table.directory.name)
-            left = repair_table(table, lock, now, accept_loss=accept_loss)
+        is_wanted = any(accept_loss or not damage.loses for damage in damages)
+        if directory is not None and lock_of is not None and is_wanted:
+            left = repair(table, directory / LOG, lock_of(name), now, accept_loss=accept_loss)
             damages = repaired(damages, left.damages)
         report.problems.extend(damages)
     return report
 
 
-def check_stored(location: str, stored: StoredTables) -> CheckReport:
-    """Check the logs of all tables of a location on an object store, and that their data files are there.
-
-    Raises:
-        QueueNotFoundError: There is no queue.
-        StoreError: The location has another format.
-    """
-    now = SystemClock().now().timestamp()
-    report = CheckReport()
-    names = stored.names()
+def _names(location: str, place: Path | None, store_of: Callable[[str], Store]) -> Iterable[str]:
+    """The registry, which has the format, then the other system tables, then all others by name."""
+    if place is None:
+        paths = (file.name.split("/") for file in store_of(location).list(""))
+        names = {path[0] for path in paths if len(path) > 2 and path[1] == LOG}
+    else:
+        try:
+            names = {file.name for file in place.iterdir() if (file / LOG).is_dir()}
+        except OSError as error:
+            raise no_queue(place) from error
     if TUBES not in names:
-        raise no_queue(location)
-    for name in sorted(names, key=_place_in_order):
-        found = _examined(location, stored, name, now)
-        if found.damages:
-            # As with local files.
-            once, found = found.damages, _examined(location, stored, name, now)
-            found.damages = [damage for damage in found.damages if damage in once]
-        _require_format(name, found, location)
-        if name in SYSTEM or found.state.metadata is None or _is_tube(found.state.metadata):
-            report.tables.append(name)
-            report.problems.extend(found.damages)
-    return report
+        raise no_queue(place or location)
+    return sorted(names, key=lambda name: (name != TUBES, name not in SYSTEM, name))
 
 
-def _examined(location: str, stored: StoredTables, name: str, now: float) -> Examined:
-    with tempfile.TemporaryDirectory(prefix="tubeq-check-") as place:
-        directory = Path(place) / name
-        sizes = stored.copied(name, directory)
-        tube = None if name in SYSTEM else name
-        return examine(Table(directory, tube, f"{location}/{name}", sizes), now)
-
-
-def _place_in_order(name: str) -> tuple[bool, bool, str]:
-    """The registry comes first, because it has the format, then the other system tables, then all others by name."""
-    return name != TUBES, name not in SYSTEM, name
-
-
-def _tables(place: Path) -> Iterator[Table]:
-    """The system tables, and then all others, by name."""
-    try:
-        names = sorted(file.name for file in place.iterdir() if (file / "_delta_log").is_dir())
-    except OSError as error:
-        raise no_queue(place) from error
-    if TUBES not in names:
-        raise no_queue(place)
-    for name in sorted(names, key=_place_in_order):
-        yield Table(place / name, None if name in SYSTEM else name)
-
-
-def _require_format(name: str, found: Examined, location: object) -> None:
-    """Refuse a location of another format, if this is the registry, and its log has the format."""
-    if name == TUBES and found.state.metadata is not None:
-        require_format(found.state.metadata["configuration"] or {}, location)
-
-
-def _is_ours(place: Path, table: Table, found: Examined) -> bool:
+def _is_ours(table: Table, found: Examined) -> bool:
     """Whether a table belongs to the queue; a program may have its own tables there."""
     metadata = found.state.metadata
     if table.tube is None:
         return True
     if metadata is None:
-        return (place / LOCKS / f"{table.tube}{LOCK_SUFFIX}").exists()
+        directory = table.directory
+        return (
+            directory is None or (directory.parent / LOCKS / f"{table.tube}{LOCK_SUFFIX}").exists()
+        )
     return _is_tube(metadata)
 
 

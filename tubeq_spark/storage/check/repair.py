@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import SystemClock
@@ -11,33 +12,33 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.check.examine import examine
-from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.durability.whole_log import move_aside, move_lost, point_to
+from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.log.actions import encoded
 from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.names import version_of
-from tubeq_spark.storage.log.versions import commit_name
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
 from tubeq_spark.storage.store.store import ExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tubeq_spark.storage.check.examine import Examined, Table
-    from tubeq_spark.storage.check.verdict import Verdict
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.locks.table_lock import TableLock
+    from tubeq_spark.storage.log.facts import Verdict
 
 #: A feature with which each commit tells a time of its own, that this one does not know.
 _TIMED = "inCommitTimestamp"
 
 
-def repair(table: Table, table_lock: TableLock, now: float, *, accept_loss: bool) -> Examined:
+def repair(
+    table: Table, directory: Path, table_lock: TableLock, now: float, *, accept_loss: bool
+) -> Examined:
     """Repair a table, under its lock.
 
     Args:
         table: The table.
+        directory: The directory of its log.
         table_lock: Its lock.
         now: The moment, in seconds since the epoch.
         accept_loss: Whether to do what loses something, too.
@@ -51,7 +52,7 @@ def repair(table: Table, table_lock: TableLock, now: float, *, accept_loss: bool
     try:
         with table_lock.mending():
             found = examine(table, now)
-            _mend_log(table, found, accept_loss=accept_loss)
+            _mend_log(table, directory, found, accept_loss=accept_loss)
             if accept_loss:
                 # What is there now may be an older version, with other files.
                 found = examine(table, now)
@@ -59,15 +60,15 @@ def repair(table: Table, table_lock: TableLock, now: float, *, accept_loss: bool
             _written(table_lock.synced)
             return examine(table, now)
     except OSError as error:
-        msg = f"{table.directory} cannot be repaired: {reason_of(error)}"
+        msg = f"{table.store} cannot be repaired: {reason_of(error)}"
         raise StoreError(msg) from error
 
 
-def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
+def _mend_log(table: Table, directory: Path, found: Examined, *, accept_loss: bool) -> None:
     log, verdict = found.log, found.verdict
     for damage in found.damages:
         if damage.kind in {"leftover", "checksum"} and (accept_loss or not damage.loses):
-            table.log.joinpath(damage.path).unlink(missing_ok=True)
+            Path(damage.path).unlink(missing_ok=True)
     if log is None or verdict is None:
         return
     bad = [*log.faults, *verdict.holes]
@@ -76,18 +77,18 @@ def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
         # The newest version must have a commit, for readers who look for one.
         _commit(table, verdict, [])
     if unneeded:
-        names = [*_before(log.names, unneeded, verdict.begins)]
-        move_aside(table.log, names, newest_first=False)
+        names = [*_before(log.files, unneeded, verdict.begins)]
+        move_aside(directory, names, newest_first=False)
     aside = None
     if verdict.readable is not None and (verdict.is_whole or accept_loss):
-        aside = move_lost(table.log, log.names, verdict.readable, log.bad_checkpoints)
+        aside = move_lost(directory, log.files, verdict.readable, log.bad_checkpoints)
     if verdict.hint_fault or aside is not None:
-        point_to(table.log, _beginning(table.log, verdict))
+        point_to(directory, _beginning(directory, verdict))
 
 
 def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Iterator[str]:
     """The files of a log up to some version; of the version to begin with, only its commit."""
-    of_commit = f"{begins:020}.json"
+    of_commit = commit_name(begins)
     for name in names:
         version = version_of(name)
         if version is None:
@@ -100,7 +101,7 @@ def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Itera
 
 def _beginning(log: Path, verdict: Verdict) -> Path | None:
     """The checkpoint with which readers should begin, if it is a single file."""
-    file = log / f"{verdict.begins:020}.checkpoint.parquet"
+    file = log / checkpoint_name(verdict.begins)
     return file if verdict.begins >= 0 and file.is_file() else None
 
 
@@ -135,11 +136,10 @@ def _commit(table: Table, verdict: Verdict, gone: Sequence[Mapping[str, Any]]) -
     }
     removes = [_removed(add, now_ms) for add in gone]
     name = f"{LOG}/{commit_name(verdict.newest + 1)}"
-    store = LocalStore(synced_log_of(table.directory))
     try:
-        store.put_if_absent(name, encoded([{"commitInfo": info}, *removes]))
+        table.store.put_if_absent(name, encoded([{"commitInfo": info}, *removes]))
     except ExistsError as error:
-        msg = f"{table.directory} was changed by somebody else meanwhile; check it again"
+        msg = f"{table.store} was changed by somebody else meanwhile; check it again"
         raise StoreError(msg) from error
 
 

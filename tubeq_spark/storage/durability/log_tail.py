@@ -7,23 +7,36 @@ table at this version exists in full length. A file that a later version has rem
 from __future__ import annotations
 
 import json
+import os
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.files_there import is_parquet, is_there, stale_of
 from tubeq_spark.storage.log.commit_text import DamagedCommitError
 from tubeq_spark.storage.log.facts import LogFacts, read_commit
-from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checkpoints_in, checksum_of
+from tubeq_spark.storage.log.log_files import LOG, LogFiles
+from tubeq_spark.storage.log.names import (
+    LAST_CHECKPOINT,
+    checkpoints_in,
+    checksum_of,
+    is_elsewhere,
+)
+from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.log.facts import Contents
 
 #: At most so many versions are read, and moved aside.
 MOST_LOST = 1_000
+#: The first and last bytes of a Parquet file, plain or encrypted.
+_MAGICS = (b"PAR1", b"PARE")
+#: The first bytes of a checksum file of Hadoop, and the number of bytes for each of its checksums.
+_CHECKSUM, _CHUNK = b"crc\0", 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +67,17 @@ class Tail:
         return not (self.lost or self.checkpoints or self.stale or self.is_misled or self.hopeless)
 
 
-def look(table: Path, covered: int) -> Tail:
+def look(synced: SyncedLog, covered: int) -> Tail:
     """Read the end of a table's log.
 
     Args:
-        table: The directory of the table.
+        synced: The log.
         covered: The version up to which the log was synced; -1 if it is unknown.
 
     Raises:
         OSError: The log cannot be listed, or the system refuses to read a file.
     """
-    facts = LogFacts.listed(table / "_delta_log")
+    table, facts = synced.table, LogFacts.listed(LocalStore(synced))
     versions = facts.versions
     if not versions:
         return Tail(-1)
@@ -78,12 +91,12 @@ def look(table: Path, covered: int) -> Tail:
     readable = max(kept, default=begins)
     lost = [version for version in versions if version > readable]
     checkpoints = {
-        name: file.version for name, file in checkpoints_in(facts.names).items() if file.is_parquet
+        name: file.version for name, file in checkpoints_in(facts.files).items() if file.is_parquet
     }
     bad = [
         name
         for name, version in checkpoints.items()
-        if version > readable or not is_parquet(facts.log / name)
+        if version > readable or not is_parquet(synced.log / name)
     ]
     good = {version for name, version in checkpoints.items() if name not in bad}
     hopeless = ""
@@ -92,20 +105,20 @@ def look(table: Path, covered: int) -> Tail:
         hopeless = _why_not(table, readable, versions, good, undone)
     stale = [
         *_stale_checksums(table, kept),
-        *stale_of(facts.log, {LAST_CHECKPOINT, *checkpoints}),
+        *stale_of(synced.log, {LAST_CHECKPOINT, *checkpoints}),
     ]
     is_misled = bool(facts.hint_fault) or facts.hint not in {None, *good}
     return Tail(readable, lost, bad, stale, is_misled, lacks or why, hopeless)
 
 
-def newest_is_whole(table: Path, version: int) -> bool:
+def newest_is_whole(synced: SyncedLog, version: int) -> bool:
     """Whether the newest commit can be read, and all its files exist.
 
     Raises:
         OSError: The system refuses to read them.
     """
     try:
-        return _has_its_files(table, read_commit(table / "_delta_log", version))
+        return _has_its_files(synced.table, read_commit(LogFiles(LocalStore(synced)), version))
     except (FileNotFoundError, DamagedCommitError):
         return False
 
@@ -195,7 +208,7 @@ def _why_not(
 
 def _stale_checksums(table: Path, commits: Mapping[int, Contents]) -> Iterator[Path]:
     """Checksum files of Hadoop and Delta that a power cut has left incomplete."""
-    log = table / "_delta_log"
+    log = table / LOG
     for version, commit in commits.items():
         name = f"{version:020}"
         yield from stale_of(log, (f"{name}.json", f"{name}.crc"))
@@ -206,3 +219,57 @@ def _stale_checksums(table: Path, commits: Mapping[int, Contents]) -> Iterator[P
             except ValueError:
                 yield log / f"{name}.crc"
                 yield checksum_of(log / f"{name}.crc")
+
+
+def is_there(table: Path, path: str, size: int | None) -> bool:
+    """Whether a file has its full length, and ends like a Parquet file.
+
+    Raises:
+        OSError: The system refuses access to the file.
+    """
+    if is_elsewhere(path):
+        return True
+    file = table / path
+    try:
+        found = os.stat(file).st_size  # noqa: PTH116  (many files)
+    except FileNotFoundError:
+        return False
+    return size is None or (found == size and (not path.endswith(".parquet") or is_parquet(file)))
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether a file exists, and begins and ends like a Parquet file.
+
+    Raises:
+        OSError: The system refuses to read the file.
+    """
+    try:
+        with file.open("rb") as opened:
+            begins = opened.read(4)
+            if begins not in _MAGICS:
+                return False
+            opened.seek(-4, os.SEEK_END)
+            return opened.read() == begins
+    except FileNotFoundError:
+        return False
+
+
+def stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
+    """The checksum files that cannot belong to their files."""
+    for name in names:
+        file = directory / name
+        checksum = checksum_of(file)
+        with suppress(FileNotFoundError):
+            text, chunks = checksum.read_bytes(), -(-file.stat().st_size // _CHUNK)
+            if not text.startswith(_CHECKSUM) or len(text) != 2 * len(_CHECKSUM) + 4 * chunks:
+                yield checksum
+
+
+def fits(file: Path) -> bool:
+    """Whether a file fits its checksum file; true if it has none."""
+    try:
+        text, content = checksum_of(file).read_bytes()[2 * len(_CHECKSUM) :], file.read_bytes()
+    except FileNotFoundError:
+        return True
+    made = (zlib.crc32(content[at : at + _CHUNK]) for at in range(0, len(content), _CHUNK))
+    return text == b"".join(number.to_bytes(4, "big") for number in made)

@@ -7,20 +7,23 @@ reads the end of the log; otherwise it reads only the newest commit.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.durability.whole_log import ASIDE, move_lost, point_to
-from tubeq_spark.storage.log.names import commit_file
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checksum_of, commit_file, names_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from tubeq_spark.storage.durability.log_tail import Tail
     from tubeq_spark.storage.durability.sync_mark import Mark
@@ -30,6 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which every system has written its data to the disk. Older files were damaged by something else.
 _UNWRITTEN = 600.0
+#: The prefix of the directories, in a log, to which files are moved.
+ASIDE = "_lost-"
 _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 
 
@@ -70,12 +75,12 @@ def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:
     if mark is not None and not synced.is_of_now(mark):
         return False
     newest = synced.newest_from(mark)
-    return newest < 0 or log_tail.newest_is_whole(synced.table, newest)
+    return newest < 0 or log_tail.newest_is_whole(synced, newest)
 
 
 def _look(synced: SyncedLog, mark: Mark | None) -> None:
     covered = -1 if mark is None else mark.version
-    tail = log_tail.look(synced.table, covered)
+    tail = log_tail.look(synced, covered)
     why_not = tail.hopeless or _why_not_here(synced, tail, mark)
     if why_not:
         synced.damage = f"{tail.why}; it was left as it is: {why_not}"
@@ -132,7 +137,7 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
 def _leave(synced: SyncedLog, error: OSError) -> None:
     """Let a process without write permission read up to the last complete version."""
     try:
-        tail = log_tail.look(synced.table, -1)
+        tail = log_tail.look(synced, -1)
     except OSError:
         # A later read of the table raises the reason.
         return
@@ -140,3 +145,70 @@ def _leave(synced: SyncedLog, error: OSError) -> None:
         synced.last_readable = tail.readable
         synced.damage = f"{tail.why}; this process cannot mend it ({reason_of(error)})"
         log.error("%s is read up to version %d: %s", synced.table, tail.readable, synced.damage)
+
+
+# -- the files of a log -----------------------------------------------------------------------------
+
+
+def move_aside(log: Path, names: Iterable[str], *, newest_first: bool = True) -> Path:
+    """Move files of a log to a directory in it.
+
+    Args:
+        log: The directory of the log. The caller holds the table's lock.
+        names: The names of the files.
+        newest_first: Whether the newest files are moved first. So an interruption leaves no hole: files at the end of
+            the log are moved newest first, files at its beginning oldest first.
+
+    Returns:
+        The directory with the moved files.
+
+    Raises:
+        OSError: The files cannot be moved.
+    """
+    aside = log / f"{ASIDE}{SystemClock().now():%Y%m%dT%H%M%S.%f}"
+    aside.mkdir()
+    for name in sorted(names, key=lambda name: name.lstrip("."), reverse=newest_first):
+        with suppress(FileNotFoundError):
+            (log / name).rename(aside / name)
+    return aside
+
+
+def move_lost(
+    log: Path, names: Iterable[str], readable: int, checkpoints: Iterable[str]
+) -> Path | None:
+    """Move the files of versions that cannot be read aside.
+
+    Args:
+        log: As for `move_aside`.
+        names: The names of all files of the log.
+        readable: The last version that can be read.
+        checkpoints: The names of damaged checkpoints.
+
+    Returns:
+        The directory with the moved files; `None` if there are none.
+
+    Raises:
+        OSError: The files cannot be moved.
+    """
+    lost = {*names_after(names, readable)}
+    lost.update(name for file in checkpoints for name in (file, checksum_of(log / file).name))
+    return move_aside(log, lost) if lost else None
+
+
+def point_to(log: Path, checkpoint: Path | None) -> None:
+    """Make `_last_checkpoint` name a checkpoint of one file, or remove it (`None`).
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    file = log / LAST_CHECKPOINT
+    if checkpoint is None:
+        checksum_of(file).unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
+        return
+    from pyarrow.parquet import read_metadata  # noqa: PLC0415  only needed after damage
+
+    size = read_metadata(checkpoint).num_rows
+    told = json.dumps({"version": int(checkpoint.name[:20]), "size": size})
+    with disk.replacing(file, synced=True) as prepared:
+        prepared.write_text(told, encoding="utf-8")

@@ -19,11 +19,10 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import background
-from tubeq_spark.storage.durability.files_there import is_elsewhere
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX, Mark, MarkFile, place_of
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
-from tubeq_spark.storage.log.names import checksum_of, commit_file, versions_of
+from tubeq_spark.storage.log.names import checksum_of, commit_file, is_elsewhere, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -24,7 +24,6 @@ from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.durability.whole_log import EVERY, fault_in
 from tubeq_spark.storage.locks.committer import (
     NOTE_SUFFIX,
     CommitterFile,
@@ -35,6 +34,8 @@ from tubeq_spark.storage.locks.committer import (
 )
 from tubeq_spark.storage.locks.lock_file import TURN_SUFFIX, LockFile
 from tubeq_spark.storage.log.commit_text import damaged
+from tubeq_spark.storage.log.facts import LogFacts
+from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 LOCK_SUFFIX = ".lock"
 #: A thread that has waited so many seconds for one that got no answer from the storage does not try itself.
 _LONG = 5.0
+#: The number of a process's commits between two checks of the names in the log.
+_EVERY = 50
 
 
 class TableLock:
@@ -190,7 +193,7 @@ class TableLock:
         """
         if self.synced is not None:
             self.synced.require_trust()
-            self._require_whole_log(self.synced.log)
+            self._require_whole_log(self.synced)
         who = None if self._note is None or self._is_left else committer()
         if self._note is None or who is None:
             yield lambda: None
@@ -209,15 +212,15 @@ class TableLock:
             if not ended.is_set() or not self._note.is_cleared():
                 self._is_left = True
 
-    def _require_whole_log(self, directory: Path) -> None:
+    def _require_whole_log(self, synced: SyncedLog) -> None:
         """Refuse to commit to an incomplete log; after a refusal it is checked again.
 
         Raises:
             DamagedFileError: A commit file is missing or empty.
         """
-        if self._commits % EVERY == 0:
+        if self._commits % _EVERY == 0:
             with suppress(OSError):
-                fault = fault_in(directory)
+                fault = LogFacts.listed(LocalStore(synced)).lacking()
                 if fault is not None:
                     raise damaged(*fault)
         self._commits += 1

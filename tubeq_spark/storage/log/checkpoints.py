@@ -218,7 +218,7 @@ def removed(log: LogFiles, version: int) -> set[str]:
 
 def _gone_before(log: LogFiles, version: int) -> Iterator[pa.StructArray]:
     """The removed files in a checkpoint."""
-    for batch in checkpoint_batches(log, version, ("remove",), _AT_ONCE):
+    for batch in checkpoint_batches(log, checkpoint_name(version), ("remove",), _AT_ONCE):
         found = batch.column(0).drop_null()
         is_ours = found.type == _SCHEMA.field("remove").type
         yield found if is_ours else _structs("remove", found.to_pylist())

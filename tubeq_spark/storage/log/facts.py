@@ -6,29 +6,26 @@ refuse what is damaged.
 
 from __future__ import annotations
 
-import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
-from tubeq_spark.storage.log.names import (
-    LAST_CHECKPOINT,
-    checkpoints_in,
-    commit_file,
-    log_file,
-    versions_of,
+from tubeq_spark.storage.log.log_files import LogFiles
+from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checkpoints_in, log_file, versions_of
+from tubeq_spark.storage.log.versions import (
+    UnreadableCheckpointError,
+    checkpoint_batches,
+    commit_name,
+    pointer_in,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tubeq_spark.storage.store.store import Entry, Store
 
     Action = tuple[str, Mapping[str, Any]]
 
@@ -86,7 +83,7 @@ class Contents:
         self.protocol = commit.protocol or self.protocol
 
 
-def read_commit(log: Path, version: int) -> Contents:
+def read_commit(log: LogFiles, version: int) -> Contents:
     """Read a commit.
 
     Raises:
@@ -94,7 +91,7 @@ def read_commit(log: Path, version: int) -> Contents:
         OSError: The commit file cannot be read.
     """
     found = Contents()
-    actions = actions_in(Path(commit_file(log, version)).read_bytes())
+    actions = actions_in(log.read(commit_name(version)))
     try:
         found.take(actions)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -108,8 +105,8 @@ class LogFacts:
     """A log. Its files are read when they are asked for, and once.
 
     Attributes:
-        log: Its directory.
-        names: The names of the files in it, in order.
+        log: The log.
+        files: The files in its directory by name, in order.
         versions: The versions that have a commit file, in order.
         parts: The names of the files of checkpoints, by version.
         hint: The version in `_last_checkpoint`; `None` if the file does not exist.
@@ -121,8 +118,8 @@ class LogFacts:
         is_outdated: Whether others have removed a listed file before it was read.
     """
 
-    log: Path
-    names: Sequence[str] = ()
+    log: LogFiles
+    files: Mapping[str, Entry] = field(default_factory=dict)
     versions: Sequence[int] = ()
     parts: Mapping[int, Sequence[str]] = field(default_factory=dict)
     hint: int | None = None
@@ -134,29 +131,30 @@ class LogFacts:
     is_outdated: bool = False
 
     @classmethod
-    def listed(cls, log: Path) -> LogFacts:
-        """List a log.
+    def listed(cls, store: Store) -> LogFacts:
+        """List the log of the table in a store; a missing log has no files.
 
         Raises:
-            OSError: It cannot be listed, or the system refuses to read a file.
+            OSError: It cannot be listed, or the storage refuses to read a file.
         """
+        log = LogFiles(store)
         hint, hint_fault = None, ""
         # Before the listing, which then has the checkpoint.
         with suppress(FileNotFoundError):
-            last = pointer_in((log / LAST_CHECKPOINT).read_bytes())
+            last = pointer_in(log.read(LAST_CHECKPOINT))
             hint, hint_fault = (last["version"], "") if last else (None, "cannot be read")
-        names = sorted(os.listdir(log))  # noqa: PTH208  (names are enough)
+        files = {name: file for name, file in log.list_from().items() if "/" not in name}
         parts: dict[int, list[str]] = {}
-        for name, file in checkpoints_in(names).items():
+        for name, file in checkpoints_in(files).items():
             if file.files:
                 parts.setdefault(file.version, []).append(name)
-        return cls(log, names, versions_of(names), parts, hint, hint_fault)
+        return cls(log, files, versions_of(files), parts, hint, hint_fault)
 
     def commit(self, version: int) -> Contents | None:
         """A commit; `None` if it is damaged, which adds a fault, or missing.
 
         Raises:
-            OSError: The system refuses to read it. That says nothing about the contents.
+            OSError: The storage refuses to read it. That says nothing about the contents.
         """
         if version not in self.commits and version not in self.faults:
             try:
@@ -171,7 +169,7 @@ class LogFacts:
         """A checkpoint; `None` if it is damaged, which adds a fault, or not all its files exist.
 
         Raises:
-            OSError: The system refuses to read it. That says nothing about the contents.
+            OSError: The storage refuses to read it. That says nothing about the contents.
         """
         names = self.parts.get(version, ())
         if version in self.states or not names:
@@ -179,16 +177,13 @@ class LogFacts:
         found, count = Contents(), 0
         for name in names:
             try:
-                found.take(_in_checkpoint(self.log / name, kinds))
+                found.take(_in_checkpoint(self.log, name, kinds))
                 count += 1
             except FileNotFoundError:
                 self.is_outdated = True
-            except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-                if is_of_the_system(error):
-                    raise
-                is_empty = not (self.log / name).stat().st_size
-                fault = "is empty" if is_empty else f"is no whole Parquet file: {reason_of(error)}"
-                self.bad_checkpoints[name] = fault
+            except (UnreadableCheckpointError, ValueError, KeyError, TypeError) as error:
+                fault = f"is no whole Parquet file: {reason_of(error)}"
+                self.bad_checkpoints[name] = fault if self.files[name].size else "is empty"
         file = log_file(names[0])
         if file is not None and file.files == count:
             self.states[version] = found
@@ -198,14 +193,11 @@ class LogFacts:
         """Read all files.
 
         Raises:
-            OSError: The system refuses to read one.
+            OSError: The storage refuses to read one.
         """
+        self.log.together(self.commit, self.versions)
         # A commit that was removed meanwhile is no longer one of the versions.
-        self.versions = [
-            version
-            for version in self.versions
-            if self.commit(version) is not None or version in self.faults
-        ]
+        self.versions = [v for v in self.versions if v in self.commits or v in self.faults]
         for version in self.parts:
             self.checkpoint(version)
 
@@ -213,9 +205,29 @@ class LogFacts:
     def unread(self) -> str:
         """The name of a newer checkpoint that only Spark reads; empty if there is none."""
         last = max(self.states, default=BEGINNING)
-        others = checkpoints_in(self.names).items()
+        others = checkpoints_in(self.files).items()
         newer = (name for name, file in others if not file.files and file.version >= last)
         return max(newer, default="")
+
+    def lacking(self) -> tuple[str, str] | None:
+        """The first commit after the newest checkpoint that is missing or empty, and its fault, by the listing alone.
+
+        Spark reads an empty commit as one without changes. A commit after a hole would fill it, and those behind it
+        would count again.
+
+        Raises:
+            OSError: The storage refuses to read a file.
+        """
+        there = (file for name, file in checkpoints_in(self.files).items() if self.files[name].size)
+        begins = max((file.version for file in there), default=BEGINNING)
+        for version in range(begins + 1, max(self.versions, default=-1) + 1):
+            name = commit_name(version)
+            # A listing may lack a file that a tool without the lock has written meanwhile.
+            if name not in self.files and not self.log.exists(name):
+                return f"{self.log}/{name}", "is missing, though later ones are there"
+            if name in self.files and not self.files[name].size:
+                return f"{self.log}/{name}", "is empty"
+        return None
 
     def at(self, begins: int, version: int) -> Contents:
         """The table at a version, from a checkpoint or the first commit on."""
@@ -227,25 +239,81 @@ class LogFacts:
         return state
 
 
-def pointer_in(text: bytes) -> Mapping[str, Any] | None:
-    """The fields of a `_last_checkpoint`, "version" and "size" as numbers; `None` if it cannot be read."""
-    try:
-        last = json.loads(text)
-        return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _in_checkpoint(file: Path, kinds: Iterable[str]) -> Iterator[Action]:
+def _in_checkpoint(log: LogFiles, name: str, kinds: Sequence[str]) -> Iterator[Action]:
     """The actions of some kinds in a file of a checkpoint."""
-    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  new tables have no checkpoint
+    for batch in checkpoint_batches(log, name, kinds):
+        for kind in batch.schema.names:
+            for action in batch.column(kind).drop_null().to_pylist():
+                # Checkpoints have maps as pairs.
+                if "partitionValues" in action:
+                    action["partitionValues"] = dict(action["partitionValues"] or {})
+                yield kind, action
 
-    with ParquetFile(file) as checkpoint:
-        there = [kind for kind in kinds if kind in checkpoint.schema_arrow.names]
-        for batch in checkpoint.iter_batches(columns=there, use_threads=False):
-            for kind in there:
-                for action in batch.column(kind).drop_null().to_pylist():
-                    # Checkpoints have maps as pairs.
-                    if "partitionValues" in action:
-                        action["partitionValues"] = dict(action["partitionValues"] or {})
-                    yield kind, action
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The damage that was found.
+
+    Attributes:
+        begins: The checkpoint from which most versions can be read, the newest such one; `BEGINNING` if that is
+            the first commit.
+        readable: The last version that can be read, with all commits before it; `None` if there is none.
+        newest: The newest version of which any file exists.
+        holes: Versions that are missing between others, or before all readable ones.
+        hint_fault: The fault of `_last_checkpoint`; empty if it has none.
+    """
+
+    begins: int
+    readable: int | None
+    newest: int
+    holes: Sequence[int]
+    hint_fault: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the newest version is readable."""
+        return self.readable == self.newest
+
+    def is_needed(self, version: int) -> bool:
+        """Whether readers of the newest version need the commit of a version."""
+        return version > self.begins or not self.is_whole
+
+
+def judge(facts: LogFacts) -> Verdict:
+    """Judge a log with at least one commit or checkpoint."""
+    good = {version for version in facts.versions if version not in facts.faults}
+    there = {*facts.versions}
+    newest = max([*facts.versions, *facts.states])
+    reached: dict[int, int] = {}
+    # The last start comes first, because an earlier start that reaches it leads no further.
+    for start in sorted({*facts.states, BEGINNING}, reverse=True):
+        version = start
+        while version + 1 in good:
+            version += 1
+            if version in reached:
+                version = reached[version]
+                break
+        if version != BEGINNING:
+            reached[start] = version
+    readable = max(reached.values(), default=None)
+    begins = max((start for start, end in reached.items() if end == readable), default=BEGINNING)
+    first = facts.versions[0] if facts.versions else newest
+    holes = [version for version in range(first, newest) if version not in there]
+    if readable is None or readable < newest:
+        # All later versions need this one.
+        missing = 0 if readable is None else readable + 1
+        holes = sorted({*holes, missing} - there)
+    return Verdict(begins, readable, newest, holes, _hint_fault(facts, reached, readable))
+
+
+def _hint_fault(facts: LogFacts, reached: Mapping[int, int], readable: int | None) -> str:
+    if facts.hint_fault or facts.hint is None:
+        return facts.hint_fault
+    if any(name.startswith(f"{facts.hint:020}.") for name in facts.bad_checkpoints):
+        # The fault of that checkpoint file is reported by itself.
+        return ""
+    if facts.hint not in reached:
+        return f"names the checkpoint of version {facts.hint}, which cannot be read"
+    if reached[facts.hint] != readable:
+        return f"names the checkpoint of version {facts.hint}, from which the log does not lead on"
+    return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from tubeq_spark.storage.log import versions
 from tubeq_spark.storage.log.names import versions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tubeq_spark.storage.store.store import Entry, Store
 
@@ -50,8 +50,7 @@ class LogFiles:
     def read(self, name: str) -> bytes:
         """The contents of a file."""
         if self._most == 1:
-            content, self.tags[name] = self._store.get(f"{LOG}/{name}")
-            return content
+            return self._content(name)
         if name not in self._held:
             self._fetch(name)
         found = self._held[name]
@@ -82,14 +81,20 @@ class LogFiles:
         self._held.update(zip(names, self._store.together(self._get, names), strict=True))
 
     def _get(self, name: str) -> bytes | None:
-        listed = self._listed.get(name)
         try:
-            content, self.tags[name] = self._store.get(
-                f"{LOG}/{name}", size=0 if listed is None else listed.size
-            )
+            return self._content(name)
         except FileNotFoundError:
             return None
+
+    def _content(self, name: str) -> bytes:
+        listed = self._listed.get(name)
+        size = 0 if listed is None else listed.size
+        content, self.tags[name] = self._store.get(f"{LOG}/{name}", size=size)
         return content
+
+    def together(self, call: Callable[[Any], object], items: Iterable[Any]) -> None:
+        """Call a function that reads a file for several items, at the same time where requests are dear."""
+        self._store.together(call, items)
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""

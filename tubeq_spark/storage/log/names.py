@@ -99,3 +99,8 @@ def names_after(names: Iterable[str], version: int) -> Iterator[str]:
 def checksum_of(file: Path) -> Path:
     """The path of Hadoop's checksum of a file. Hadoop refuses a file whose checksum is wrong."""
     return file.with_name(f".{file.name}.crc")
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether a file in a log belongs to another table, as in a shallow clone; it is not checked."""
+    return ":" in path or path.startswith("/")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.log.actions import Actions, UnknownLogError
 from tubeq_spark.storage.log.commit_text import (
     DamagedCommitError,
@@ -14,9 +14,8 @@ from tubeq_spark.storage.log.commit_text import (
     damaged,
     info_in,
 )
-from tubeq_spark.storage.log.facts import pointer_in
 from tubeq_spark.storage.log.names import LAST_CHECKPOINT
-from tubeq_spark.storage.store.store import RequestError
+from tubeq_spark.storage.store.store import is_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +113,7 @@ def checkpoint(log: LogFiles, version: int) -> Actions:
     """
     found = Actions()
     try:
-        for batch in checkpoint_batches(log, version, _COLUMNS):
+        for batch in checkpoint_batches(log, checkpoint_name(version), _COLUMNS):
             for kind in batch.schema.names:
                 for action in batch.column(kind).drop_null().to_pylist():
                     found.take(kind, action)
@@ -125,13 +124,13 @@ def checkpoint(log: LogFiles, version: int) -> Actions:
 
 
 def checkpoint_batches(
-    log: LogFiles, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
+    log: LogFiles, name: str, kinds: Sequence[str], at_once: int = _AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
-    """The actions of a checkpoint; each kind is a column.
+    """The actions in a file of a checkpoint; each kind is a column.
 
     Args:
         log: The log.
-        version: The version of the checkpoint.
+        name: The name of the file.
         kinds: The kinds of actions.
         at_once: How many actions a batch has.
 
@@ -142,15 +141,11 @@ def checkpoint_batches(
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415  new tables have no checkpoint
 
     try:
-        with (
-            log.parquet(checkpoint_name(version)) as source,
-            ParquetFile(source) as opened,
-        ):
+        with log.parquet(name) as source, ParquetFile(source) as opened:
             there = [name for name in kinds if name in opened.schema_arrow.names]
             yield from opened.iter_batches(at_once, columns=there, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        # Clients of object stores raise FileNotFoundError without a number of the system.
-        if isinstance(error, (RequestError, FileNotFoundError)) or is_of_the_system(error):
+        if is_refused(error):
             raise
         raise UnreadableCheckpointError(error) from error
 
@@ -164,4 +159,13 @@ def pointer(log: LogFiles) -> Mapping[str, Any] | None:
     try:
         return pointer_in(log.read(LAST_CHECKPOINT))
     except FileNotFoundError:
+        return None
+
+
+def pointer_in(text: bytes) -> Mapping[str, Any] | None:
+    """The fields of a `_last_checkpoint`, "version" and "size" as numbers; `None` if it cannot be read."""
+    try:
+        last = json.loads(text)
+        return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -16,7 +16,6 @@ from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.native.background import Background
 from tubeq_spark.storage.native.plain_table import LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
-from tubeq_spark.storage.native.stored_tables import StoredTables
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.store import store_options
 from tubeq_spark.storage.store.patience import patiently
@@ -220,10 +219,6 @@ class Handles:
             return False
         store, probe = self.store(location), f"_tubeq_probe-{uuid.uuid4()}"
         return patiently(lambda: store.overwrites(probe), self.options.patience)
-
-    def stored_tables(self, location: str) -> StoredTables:
-        """The tables at a location on an object store, to be checked."""
-        return StoredTables(self.store(location))
 
     def close(self) -> None:
         """Forget all tables, after the background work has ended or has had as long as a verb waits."""

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles, Table
     from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.native.stored_tables import StoredTables
     from tubeq_spark.storage.rows import BadFile, ToldFile
+    from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 
 T = TypeVar("T")
@@ -262,9 +262,10 @@ class NativeTables:
             bad.look(newest.files.values(), at_content=False)
         return bad.told(newest)
 
-    def stored_tables(self, location: str) -> StoredTables:
-        """The tables at a location on an object store, to be checked."""
-        return self._handles.stored_tables(location)
+    @property
+    def store_of(self) -> Callable[[str], Store]:
+        """Returns the files below a URI on an object store, to be checked."""
+        return self._handles.store
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The facts that the log tells about a tube's data files; `None` if a file is bad."""

@@ -45,6 +45,15 @@ class RequestError(OSError):
         self.is_of_credentials = is_of_credentials
 
 
+def is_refused(error: Exception) -> bool:
+    """Whether the storage did not let a file be read; such an error says nothing about its contents.
+
+    Arrow raises errors of the class `OSError`, without a number of the system, for bad contents.
+    """
+    is_of_store = isinstance(error, (RequestError, FileNotFoundError))
+    return is_of_store or (isinstance(error, OSError) and error.errno is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A file in a listing.
