@@ -60,9 +60,10 @@ class Checker:
                 self._check_put(call)
             if call.verb in TAKES and call.returned:
                 Takes(self, call).check()
-            if call.verb == "kick" and call.returned:
+            is_counted = call.returned and self.lives.are_known(call.tube)
+            if call.verb == "kick" and is_counted:
                 self._check_kick(call)
-            if call.verb == "statistics" and call.returned:
+            if call.verb == "statistics" and is_counted:
                 self._check_statistics(call)
             if call.verb == "tasks_by_state" and call.returned:
                 self._check_listing(call)

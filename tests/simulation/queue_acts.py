@@ -277,9 +277,10 @@ class Turn:
             self._took_ids(some)
             return
         verb = self.rng.choice(("ack", "ack", "release", "bury"))
-        part = {} if len(some) == len(ids) and self.rng.random() < 0.5 else {"df": some}
-        args = {"ids": some if part else ids, "batch": ids}
-        self.program.call(f"{verb}_many", self.act.tube, args, lambda: getattr(batch, verb)(**part))
+        args = {"ids": some, "batch": ids}
+        self.program.call(
+            f"{verb}_many", self.act.tube, args, lambda: getattr(batch, verb)(df=some)
+        )
         self._took_ids([number for number in ids if number not in args["ids"]])
 
     def _took_ids(self, ids: list[int]) -> None:

@@ -28,6 +28,8 @@ SECOND = 1_000_000
 _NEAR = 2
 #: Microseconds after which all notice that a session is dead, and by which its lease may be shorter.
 _NOTICED, _SLACK = 30 * SECOND, 5 * SECOND
+#: A take that lasts so long may lose tasks before it returns.
+_SLOW = 2 * SECOND
 #: What never changes of a task.
 _FIXED = ("task_id", "pri", "utube", "created", "unique")
 
@@ -194,6 +196,8 @@ class Lives:
             for number in call.args.get("batch", ()):
                 if number in self.keys:
                     yield self.keys[number], Op(call, "close", None, may_skip=True)
+        if call.error == "StoreError" and call.verb in TAKES:
+            yield from self._of_take(call, {})
         if call.error == "StoreError" and call.verb in WHOLE:
             # It makes several commits.
             for key in self._earlier(call):
@@ -234,9 +238,13 @@ class Lives:
             yield key, Op(call, action, shown.get(key), call.unknown)
 
     def _of_take(self, call: Call, shown: Mapping[str, Any]) -> Iterator[tuple[str, Op]]:
-        for key in self._of_tube[call.tube] if call.unknown else shown:
-            if not call.unknown or is_wanted(call, self.puts[key].item):
-                yield key, Op(call, "take", shown.get(key), call.unknown)
+        for key, task in shown.items():
+            yield key, Op(call, "take", task, call.unknown)
+        if not call.returned or call.ended - call.began > _SLOW:
+            # It may also have taken tasks that it has lost, or given back, before it returned.
+            for key in self._of_tube[call.tube]:
+                if key not in shown and is_wanted(call, self.puts[key].item):
+                    yield key, Op(call, "take", None, may_skip=True)
 
     # -- what is sure ----------------------------------------------------------------------------
 
@@ -262,6 +270,11 @@ class Lives:
             life = self.by_key.get(key)
             if life is not None and key not in shown and life.is_possible and not life.is_cut:
                 yield key
+
+    def are_known(self, tube: str) -> bool:
+        """Whether the lives of all tasks of a tube are known, so that they can be counted."""
+        lives = [self.by_key.get(key) for key in self._of_tube[tube]]
+        return all(life is None or (life.is_possible and not life.is_cut) for life in lives)
 
     def kinds(self, call: Call) -> dict[str, set[str]]:
         """The kinds of states in which a call may have found the other tasks."""

@@ -20,6 +20,8 @@ _SECOND = 1_000_000
 PAUSED, _GRACE = 6 * _SECOND, 8 * _SECOND
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
+#: Verbs that commit nothing.
+_LOOKS = ("peek", "statistics", "tasks_by_state")
 
 
 class Takes:
@@ -147,7 +149,11 @@ class Takes:
             for other in self.checker.history.calls
             if other.tube in (self.call.tube, "") and other.first < self.call.last
         ]
-        own = [other for other in calls if other.actor == self.call.actor]
+        own = [
+            other
+            for other in calls
+            if other.actor == self.call.actor and other.returned and other.verb not in _LOOKS
+        ]
         # Its last commits may still make it expect others.
         since = own[-_LAST:][0].first
         return not self.rivals and all(

@@ -257,7 +257,7 @@ def _take(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
         else (at.low + state.ttr, at.high + state.ttr + at.headroom)
     )
     taken = state._replace(kind=TAKEN, attempts=state.attempts + 1, low=low, high=high)
-    yield _exact(op, taken._replace(owner=op.call.session, is_ghost=op.call.unknown))
+    yield _exact(op, taken._replace(owner=op.call.session, is_ghost=op.may_skip))
 
 
 def _held(op: Op, state: State) -> bool:
