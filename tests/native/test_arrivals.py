@@ -12,6 +12,7 @@ import pytest
 from tests.concurrency.support import Probe
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.durability.arrivals import Arrivals
+from tubeq_spark.storage.durability.synced_log import SyncedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,18 +78,20 @@ def test_put_that_waits_for_room_finds_it_when_another_process_makes_some(tmp_pa
 
 
 def test_arrivals_when_the_log_was_shortened_beyond_them_are_counted_again(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
     for version in (0, 1):
-        (tmp_path / f"{version:020}.json").write_text("{}\n")
-    arrivals = Arrivals(tmp_path, ())
+        (log / f"{version:020}.json").write_text("{}\n")
+    arrivals = Arrivals(SyncedLog(tmp_path), ())
     assert arrivals.count() == 0
     # As for a process that was suspended meanwhile.
     for version in (0, 1):
-        (tmp_path / f"{version:020}.json").unlink()
+        (log / f"{version:020}.json").unlink()
     for version in (7, 8):
-        (tmp_path / f"{version:020}.json").write_text("{}\n")
+        (log / f"{version:020}.json").write_text("{}\n")
     missed = arrivals.count()
     assert missed > 0
-    (tmp_path / f"{9:020}.json").write_text("{}\n")
+    (log / f"{9:020}.json").write_text("{}\n")
     assert arrivals.count() == arrivals.count() == missed + 1
 
 
@@ -99,7 +102,7 @@ def test_arrivals_count_commits_but_for_those_that_change_nothing_that_is_waited
     with Queue(None, str(tmp_path), engine="native") as queue:
         tube = queue.create_tube("work", "fifottl")
         tube.put_many(["a", "b"])
-        arrivals = Arrivals(log, {"take", "ack"})
+        arrivals = Arrivals(SyncedLog(log.parent), {"take", "ack"})
 
         def counted(verb: Callable[[], object]) -> int:
             before = arrivals.count()
@@ -115,7 +118,7 @@ def test_arrivals_count_commits_but_for_those_that_change_nothing_that_is_waited
         # What another tool has committed may be anything.
         (log / f"{len(list(log.glob('0*.json'))):020}.json").write_text("{}\n")
         assert arrivals.count() == 4
-    assert Arrivals(tmp_path / "nowhere", ()).count() == 0
+    assert Arrivals(SyncedLog(tmp_path / "nowhere"), ()).count() == 0
 
 
 def test_take_that_waits_looks_no_more_than_commits_give_reason_to(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.sync_mark import MarkFile
 from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.looks import LocalRetention
@@ -185,7 +184,7 @@ def test_commit_on_what_others_have_not_synced_syncs_that_first(
 
 def test_mark_when_a_commit_was_synced_tells_other_processes(place: Path, tube: Tube) -> None:
     tube.put("a")
-    mark = MarkFile(place / "_tubeq_locks" / "work.synced").read()
+    mark = SyncedLog(place / "work").mark()
     assert mark is not None
     assert mark.version == DeltaTable(str(place / "work")).version()
     assert mark.place == synced_log_of(place / "work").place()

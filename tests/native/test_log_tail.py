@@ -17,8 +17,7 @@ from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.sync_mark import Place
-from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
+from tubeq_spark.storage.durability.synced_log import Place, SyncedLog, synced_log_of
 
 if TYPE_CHECKING:
     from tubeq_spark import Tube

@@ -15,7 +15,7 @@ from tests.power.readers import disagreements
 from tests.thorough import nightly
 from tubeq_spark import PutItem, Queue, QueueConfig
 from tubeq_spark.storage.durability import background
-from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
+from tubeq_spark.storage.durability.synced_log import MARK_SUFFIX
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.looks import LocalRetention
 

@@ -329,7 +329,7 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
     moves = (*_MOVES, "put") if not for_tasks else _MOVES
     makes_room = ctx.driver.subqueues or ctx.record.options.most_taken is not None
     ends = _ENDS if for_tasks and not makes_room else ()
-    arrivals = Arrivals(synced.log, (*moves, *ends))
+    arrivals = Arrivals(synced, (*moves, *ends))
     return lambda: (ctx.table_lock.changes, arrivals.count())
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.log.commit_text import DamagedCommitError
+from tubeq_spark.storage.log.commit_text import DamagedCommitError, fault_of_length
 from tubeq_spark.storage.log.facts import LogFacts, read_commit
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import (
@@ -230,11 +230,9 @@ def is_there(table: Path, path: str, size: int | None) -> bool:
     if is_elsewhere(path):
         return True
     file = table / path
-    try:
-        found = os.stat(file).st_size  # noqa: PTH116  (many files)
-    except FileNotFoundError:
-        return False
-    return size is None or (found == size and (not path.endswith(".parquet") or is_parquet(file)))
+    if size is None:
+        return file.exists()
+    return not fault_of_length(file, size) and (not path.endswith(".parquet") or is_parquet(file))
 
 
 def is_parquet(file: Path) -> bool:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.storage.durability.log_tail import Tail
-    from tubeq_spark.storage.durability.sync_mark import Mark
-    from tubeq_spark.storage.durability.synced_log import SyncedLog
+    from tubeq_spark.storage.durability.synced_log import Mark, SyncedLog
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:
         return False
     if mark is not None and not synced.is_of_now(mark):
         return False
-    newest = synced.newest_from(mark)
+    newest = synced.newest_since(-1 if mark is None else mark.version)
     return newest < 0 or log_tail.newest_is_whole(synced, newest)
 
 

@@ -3,13 +3,19 @@
 A version is synced when the contents and names of its data files and of its commit file are on the
 disk, and those of all versions before it. A process that commits also syncs unsynced versions of others,
 because a version is lost if an earlier one is lost.
+
+The mark beside a table's lock file has the last synced version and the boot id, for the other processes of the
+host. The mark itself need not be synced: after a power cut it may be an older one, with an earlier version.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import threading
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -17,22 +23,64 @@ from urllib.parse import unquote
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.disk import SyncError
+from tubeq_spark.storage.disk import SyncError, mount_of
 from tubeq_spark.storage.durability import background
-from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX, Mark, MarkFile, place_of
 from tubeq_spark.storage.location import SYSTEM
+from tubeq_spark.storage.locks.committer import processes
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
 from tubeq_spark.storage.log.names import checksum_of, commit_file, is_elsewhere, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tubeq_spark.storage.durability.sync_mark import Place
-
 #: Directory of lock files and marks, beside the tables of a location.
 LOCKS = "_tubeq_locks"
+#: The suffix of a mark's file.
+MARK_SUFFIX = ".synced"
+#: A mark overwrites the one before it, so all have the same length.
+_LENGTH = 400
 #: From so many files on, the whole file system is synced instead of each file.
 _MANY = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The boot and the mount; unsynced data is lost if one of them changes.
+
+    Attributes:
+        machine: The host.
+        boot: The boot of its system.
+        mount: The mount of the file system.
+    """
+
+    machine: str
+    boot: str
+    mount: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The synced version of a log, with its boot and mount.
+
+    Attributes:
+        version: The version; -1 if none is synced.
+        place: The boot and mount at that time.
+    """
+
+    version: int
+    place: Place
+
+
+def place_of(path: Path) -> Place:
+    """The current boot and mount of a path."""
+    machine, boot = _host()
+    return Place(machine, boot, mount_of(path))
+
+
+@functools.cache
+def _host() -> tuple[str, str]:
+    host = processes().host()
+    return f"{host.machine} {host.name}", host.boot
 
 
 class SyncedLog:
@@ -55,7 +103,7 @@ class SyncedLog:
         # Commits to other tables rely on these tables, so each of their commits is synced.
         self._is_in_step = table.name in SYSTEM
         self._places = places
-        self._mark = MarkFile(table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}")
+        self._mark = table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}"
         self._synced = -1
         #: Later versions whose contents this process has synced.
         self._contents: set[int] = set()
@@ -85,8 +133,12 @@ class SyncedLog:
         return self._places(self.table)
 
     def mark(self) -> Mark | None:
-        """The mark beside the table's lock."""
-        return self._mark.read()
+        """The mark beside the table's lock; `None` if it cannot be read."""
+        try:
+            found = json.loads(self._mark.read_bytes())
+            return Mark(int(found["version"]), Place(**found["place"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def newest(self, known: int) -> int:
         """The newest version of the log, at or after a known one (-1 if none is known)."""
@@ -94,12 +146,8 @@ class SyncedLog:
             known += 1
         return known
 
-    def newest_from(self, mark: Mark | None) -> int:
-        """The newest version of the log, beginning at its mark; -1 if the log is empty."""
-        return self.newest_since(-1 if mark is None else mark.version)
-
-    def newest_since(self, known: int) -> int:
-        """The newest version of the log, from a version that may be removed by now; -1 if the log is empty."""
+    def newest_since(self, known: int = -1) -> int:
+        """The newest version of the log, from one that may be removed by now; -1 if the log is empty."""
         return self.newest(known) if self._has(known) else max(self._versions(), default=-1)
 
     # -- before a commit ---------------------------------------------------------------------------
@@ -203,7 +251,15 @@ class SyncedLog:
             self._contents = {later for later in self._contents if later > version}
             # Without the mark the next process only syncs once more.
             with suppress(OSError):
-                self._mark.write(Mark(self._synced, self.place()))
+                self._write(Mark(self._synced, self.place()))
+
+    def _write(self, mark: Mark) -> None:
+        file = os.open(self._mark, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            # One write, so that another process reads this mark or the one before it.
+            os.write(file, json.dumps(asdict(mark)).encode().ljust(_LENGTH))
+        finally:
+            os.close(file)
 
     def forget(self) -> None:
         """Forget everything, because the path has another table by now."""

@@ -22,8 +22,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
-from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.durability.synced_log import MARK_SUFFIX, synced_log_of
 from tubeq_spark.storage.locks.committer import (
     NOTE_SUFFIX,
     CommitterFile,
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.durability.sync_mark import Place
-    from tubeq_spark.storage.durability.synced_log import SyncedLog
+    from tubeq_spark.storage.durability.synced_log import Place, SyncedLog
     from tubeq_spark.storage.locks.committer import Committer, Processes
 
 log = logging.getLogger(__name__)

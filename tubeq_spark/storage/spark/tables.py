@@ -151,9 +151,8 @@ class SparkTables(TablesWithoutOwnLog):
             return
         hours = hours_of(self.properties(table), LOG_RETENTION)
         if hours is not None:
-            synced = synced_log_of(directory)
             kept = SystemClock().now().timestamp() - hours * 3600
-            newest = synced.newest_from(synced.mark())
+            newest = synced_log_of(directory).newest_since()
             LocalTable(directory).tidying.shorten(newest, kept)
 
     def replacing_payload_type(
