@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, fault_of_length
-from tubeq_spark.storage.log.facts import LogFacts, read_commit
+from tubeq_spark.storage.log.facts import LogFacts, led, read_commit
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import (
     LAST_CHECKPOINT,
@@ -194,9 +194,9 @@ def _why_not(
     undone: Sequence[Contents],
 ) -> str:
     """Why readers could not read a version; empty if they can."""
-    # Readers begin at the newest checkpoint at or before it, or at the first commit.
-    begins = max((version for version in checkpoints if version <= readable), default=-1)
-    if readable < 0 or {*range(begins + 1, readable + 1)} - {*versions}:
+    before = {version for version in versions if version <= readable}
+    reached = led(before, [version for version in checkpoints if version <= readable])
+    if readable not in reached.values():
         return f"no checkpoint and no whole log leads to version {readable}"
     added = {path for commit in undone for path in commit.adds}
     for commit in undone:

@@ -23,7 +23,7 @@ from tubeq_spark.storage.log.versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.store.store import Entry, Store
 
@@ -279,22 +279,33 @@ class Verdict:
         return version > self.begins or not self.is_whole
 
 
-def judge(facts: LogFacts) -> Verdict:
-    """Judge a log with at least one commit or checkpoint."""
-    good = {version for version in facts.versions if version not in facts.faults}
-    there = {*facts.versions}
-    newest = max([*facts.versions, *facts.states])
+def led(commits: Collection[int], checkpoints: Iterable[int]) -> Mapping[int, int]:
+    """The last version that readers reach, by the checkpoint with which they begin; from `BEGINNING` if they reach any.
+
+    Args:
+        commits: The versions of commits that can be read.
+        checkpoints: The versions of checkpoints that can be read.
+    """
     reached: dict[int, int] = {}
     # The last start comes first, because an earlier start that reaches it leads no further.
-    for start in sorted({*facts.states, BEGINNING}, reverse=True):
+    for start in sorted({*checkpoints, BEGINNING}, reverse=True):
         version = start
-        while version + 1 in good:
+        while version + 1 in commits:
             version += 1
             if version in reached:
                 version = reached[version]
                 break
         if version != BEGINNING:
             reached[start] = version
+    return reached
+
+
+def judge(facts: LogFacts) -> Verdict:
+    """Judge a log with at least one commit or checkpoint."""
+    good = {version for version in facts.versions if version not in facts.faults}
+    there = {*facts.versions}
+    newest = max([*facts.versions, *facts.states])
+    reached = led(good, facts.states)
     readable = max(reached.values(), default=None)
     begins = max((start for start, end in reached.items() if end == readable), default=BEGINNING)
     first = facts.versions[0] if facts.versions else newest
