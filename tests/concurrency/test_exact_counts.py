@@ -159,18 +159,3 @@ def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> 
         "delete": 0,
     }
     assert world.stored() == ""
-
-
-@pytest.mark.thorough
-def test_done_when_an_earlier_version_has_counted_begins_with_what_that_showed(
-    world: World,
-) -> None:
-    before, tube = done(world.rivals), world.tube._ctx.record.id
-    # As members of that version have written their counters down.
-    counters = world.rivals._context.counters
-    counters._counts[f"{tube}/done"] += 40
-    world.told()
-    assert done(world.mine) == before + 40
-
-    world.tube.ack_many(taken(world, "ab"))
-    assert done(world.mine) == done(world.rivals) == before + 42
