@@ -45,8 +45,8 @@ FAULTS = (
     Fault(
         "a put loses the ttl",
         "storage/rows.py",
-        "[new.ttl for new in news]",
-        "[None for new in news]",
+        "list(map(attrgetter(name), news))",
+        "[None if name == 'ttl' else getattr(new, name) for new in news]",
     ),
     Fault(
         "a put ignores the capacity",
