@@ -819,7 +819,6 @@ class Queue:
             self._registry,
             contexts,
             target,
-            self._storage_options,
             storage_options,
         )
 

@@ -9,7 +9,7 @@ import pytest
 from tests.concurrency.s3_store import served
 from tests.native.test_copies import KEY, TYPES, StopError, fill, opened, state_of, stop_after
 from tubeq_spark import Queue, QueueConfig, QueueNotFoundError, StoreError
-from tubeq_spark.storage.native.file_copy import Place
+from tubeq_spark.admin.copying import _Copy
 
 pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -68,7 +68,7 @@ def test_copy_to_a_store_when_stopped_in_its_last_step_goes_on_only_if_the_sourc
         tube.put("a")
         for name in ("same", "changed"):
             with monkeypatch.context() as patch:
-                stop_after(0, (Place, "remove"))(patch)
+                stop_after(0, (_Copy, "_remove_mark"))(patch)
                 with pytest.raises(StopError):
                     queue.copy_to(f"s3://bucket/{name}", storage_options=store.options)
 

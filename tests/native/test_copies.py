@@ -28,7 +28,6 @@ from tubeq_spark.admin.copying import _Copy
 from tubeq_spark.cli.app import app
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.native import file_copy
-from tubeq_spark.storage.native.file_copy import Place
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 
 if TYPE_CHECKING:
@@ -219,10 +218,10 @@ def test_copy_when_stopped_cannot_be_opened_and_goes_on_when_called_again(
 ) -> None:
     copy = tmp_path / "copy"
     with monkeypatch.context() as patch:
-        stop_after(calls, (Place, "fetch"), (Place, "write"))(patch)
+        stop_after(calls, (file_copy, "_copy_file"), (_Copy, "_write_mark"))(patch)
         if calls == 10_000:
             # All but the last step.
-            stop_after(0, (file_copy, "create_with_rows"))(patch)
+            stop_after(0, (_Copy, "_make_registry"))(patch)
         with pytest.raises(StopError):
             source.copy_to(copy)
     with pytest.raises(QueueNotFoundError):
@@ -240,9 +239,9 @@ def test_copy_when_stopped_cannot_be_opened_and_goes_on_when_called_again(
 @pytest.mark.parametrize(
     ("owner", "name", "calls"),
     [
-        (Place, "write", 0),
-        (Place, "sizes", 1),
-        (Place, "fetch", 3),
+        (_Copy, "_write_mark", 0),
+        (file_copy, "_log_at", 0),
+        (file_copy, "_copy_file", 3),
         (_Copy, "_make_sessions", 0),
         (_Copy, "_compare", 0),
         (_Copy, "_require_unchanged", 0),
@@ -287,7 +286,7 @@ def test_copy_when_stopped_behind_its_last_commit_is_complete(
     source: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        stop_after(0, (Place, "remove"))(patch)
+        stop_after(0, (_Copy, "_remove_mark"))(patch)
         with pytest.raises(StopError):
             source.copy_to(tmp_path / "copy")
     with opened(tmp_path / "copy") as copy:
@@ -335,7 +334,7 @@ def test_copy_when_stopped_behind_its_last_commit_and_the_source_has_changed_is_
     with Queue(None, tmp_path / "source", engine="native") as queue:
         queue.create_tube("typed", schema="url STRING, n ARRAY<INT>").put({"url": "x", "n": [1]})
         with monkeypatch.context() as patch:
-            stop_after(0, (Place, "remove"))(patch)
+            stop_after(0, (_Copy, "_remove_mark"))(patch)
             with pytest.raises(StopError):
                 queue.copy_to(copy)
         change(queue, copy)

@@ -14,6 +14,7 @@ only paused finds the mark of the next call, and ends.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from typing import TYPE_CHECKING, Any, cast
@@ -31,8 +32,11 @@ from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.sessions import sessions_of
 from tubeq_spark.observe.statistics import written_calls
 from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.disk import make_directory
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location, refuse_mounts
+from tubeq_spark.storage.native.file_copy import copy_table
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, greatest, least, named
 from tubeq_spark.storage.tables.schema import (
@@ -46,9 +50,9 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tubeq_spark.admin.engines import Engines
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.engine import Tables
-    from tubeq_spark.storage.native.file_copy import Place
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.renewed_options import StorageOptions
     from tubeq_spark.storage.tables.registry import Registry
@@ -64,7 +68,6 @@ def copy(
     registry: Registry,
     tubes: Sequence[TubeContext],
     target: object,
-    source_options: StorageOptions | None,
     target_options: StorageOptions | None,
 ) -> CopyReport:
     """Copy a queue that was just swept.
@@ -75,7 +78,6 @@ def copy(
         registry: The registry of that location.
         tubes: All its tubes.
         target: The new location.
-        source_options: The options by which the source is reached.
         target_options: The options by which the target is reached.
 
     Raises:
@@ -94,15 +96,10 @@ def copy(
         state = _state_of(queue, opened, kept)
         _require_all(registry, tubes)
         _require_quiet(queue, tubes)
-        from tubeq_spark.storage.native.file_copy import Place  # noqa: PLC0415  it is optional
-
-        places = Place(opened.uri, source_options), Place(new.uri, target_options)
-        call = uuid4().hex
-        is_begun = _begin(engines.rows.tables, new, state, call, *places)
-        made = opening.make_context(engines, new, queue.clock, queue.config)
-        work = _Copy(queue, opened, made, new, call, *places)
-        if is_begun:
-            work.run(kept, state)
+        work = _Copy(queue, opened, engines, new, uuid4().hex)
+        with queue.engine.reading():
+            if work.begin(state):
+                work.run(kept, state)
         temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
         return work.report(kept, temporary)
     finally:
@@ -149,61 +146,6 @@ def _state_of(
     return registry | {str(ctx.record.id): version(ctx.table.name) for ctx in tubes}
 
 
-def _begin(
-    tables: Tables,
-    new: OpenedLocation,
-    state: Mapping[str, int | None],
-    call: str,
-    source: Place,
-    target: Place,
-) -> bool:
-    """Write the mark of this call. If it replaces the mark of an earlier call, that one ends when it goes on.
-
-    Returns:
-        False if an earlier call has made the whole copy, and nothing is left to do.
-
-    Raises:
-        StoreError: The target has files of something else than a copy of this source, or a whole copy of an earlier
-            state.
-    """
-    mark = _read_mark(target)
-    is_own = mark.get("from") == source.uri
-    if tables.is_table(new.location.table(TUBES)):
-        if not is_own:
-            msg = f"there is a queue at {new.location.text}: a copy needs a new place"
-            raise StoreError(msg)
-        if mark.get("state") != state:
-            msg = (
-                f"{new.location.text} has a copy of an earlier state: an earlier call was interrupted in its "
-                f"last step, and the queue at {source.uri} may have changed since. If no program has used "
-                "the copy, remove it, and copy again; or copy to another place"
-            )
-            raise StoreError(msg)
-        target.remove(_MARK)
-        return False
-    if not is_own and not target.is_empty():
-        msg = f"{new.location.text} is not empty: a copy needs a new place"
-        raise StoreError(msg)
-    _write_mark(source, target, None, call)
-    return True
-
-
-def _read_mark(target: Place) -> dict[str, Any]:
-    """The mark; empty if there is none, or if it cannot be parsed."""
-    try:
-        mark = json.loads(target.read(_MARK) or b"")
-    except ValueError:
-        return {}
-    return mark if isinstance(mark, dict) else {}
-
-
-def _write_mark(
-    source: Place, target: Place, state: Mapping[str, int | None] | None, call: str
-) -> None:
-    """Mark the files at the target as a call's copy. `state` is given when all tables of tubes are copied."""
-    target.write(_MARK, json.dumps({"from": source.uri, "state": state, "call": call}).encode())
-
-
 class _Copy:
     """One call of `copy`."""
 
@@ -211,15 +153,77 @@ class _Copy:
         self,
         queue: QueueContext,
         opened: OpenedLocation,
-        made: QueueContext,
+        engines: Engines,
         new: OpenedLocation,
         call: str,
-        source: Place,
-        target: Place,
     ) -> None:
-        self._queue, self._opened, self._source = queue, opened, source
-        self._made, self._new, self._target = made, new, target
+        self._queue, self._opened = queue, opened
+        self._engines, self._new = engines, new
+        self._tables = _native(engines.rows)
+        self._source = _native(queue.engine).store_of(opened.uri)
+        self._target = self._tables.store_of(new.uri)
+        self._is_local = new.locks is not None
         self._call = call
+
+    @functools.cached_property
+    def _made(self) -> QueueContext:
+        """The queue at the target, which makes the directory of lock files; so only after `begin`."""
+        return opening.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
+
+    def begin(self, state: Mapping[str, int | None]) -> bool:
+        """Write the mark of this call. If it replaces the mark of an earlier call, that one ends when it goes on.
+
+        Returns:
+            False if an earlier call has made the whole copy, and nothing is left to do.
+
+        Raises:
+            StoreError: The target has files of something else than a copy of this source, or a whole copy of an
+                earlier state.
+        """
+        mark, place = self._read_mark(), self._new.location.text
+        is_own = mark.get("from") == self._opened.uri
+        if self._is_made():
+            if not is_own:
+                msg = f"there is a queue at {place}: a copy needs a new place"
+                raise StoreError(msg)
+            if mark.get("state") != state:
+                msg = (
+                    f"{place} has a copy of an earlier state: an earlier call was interrupted in its last step, and "
+                    f"the queue at {self._opened.uri} may have changed since. If no program has used the copy, remove "
+                    "it, and copy again; or copy to another place"
+                )
+                raise StoreError(msg)
+            self._remove_mark()
+            return False
+        if not is_own and self._target.list("", most=1):
+            msg = f"{place} is not empty: a copy needs a new place"
+            raise StoreError(msg)
+        if self._new.locks is not None:
+            root = self._new.locks.parent
+            make_directory(root, synced=True)
+            synced_log_of(root).require(Durability.COMMIT)
+        self._write_mark(None)
+        return True
+
+    def _is_made(self) -> bool:
+        """Whether the registry exists, so that programs may use the copy."""
+        return self._tables.is_table(self._new.location.table(TUBES))
+
+    def _read_mark(self) -> dict[str, Any]:
+        """The mark; empty if there is none, or if it cannot be parsed."""
+        try:
+            mark = json.loads(self._target.get(_MARK)[0])
+        except (FileNotFoundError, ValueError):
+            return {}
+        return mark if isinstance(mark, dict) else {}
+
+    def _write_mark(self, state: Mapping[str, int | None] | None) -> None:
+        """Mark the files at the target as this call's copy. `state` is given when all tables of tubes are copied."""
+        mark = {"from": self._opened.uri, "state": state, "call": self._call}
+        self._target.put(_MARK, json.dumps(mark).encode())
+
+    def _remove_mark(self) -> None:
+        self._target.delete([_MARK])
 
     def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
         """Copy tubes.
@@ -237,13 +241,13 @@ class _Copy:
         self._make_sessions(tubes)
         # The state is written before the registry: a call that finds the registry compares the source with it.
         self._require_alone()
-        _write_mark(self._source, self._target, state, self._call)
+        self._write_mark(state)
         for ctx in tubes:
             self._compare(ctx)
         self._require_unchanged(tubes, state)
         self._require_alone()
         self._make_registry([ctx.record.id for ctx in tubes])
-        self._target.remove(_MARK)
+        self._remove_mark()
 
     def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
         """Report the tasks of a whole copy, and the tubes that were left out."""
@@ -251,12 +255,11 @@ class _Copy:
 
     def _require_alone(self) -> None:
         """Refuse to go on after another call has begun or ended, because programs may use its copy."""
-        tables = self._made.engine.tables
-        is_made = tables.is_table(self._new.location.table(TUBES))
-        is_mine = _read_mark(self._target).get("call") == self._call
+        is_made = self._is_made()
+        is_mine = self._read_mark().get("call") == self._call
         if is_made and is_mine:
             # The mark of this call has replaced that of another call, which has made the registry since.
-            self._target.remove(_MARK)
+            self._remove_mark()
         if is_made or not is_mine:
             msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
             raise TubeBusyError(msg)
@@ -275,16 +278,21 @@ class _Copy:
 
     def _copy_table(self, ctx: TubeContext, name: str) -> None:
         """Copy a table of a tube."""
-        from tubeq_spark.storage.native.file_copy import copy_table  # noqa: PLC0415  it is optional
-
         try:
-            newest = _native(self._queue).newest(self._opened.location.table(name))
-            copy_table(self._source, self._target, name, newest, self._require_alone)
+            newest = _native(self._queue.engine).newest(self._opened.location.table(name))
+            copy_table(
+                self._source,
+                self._target,
+                name,
+                newest,
+                self._require_alone,
+                anew=self._is_local,
+            )
         except FileNotFoundError as error:
             raise _changed(f"tube {ctx.record.name!r}") from error
-        tables, table = self._made.engine.tables, self._new.location.table(name)
+        tables, table = self._tables, self._new.location.table(name)
         # On local files the queue removes old commits, elsewhere Delta does (`schema.LOG_CLEANUP`).
-        wanted = "false" if self._target.is_local else "true"
+        wanted = "false" if self._is_local else "true"
         if tables.properties(table).get(LOG_CLEANUP, "true") != wanted:
             tables.set_property(table, LOG_CLEANUP, wanted)
 
@@ -293,10 +301,10 @@ class _Copy:
         self._require_alone()
         table_lock = self._new.table_lock(SESSIONS)
         new = new_sessions(
-            self._new.location.table(SESSIONS), self._queue.config, local=self._target.is_local
+            self._new.location.table(SESSIONS), self._queue.config, local=self._is_local
         )
         with table_lock.changing(self._made.engine.committer):
-            self._made.engine.tables.create(new)
+            self._tables.create(new)
         highest = max((self._highest(ctx) for ctx in tubes), default=0)
         # Ids are ordered by milliseconds first, then by slots. So this is above all ids of the last millisecond.
         floor = ids.tick_of(highest | ((1 << (ids.SLOT_BITS + ids.POSITION_BITS)) - 1)) + 1
@@ -339,26 +347,26 @@ class _Copy:
         return rows[0]["n"], log.native + log.told + sum(note.count or 0 for note in log.notes)
 
     def _make_registry(self, tubes: Sequence[int]) -> None:
-        from tubeq_spark.storage.native.file_copy import create_with_rows  # noqa: PLC0415
-
         table_lock = self._new.table_lock(TUBES)
         name = self._new.location.table(TUBES)
-        new = new_registry(name, self._queue.config, "native", local=self._target.is_local)
+        new = new_registry(name, self._queue.config, "native", local=self._is_local)
         records = Select(self._opened.location.table(TUBES), named(*new.columns))
         rows = self._queue.engine.arrow(records)
         rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
-        if self._target.is_local:
+        if self._is_local:
             # The copied files were not synced one by one.
             os.sync()
         with table_lock.changing(self._made.engine.committer):
-            create_with_rows(_native(self._made), new, rows)
-        if self._target.is_local:
+            if not self._tables.make(new, rows.select([*new.columns])):
+                msg = f"{new.name} was created by another program"
+                raise StoreError(msg)
+        if self._is_local:
             table_lock.settle()
 
 
-def _native(queue: QueueContext) -> NativeTables:
+def _native(engine: Engine) -> NativeTables:
     """The tables of the native engine, which both queues have."""
-    return cast("NativeTables", queue.engine.tables)
+    return cast("NativeTables", engine.tables)
 
 
 def _changed(what: str) -> TubeBusyError:

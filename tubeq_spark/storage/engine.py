@@ -97,7 +97,7 @@ class Tables(Protocol):
 
     @property
     def store_of(self) -> Callable[[str], Store] | None:
-        """Returns the files below a URI on an object store, for a check; `None` if this engine cannot read them."""
+        """Returns the files below a path or URI; `None` if this engine cannot read them."""
         ...
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:

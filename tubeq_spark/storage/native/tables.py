@@ -16,6 +16,7 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import arrow_struct
 from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.expression import row
@@ -40,6 +41,7 @@ from tubeq_spark.storage.outcome import (
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.store_clock import drift, endpoint
 from tubeq_spark.storage.tables.schema import PARTITION
 
@@ -262,10 +264,12 @@ class NativeTables:
             bad.look(newest.files.values(), at_content=False)
         return bad.told(newest)
 
-    @property
-    def store_of(self) -> Callable[[str], Store]:
-        """Returns the files below a URI on an object store, to be checked."""
-        return self._handles.store
+    def store_of(self, uri: str) -> Store:
+        """The files below a path or URI."""
+        directory = local_directory(uri)
+        return (
+            self._handles.store(uri) if directory is None else LocalStore(synced_log_of(directory))
+        )
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The facts that the log tells about a tube's data files; `None` if a file is bad."""

@@ -50,15 +50,19 @@ class LocalStore(SimpleStore):
 
     def put(self, name: str, content: bytes) -> None:
         """Write or replace a file; a new data file may be incomplete until this returns."""
-        path = self._path(name)
-        if not name.startswith(_LOG):
-            try:
-                self._write_new(path, content)
-            except FileNotFoundError:
-                self._make_directories_of(name)
-                self._write_new(path, content)
-            return
-        # A log is shortened because of a checkpoint, so the file must have its content before its name.
+        try:
+            self._put(name, content)
+        except FileNotFoundError:
+            self._make_directories_of(name)
+            self._put(name, content)
+
+    def _put(self, name: str, content: bytes) -> None:
+        if name.endswith(".parquet") and _LOG not in name:
+            with suppress(FileExistsError):
+                self._write_new(self._path(name), content)
+                return
+        # Others may read the file, and a log is shortened because of a checkpoint: so it has its content before its
+        # name.
         is_synced = self._synced.durability is not Durability.NONE
         with disk.replacing(self._synced.table / name, synced=is_synced) as prepared:
             self._write_new(str(prepared), content)
