@@ -37,14 +37,11 @@ def check(
         if repair:
             msg = f"only tables on local files are repaired, and {text} is not there"
             raise StoreError(msg)
-        if engine is None or (store_of := engine.tables.store_of) is None:
-            msg = (
-                "only tables on local files, and on object stores that the native engine reaches, are checked, "
-                f"and {text} is not there"
-            )
+        if engine is None:
+            msg = f"only an engine that reaches the object store of {text} checks its tables"
             raise StoreError(msg)
         with engine.reading():
-            return check_location(text.rstrip("/"), store_of)
+            return check_location(text.rstrip("/"), engine.tables.store_of)
     # The lock must not repair the table first: the check itself examines the state after a power cut.
     lock_of = functools.partial(opened.table_lock, as_it_is=True) if repair else None
     return check_location(opened.uri, local_store, lock_of, accept_loss=accept_loss)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.outcome import NEWEST, newest_write
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -44,7 +47,10 @@ class Extent:
 
 
 class Tables(Protocol):
-    """Makes, changes and measures tables of an engine."""
+    """Makes, changes and measures tables of an engine.
+
+    Methods with a body have the answer of an engine that does not know more.
+    """
 
     def is_table(self, name: str) -> bool:
         """Whether a table exists; false if its log has no commit yet."""
@@ -72,7 +78,8 @@ class Tables(Protocol):
 
     def is_catalog_managed(self, table: str) -> bool:
         """Whether the catalog manages a table's commits, and alone may clean it up."""
-        ...
+        del table
+        return False
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
@@ -80,7 +87,8 @@ class Tables(Protocol):
 
     def version(self, table: str) -> int | None:
         """A table's newest version, if it is cheap to get; else `None`."""
-        ...
+        del table
+        return None
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """The size of the data files of some segments of a tube."""
@@ -93,31 +101,43 @@ class Tables(Protocol):
             table: The table.
             look: Whether to search also for files that no read has met, by the lengths of all files.
         """
-        ...
+        del table, look
+        return ()
 
-    @property
-    def store_of(self) -> Callable[[str], Store] | None:
-        """Returns the files below a path or URI; `None` if this engine cannot read them."""
-        ...
+    def store_of(self, uri: str) -> Store:
+        """The files below a path or URI.
+
+        Raises:
+            StoreError: This engine cannot read them.
+        """
+        msg = (
+            "only tables on local files, and on object stores that the native engine reaches, are checked, "
+            f"and {uri} is not there"
+        )
+        raise StoreError(msg)
 
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The log's statistics of all data files of a tube; `None` if they are not cheap to get, or a file is bad."""
-        ...
+        del table
+        return None
 
     def rivals(self, table: str) -> int:
         """The number of other programs' commits that came before the last commits to a table; 0 with an exclusive lock.
 
         This reads nothing.
         """
-        ...
+        del table
+        return 0
 
     def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
         """The data files of a tube, sorted by the log's statistics of integer columns; `None` as for `told_files`."""
-        ...
+        del table, order
+        return None
 
     def reads_in_order(self, table: str) -> bool:
         """Whether a query for the first rows in an order reads only the files that have them."""
-        ...
+        del table
+        return False
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of small segments of a tube, by their known data files, if it is cheap to get; else 0.
@@ -128,11 +148,13 @@ class Tables(Protocol):
             size: A small segment has at most so many bytes.
             every: They are counted at every so many versions; at other versions the result is 0.
         """
-        ...
+        del table, rows, size, every
+        return 0
 
     def data_files(self, table: str) -> int:
         """The number of known data files, if it is cheap to get; else 0."""
-        ...
+        del table
+        return 0
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """The totals and notes of ended tasks in the log of a tube's table.
@@ -151,19 +173,23 @@ class Tables(Protocol):
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and its time by the storage's clock."""
-        ...
+        newest = self.commits(table, 1)[0]
+        return newest.version, newest.at_us
 
     def last_write(self, table: str) -> int:
         """The time, by the storage's clock, of a table's newest commit that is not one of VACUUM."""
-        ...
+        commits = self.commits(table, NEWEST)
+        return newest_write([(commit.statement, commit.at_us) for commit in commits])
 
     def overwrites(self, location: str) -> str | None:
         """The reason why no queue is safe at a location whose storage overwrites commits; else `None`."""
-        ...
+        del location
+        return None
 
     def clock_drift(self, location: str) -> float | None:
         """Seconds by which a store's clock is ahead of this host's; `None` if unknown."""
-        ...
+        del location
+        return None
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
@@ -187,11 +213,15 @@ class Tables(Protocol):
 
     def refused_columns(self, error: BaseException) -> str | None:
         """The reason why a table cannot have its columns; `None` if its creation failed for another reason."""
-        ...
+        del error
+        return None
 
 
 class Engine(Protocol):
-    """Reads and writes the queue's tables. Its methods raise errors that `outcome_of` classifies."""
+    """Reads and writes the queue's tables. Its methods raise errors that `outcome_of` classifies.
+
+    Methods with a body are for engines whose statements run in this process.
+    """
 
     #: Whether it may write to tubes with a change feed, because Delta records its changes there.
     keeps_feeds: bool
@@ -212,7 +242,7 @@ class Engine(Protocol):
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
         """Wrap `run` so that it does the same in another thread."""
-        ...
+        return run
 
     def patience(self) -> AbstractContextManager[None]:
         """Run a block as one verb, whose requests to an object store share one limit of lost time.
@@ -230,7 +260,7 @@ class Engine(Protocol):
 
     def committer(self) -> Committer | None:
         """The JVM in which statements run; `None` if they run in this process."""
-        ...
+        return None
 
     def reading(self) -> AbstractContextManager[None]:
         """Run a block that reads, and turn errors of the engine into `StoreError`."""
@@ -238,7 +268,7 @@ class Engine(Protocol):
 
     def answers(self) -> bool:
         """Whether the engine can be reached. If the last read failed, this checks it again."""
-        ...
+        return True
 
     def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
@@ -270,72 +300,3 @@ class Engine(Protocol):
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit that holds an operation id."""
         ...
-
-
-class EngineOfThisProcess:
-    """The methods that engines have in common whose statements run in this process."""
-
-    def answers(self) -> bool:
-        """Return True: this process can always be reached."""
-        return True
-
-    @staticmethod
-    def carried(run: Callable[[], T]) -> Callable[[], T]:
-        """Return `run` itself: it does the same in any thread."""
-        return run
-
-    @staticmethod
-    def committer() -> None:
-        """Return `None`: statements run in this process, so no writer waits for a JVM."""
-
-
-class TablesWithoutOwnLog:
-    """The answers of engines that do not read the logs of tables themselves, to questions that need a log."""
-
-    #: This engine checks no tables on object stores.
-    store_of = None
-
-    def told_files(self, table: str) -> Sequence[ToldFile] | None:
-        """Return `None`: the rows must be read."""
-        del table
-        return None
-
-    def rivals(self, table: str) -> int:
-        """Return 0: this engine does not count them."""
-        del table
-        return 0
-
-    def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder] | None:
-        """Return `None`, as `told_files` does."""
-        del table, order
-        return None
-
-    def reads_in_order(self, table: str) -> bool:
-        """Return False."""
-        del table
-        return False
-
-    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
-        """Return an empty sequence: a query of such an engine fails by a bad file."""
-        del table, look
-        return ()
-
-    def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
-        """Return 0: counting files needs a query."""
-        del table, rows, size, every
-        return 0
-
-    def data_files(self, table: str) -> int:
-        """Return 0: counting files needs a query."""
-        del table
-        return 0
-
-    def overwrites(self, location: str) -> str | None:
-        """Return `None`: Delta's log stores keep commits safe, and `unsafe_storage` checks these."""
-        del location
-        return None
-
-    def clock_drift(self, location: str) -> float | None:
-        """Return `None`: Spark shows no headers of a store, and itself commits by the store's clock."""
-        del location
-        return None

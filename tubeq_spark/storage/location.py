@@ -211,17 +211,17 @@ def refuse_mounts(location: Location) -> None:
             raise StoreError(msg)
 
 
-def require_links(locks: Path) -> None:
+def require_links(locks: Path | None) -> None:
     """Refuse a file system without hard links; a process checks it once.
 
     Args:
-        locks: The location's directory of lock files.
+        locks: The location's directory of lock files; `None` on other storage.
 
     Raises:
         StoreError: The file system has no hard links.
     """
     with _looking:
-        if locks in _linked:
+        if locks is None or locks in _linked:
             return
         name = locks / f"_links-{uuid.uuid4()}"
         other = name.with_suffix(".link")

@@ -52,11 +52,6 @@ class OpenedLocation:
             return cls(location, location.text, None, durability)
         return cls(location, f"file:{directory}", directory / LOCKS, durability)
 
-    @property
-    def has_one_engine(self) -> bool:
-        """Whether only one kind of engine may commit there."""
-        return not self.location.in_catalog and allows_one_engine_only(self.uri)
-
     def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
         """Return the table lock for this process's writers to a table.
 
@@ -138,7 +133,8 @@ def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
         other: The engine that commits to the location.
         engine: The engine that would commit, too.
     """
-    if other == engine or not opened.has_one_engine:
+    in_catalog = opened.location.in_catalog
+    if other == engine or in_catalog or not allows_one_engine_only(opened.uri):
         return None
     return (
         f"{opened.uri} belongs to engine={other!r}: on S3 the commits of engine={engine!r} and its "

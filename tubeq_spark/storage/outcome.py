@@ -158,7 +158,7 @@ def read_commit(row: Mapping[str, Any], affected: Affected | None) -> Commit:
     )
 
 
-def newest_write(commits: Sequence[tuple[str, int]]) -> int:
+def newest_write(commits: Sequence[tuple[str | None, int]]) -> int:
     """The time of the last commit to a table that is not one of VACUUM.
 
     Args:

@@ -13,7 +13,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
-from tubeq_spark.storage.engine import EngineOfThisProcess
+from tubeq_spark.storage.engine import Engine
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.bad_files import left_out
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
@@ -55,7 +55,7 @@ _ROW_BYTES, _PER_FILE_BYTE = 500, 4
 HISTORY_LIMIT = 200
 
 
-class NativeEngine(EngineOfThisProcess):
+class NativeEngine(Engine):
     """Reads and writes tables in this process. Thread-safe."""
 
     #: Its commits remove and add rows: a change feed would show a changed row as removed and inserted.

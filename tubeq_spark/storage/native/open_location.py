@@ -27,8 +27,6 @@ from tubeq_spark.storage.opened_location import (
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
 
@@ -65,14 +63,14 @@ def open_location(
                 raise StoreError(danger)
             log.info("creating the tables of a new queue at %s", location.text)
             table_lock = opened.table_lock(TUBES)
-            _require_links(locks)
+            require_links(locks)
             with table_lock.changing(engine.committer):
                 local = locks is not None
                 for table in new_system_tables(location, config, "native", local=local):
                     engine.tables.create(table)
             settle_system_tables(opened)
         else:
-            _require_links(locks)
+            require_links(locks)
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
@@ -82,8 +80,3 @@ def open_location(
         if drift is not None:
             log.warning("%s: %s", location.text, drift)
     return opened
-
-
-def _require_links(locks: Path | None) -> None:
-    if locks is not None:
-        require_links(locks)

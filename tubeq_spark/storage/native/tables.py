@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from tubeq_spark.payloads.types import arrow_struct
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
-from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log import definition
@@ -30,12 +30,10 @@ from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.storage.outcome import (
-    NEWEST,
     Commit,
     EngineError,
     Note,
     Outcome,
-    newest_write,
     read_commit,
 )
 from tubeq_spark.storage.query import Select, named
@@ -46,7 +44,7 @@ from tubeq_spark.storage.store.store_clock import drift, endpoint
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles, Table
@@ -55,9 +53,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
 
-T = TypeVar("T")
 _ROW = row()
-_LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
 
 def _extent(table: PlainTable, newest: Snapshot) -> Extent:
@@ -67,32 +63,17 @@ def _extent(table: PlainTable, newest: Snapshot) -> Extent:
     return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
 
 
-def _measures(seen: Snapshot) -> Iterator[tuple[int | None, int | None, int]]:
-    """Segment, rows and bytes of each data file of a tube."""
-    return ((f.partition[PARTITION], f.rows, f.size) for f in seen.files.values())
-
-
-def small_of(files: Iterable[tuple[int | None, int | None, int]], rows: int, size: int) -> int:
+def _small_in(newest: Snapshot, rows: int, size: int) -> int:
     """The number of partitions whose files together are small; files without a row count have no rows here."""
     counts: Counter[int | None] = Counter()
     sizes: Counter[int | None] = Counter()
-    for partition, count, of in files:
-        counts[partition] += count or 0
-        sizes[partition] += of
-    return sum(counts[each] <= rows and of <= size for each, of in sizes.items())
+    for file in newest.files.values():
+        counts[file.partition[PARTITION]] += file.rows or 0
+        sizes[file.partition[PARTITION]] += file.size
+    return sum(counts[part] <= rows and of <= size for part, of in sizes.items())
 
 
-def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Commits with the columns of Spark's DESCRIBE HISTORY."""
-    names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
-    return [
-        {name: commit.get(name) for name in names}
-        | {"timestamp": int(commit.get("timestamp") or 0) * 1000}
-        for commit in commits
-    ]
-
-
-class NativeTables:
+class NativeTables(Tables):
     """The tables of a `NativeEngine`."""
 
     def __init__(self, handles: Handles, rows_of: Callable[[Select], pa.Table]) -> None:
@@ -203,11 +184,6 @@ class NativeTables:
             raise StoreError(msg)
         return schema
 
-    @staticmethod
-    def refused_columns(_error: BaseException) -> str | None:
-        """Why a table cannot have its columns: they were checked before."""
-        return None
-
     # -- looking ------------------------------------------------------------------------------
 
     def newest(self, table: str) -> Snapshot:
@@ -228,16 +204,16 @@ class NativeTables:
         """The Arrow type of a table's column."""
         return self.newest(table).shape.schema.field(column).type
 
-    def is_catalog_managed(self, _table: str) -> bool:
-        """Whether the catalog manages a table's commits: never for a table with a path."""
-        return False
-
-    def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
-        """The newest commits to a table, the newest first; times in microseconds."""
-        plain = self._handles.table(table).plain
+    def history_rows(self, table: str, limit: int) -> list[dict[str, Any]]:
+        """The newest commits to a table with the columns of Spark's DESCRIBE HISTORY; times in microseconds."""
+        names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
         with errors.reading():
-            most = plain.newest().version + 1 if limit is None else limit
-            return history_rows(list(plain.history(most)))
+            commits = self._handles.table(table).plain.history(limit)
+            return [
+                {name: commit.get(name) for name in names}
+                | {"timestamp": int(commit.get("timestamp") or 0) * 1000}
+                for commit in commits
+            ]
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
@@ -252,9 +228,10 @@ class NativeTables:
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """The size of the data files of some segments of a tube."""
         found: Counter[int] = Counter()
-        for segment, _, size in _measures(self.newest(table)):
+        for file in self.newest(table).files.values():
+            segment = file.partition[PARTITION]
             if segment is not None and segment in segments:
-                found[segment] += size
+                found[segment] += file.size
         return found
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
@@ -290,9 +267,9 @@ class NativeTables:
         in_order = sorted(files, key=lambda file: bounds[file.path] or ())
         return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
-    @staticmethod
-    def reads_in_order(_table: str) -> bool:
+    def reads_in_order(self, table: str) -> bool:
         """A query for the first rows in an order reads the files that have them and no others."""
+        del table
         return True
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
@@ -300,7 +277,7 @@ class NativeTables:
         known = self._handles.table(table).plain.known
         if known is None or known.version % every:
             return 0
-        return small_of(_measures(known), rows, size)
+        return _small_in(known, rows, size)
 
     def data_files(self, table: str) -> int:
         """How many data files a table has, as far as its newest version is known; else 0."""
@@ -351,16 +328,6 @@ class NativeTables:
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
         return [read_commit(row, told_by(row)) for row in self.history_rows(table, limit)]
-
-    def last_commit(self, table: str) -> tuple[int, int]:
-        """A table's newest version, and the storage's time of it."""
-        (newest,) = self.history_rows(table, 1)
-        return int(newest["version"]), int(newest["timestamp"])
-
-    def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit, except those of VACUUM."""
-        commits = self.history_rows(table, NEWEST)
-        return newest_write([(row["operation"], int(row["timestamp"])) for row in commits])
 
 
 def _type_of(payload: str | None) -> pa.DataType:

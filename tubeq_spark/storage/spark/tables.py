@@ -13,12 +13,12 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import ended
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.engine import Extent, TablesWithoutOwnLog
+from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import identifier, local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.native.commit_notes import told_by
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.storage.outcome import NEWEST, Commit, Outcome, newest_write, read_commit
+from tubeq_spark.storage.outcome import Commit, Outcome, read_commit
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
@@ -59,7 +59,7 @@ class _Engine(history.Reads, Protocol):
     def hurried(self, table: str | None) -> AbstractContextManager[None]: ...
 
 
-class SparkTables(TablesWithoutOwnLog):
+class SparkTables(Tables):
     """The tables of a `SparkEngine`."""
 
     def __init__(self, engine: _Engine) -> None:
@@ -229,10 +229,6 @@ class SparkTables(TablesWithoutOwnLog):
         version, checkpoint = log
         return Extent(files, size_bytes, version, committed_us, version - checkpoint)
 
-    def version(self, table: str) -> int | None:
-        """Return `None`, because reading a table's version needs a query."""
-        return None
-
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """The size of the data files of some segments of a tube, by Spark's metadata."""
         found = self._engine.sql_rows(
@@ -254,16 +250,6 @@ class SparkTables(TablesWithoutOwnLog):
         told = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
         found = history.newest(self._engine, table, told, limit)
         return [read_commit(row, told_by(row)) for row in found]
-
-    def last_commit(self, table: str) -> tuple[int, int]:
-        """A table's newest version, and its time by the storage's clock."""
-        (commit,) = history.newest(self._engine, table, ("version",), 1)
-        return commit["version"], commit["timestamp"]
-
-    def last_write(self, table: str) -> int:
-        """The time, by the storage's clock, of a table's newest commit that is not one of VACUUM."""
-        found = history.newest(self._engine, table, ("operation",), NEWEST)
-        return newest_write([(row["operation"], row["timestamp"]) for row in found])
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
