@@ -269,9 +269,9 @@ class Turn:
         n = self.rng.choice((2, 3))
         written, given = self._taking(n)
         batch = self._call("take_arrow", written, lambda tube: tube.take_arrow(n, **given))
-        if batch is None or not batch.count:
+        ids = [] if batch is None else [task["task_id"] for task in self.program.shown]
+        if not ids:
             return
-        ids = [task["task_id"] for task in self.program.shown]
         some = self.rng.sample(ids, self.rng.randint(1, len(ids)))
         if self.rng.random() < 0.3:
             self._took_ids(some)
