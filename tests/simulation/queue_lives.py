@@ -63,7 +63,8 @@ class Lives:
     Attributes:
         keys: The key of each task id.
         puts: The put of each task that was added, or may have been.
-        by_key: The life of each task.
+        by_key: The life of each task. A task of a put of unknown outcome has one, too: it may be counted and end
+            before anybody sees it.
         clashes: Results that disagree with an earlier one about what never changes, with a text.
         strangers: Keys of tasks that nobody has put.
     """
@@ -84,9 +85,8 @@ class Lives:
         self.by_key: dict[str, Life] = {}
         ops, deaths = self._ops(), self._deaths()
         for key, put in self.puts.items():
-            if not put.call.unknown or key in seen:
-                task = self._task(key, put, seen.get(key), deaths)
-                self.by_key[key] = Life(task, ops[key], self.windows)
+            task = self._task(key, put, seen.get(key), deaths)
+            self.by_key[key] = Life(task, ops[key], self.windows)
 
     def _all_windows(self) -> Iterator[tuple[int, Window]]:
         slowest: dict[str, int] = defaultdict(int)
@@ -267,14 +267,15 @@ class Lives:
         """The tasks of a call's tube that are not in its result, and whose lives are known."""
         shown = {key_of(task["data"]) for task in call.tasks()}
         for key in self._of_tube[call.tube]:
-            life = self.by_key.get(key)
-            if life is not None and key not in shown and life.is_possible and not life.is_cut:
+            if key not in shown and self._is_known(key):
                 yield key
 
     def are_known(self, tube: str) -> bool:
         """Whether the lives of all tasks of a tube are known, so that they can be counted."""
-        lives = [self.by_key.get(key) for key in self._of_tube[tube]]
-        return all(life is None or (life.is_possible and not life.is_cut) for life in lives)
+        return all(self._is_known(key) for key in self._of_tube[tube])
+
+    def _is_known(self, key: str) -> bool:
+        return self.by_key[key].is_possible and not self.by_key[key].is_cut
 
     def kinds(self, call: Call) -> dict[str, set[str]]:
         """The kinds of states in which a call may have found the other tasks."""

@@ -126,6 +126,20 @@ def test_a_call_of_unknown_outcome_may_have_come_or_not() -> None:
         assert story.rules == set()
 
 
+def test_a_put_of_unknown_outcome_may_be_counted_before_anybody_sees_it() -> None:
+    for comes in (True, False):
+        story = Story()
+        items = [{"data": 1, "ttl": 20 * US}]
+        story.call("a", "put", error="CommitUnknownError", outcome="unknown", items=items)
+        counts = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "total": 0}
+        story.call("b", "statistics", {"tasks": {**counts, "ready": int(comes), "total": comes}})
+        story.wait(30)
+        story.call("b", "sweep")
+        story.call("b", "statistics", {"tasks": {**counts, "done": int(comes)}})
+        story.history.is_faulty = True
+        assert story.rules == set()
+
+
 def _lost(story: Story) -> None:
     story.put()
     story.take(None)
@@ -209,6 +223,23 @@ def _done_without_an_end(story: Story) -> None:
     story.call("a", "statistics", {"tasks": counts})
 
 
+def _done_twice(story: Story) -> None:
+    number = story.put()
+    story.take(number)
+    story.call("a", "ack", error="CommitUnknownError", outcome="unknown", ids=[number])
+    counts = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 2, "total": 0}
+    story.call("a", "statistics", {"tasks": counts})
+    story.history.is_faulty = True
+
+
+def _counted_twice(story: Story) -> None:
+    items = [{"data": 1}]
+    story.call("a", "put", error="CommitUnknownError", outcome="unknown", items=items)
+    counts = {"ready": 2, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "total": 2}
+    story.call("b", "statistics", {"tasks": counts})
+    story.history.is_faulty = True
+
+
 def _missing_in_a_listing(story: Story) -> None:
     story.put()
     story.call("a", "tasks_by_state", [], state="r")
@@ -277,6 +308,8 @@ _PLANTED = {
     _wrong_payload_for_an_id: "same task",
     _missing_in_a_count: "count",
     _done_without_an_end: "done",
+    _done_twice: "done",
+    _counted_twice: "count",
     _missing_in_a_listing: "listing",
     _in_another_listing: "listing",
     _kicked_from_nothing: "kick",
