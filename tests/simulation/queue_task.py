@@ -203,8 +203,8 @@ def after(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
         for then in change(task, op, now, at):
             if op.seen is None or _is_as(task, op, then):
                 yield then
-                if op.action == "see":
-                    # A verb that only looks writes nothing down.
+                if then == now and state in change(task, op, state, at):
+                    # A verb that changes nothing writes nothing down.
                     yield state
 
 

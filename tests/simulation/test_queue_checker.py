@@ -140,6 +140,23 @@ def test_a_put_of_unknown_outcome_may_be_counted_before_anybody_sees_it() -> Non
         assert story.rules == set()
 
 
+@pytest.mark.parametrize("verb", ["close", "release_all"])
+def test_a_verb_that_changes_nothing_does_not_end_a_delay_for_slower_clocks(verb: str) -> None:
+    story = Story()
+    story.history.actors["a"] = Actor("a", skew=4 * US)
+    story.put(delay=60 * US)
+    created = story.history.calls[0].result["created"] + 4 * US
+    story.history.calls[0].result.update(created=created, next_event=created + 60 * US)
+    story.wait(60)
+    story.call("a", verb)
+    counts = {"ready": 0, "taken": 0, "delayed": 1, "buried": 0, "done": 0, "total": 1}
+    story.call("b", "statistics", {"tasks": counts})
+    assert story.rules == set()
+    story.wait(10)
+    story.call("b", "statistics", {"tasks": counts})
+    assert story.rules == {"count"}
+
+
 def _lost(story: Story) -> None:
     story.put()
     story.take(None)
@@ -240,6 +257,14 @@ def _counted_twice(story: Story) -> None:
     story.history.is_faulty = True
 
 
+def _kept_by_a_closed_session(story: Story) -> None:
+    number = story.put(ttr=30 * US)
+    story.take(number, ttr=30 * US)
+    story.call("a", "close")
+    counts = {"ready": 0, "taken": 1, "delayed": 0, "buried": 0, "done": 0, "total": 1}
+    story.call("b", "statistics", {"tasks": counts})
+
+
 def _missing_in_a_listing(story: Story) -> None:
     story.put()
     story.call("a", "tasks_by_state", [], state="r")
@@ -310,6 +335,7 @@ _PLANTED = {
     _done_without_an_end: "done",
     _done_twice: "done",
     _counted_twice: "count",
+    _kept_by_a_closed_session: "count",
     _missing_in_a_listing: "listing",
     _in_another_listing: "listing",
     _kicked_from_nothing: "kick",
