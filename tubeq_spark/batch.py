@@ -30,7 +30,7 @@ from tubeq_spark.payloads.shown_table import (
 )
 from tubeq_spark.runtime.context import traced
 from tubeq_spark.runtime.tracebacks import short_tracebacks
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 

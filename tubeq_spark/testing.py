@@ -15,7 +15,7 @@ from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
 from tubeq_spark.runtime.tracebacks import short_tracebacks
-from tubeq_spark.storage.memory.engine import MemoryEngine, MemoryLocation, open_location
+from tubeq_spark.storage.native.memory_engine import MemoryEngine, MemoryLocation, open_location
 from tubeq_spark.tube import Tube
 
 if TYPE_CHECKING:

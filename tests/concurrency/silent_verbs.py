@@ -85,22 +85,22 @@ def timed_verbs(monotonic: Callable[[], float] = time.monotonic) -> Iterator[lis
     took, patience, local = list[float](), NativeEngine.patience, threading.local()
 
     @contextlib.contextmanager
-    def timed() -> Iterator[None]:
+    def timed(engine: NativeEngine) -> Iterator[None]:
         is_outer = not getattr(local, "is_within", False)
         local.is_within, began = True, monotonic()
         try:
-            with patience():
+            with patience(engine):
                 yield
         finally:
             if is_outer:
                 local.is_within = False
                 took.append(monotonic() - began)
 
-    NativeEngine.patience = staticmethod(timed)  # type: ignore[method-assign]
+    NativeEngine.patience = timed  # type: ignore[method-assign]
     try:
         yield took
     finally:
-        NativeEngine.patience = staticmethod(patience)  # type: ignore[method-assign]
+        NativeEngine.patience = patience  # type: ignore[method-assign]
 
 
 def wrong_of(

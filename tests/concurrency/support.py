@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tests.both_engines import needs_spark
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.memory.engine import MemoryEngine
+from tubeq_spark.storage.native.memory_engine import MemoryEngine
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.uninterrupted import THREAD_NAME

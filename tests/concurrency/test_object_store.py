@@ -23,11 +23,10 @@ from tests.concurrency.support import ids_of
 from tests.queries import counted, select
 from tests.thorough import nightly
 from tubeq_spark import StoreError
-from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import Location, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.opened_location import OpenedLocation
+from tubeq_spark.storage.opened_location import OpenedLocation, require_ours
 from tubeq_spark.storage.tables.schema import FORMAT, OUR_FORMAT, WRITERS, new_system_tables
 from tubeq_spark.testing import ManualClock
 
@@ -212,7 +211,7 @@ def test_query_when_it_reads_lets_other_threads_of_the_process_run() -> None:
 
 def require(text: str, engine: str, marks: Mapping[str, str]) -> None:
     opened = OpenedLocation(Location.parse(text), text, None)
-    opened_location.require_ours(marks, opened, engine)
+    require_ours(marks, opened, engine)
 
 
 def marked(made_by: str) -> dict[str, str]:
@@ -273,7 +272,9 @@ def test_open_on_s3_when_spark_made_it_is_refused_and_writes_nothing(
             "tubeq_spark.storage.native.open_location.new_system_tables",
             lambda place, config, _, **where: new_system_tables(place, config, "spark", **where),
         )
-        patched.setattr(opened_location, "allows_one_engine_only", lambda _: False)
+        patched.setattr(
+            "tubeq_spark.storage.opened_location.allows_one_engine_only", lambda _: False
+        )
         store.open(location).close()
     with pytest.raises(StoreError, match="open it with engine='spark'"):
         store.open(location)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig, StoreError
-from tubeq_spark.storage.store import renewed_options
+from tubeq_spark.storage.store import store_options
 from tubeq_spark.storage.store.object_store import ObjectStore
 from tubeq_spark.testing import ManualClock
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.processes]
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """The clock by which options grow old."""
     clock = ManualClock()
-    monkeypatch.setattr(renewed_options, "_CLOCK", clock)
+    monkeypatch.setattr(store_options, "_CLOCK", clock)
     return clock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import product
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +14,6 @@ from tests.concurrency.silent_verbs import SILENT, came_to, limit, timed_verbs, 
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import one_in
 from tubeq_spark import CommitUnknownError
-from tubeq_spark.storage.native import handles
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -110,35 +109,21 @@ def test_verb_when_some_of_its_requests_hang_ends_within_its_limit(
 
 
 @pytest.fixture
-def without_library(patient: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """The library reads no table: it repeats requests by itself, and nobody counts what that takes."""
-
-    def fail(_: object) -> NoReturn:
-        pytest.fail("the library reads a table")
-
+def plain(patient: Bench) -> Bench:
+    """An empty tube of type `fifo`."""
     tube = patient.queue.create_tube("plain", if_not_exists=True)
     tube.truncate()
     patient.tubes = {"fifottl": tube}
     patient.kind = "fifottl"
-    monkeypatch.setattr(handles._Snapshot, "renewed", fail)
     return patient
 
 
-def test_put_when_no_answer_tells_of_its_commit_looks_for_it_without_the_library(
-    without_library: Bench, hanging: Hanging
+def test_put_when_no_answer_tells_of_its_commit_looks_for_it(
+    plain: Bench, hanging: Hanging
 ) -> None:
-    without_library.put("a")
+    plain.put("a")
     with hanging.some(names=["put_if_absent"]), pytest.raises(CommitUnknownError):
-        without_library.put("b")
+        plain.put("b")
     # Each was sent once more after its time.
     assert 0 < hanging.failed <= LOST // REQUEST + 2
-    assert without_library.stored() == "ar"
-
-
-def test_creation_when_the_name_was_used_reads_the_table_without_the_library(
-    without_library: Bench,
-) -> None:
-    queue = without_library.queue
-    queue["plain"].drop()
-    queue.create_tube("plain").put("a")
-    assert queue.statistics("plain")["tasks"]["total"] == 1
+    assert plain.stored() == "ar"

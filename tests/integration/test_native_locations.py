@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import Queue, StoreError
-from tubeq_spark.storage import opened_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +29,9 @@ def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     # Imported while that is patched, it would keep what it has imported.
     importlib.import_module("tubeq_spark.storage.spark.open_location")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(opened_location, "allows_one_engine_only", lambda _: True)
+        patched.setattr(
+            "tubeq_spark.storage.opened_location.allows_one_engine_only", lambda _: True
+        )
         with Queue(spark, f"file:{place}", engine="native", storage_options={}) as queue:
             queue.create_tube("work").put("a")
             yield queue

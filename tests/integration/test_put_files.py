@@ -17,7 +17,6 @@ from tests.concurrency.support import Stop, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, TubeNotFoundError
 from tubeq_spark.admin.dead_files import _vacuum
-from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.spark import put_files
 from tubeq_spark.storage.spark.put_files import PutFiles
@@ -43,7 +42,9 @@ def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     # Imported while that is patched, it would keep what it has imported.
     importlib.import_module("tubeq_spark.storage.spark.open_location")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(opened_location, "allows_one_engine_only", lambda _: True)
+        patched.setattr(
+            "tubeq_spark.storage.opened_location.allows_one_engine_only", lambda _: True
+        )
         location = f"file:{tmp_path_factory.mktemp('native')}"
         config = QueueConfig(vacuum_hours=1, backoff_first=0.0, backoff_most=0.0)
         with Queue(spark, location, engine="native", storage_options={}, config=config) as queue:

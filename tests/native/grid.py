@@ -17,7 +17,7 @@ from tests.unit.golden.system_texts import HOLDER, PATH, TICK, system_cases
 from tests.unit.golden.tube_texts import tube_cases
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import LAST_US, US
-from tubeq_spark.storage.arrow.arrays import nested
+from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.storage.commit_loop import Plan
-    from tubeq_spark.storage.log.change import Change
+    from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
 

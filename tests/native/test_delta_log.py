@@ -22,8 +22,7 @@ from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
-from tubeq_spark.storage.arrow.arrays import nested
-from tubeq_spark.storage.arrow.columns import grouped
+from tubeq_spark.storage.arrow.columns import grouped, nested
 from tubeq_spark.storage.log import (
     checkpoints,
     data_files,

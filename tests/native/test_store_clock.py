@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tubeq_spark.storage.store import store_clock
+from tubeq_spark.storage.store import object_store
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -54,19 +54,19 @@ def test_drift_when_a_store_tells_its_time_is_what_is_certain(
     clock = ManualClock()
     monkeypatch.setattr(Telling, "status", status)
     monkeypatch.setattr(Telling, "time", clock.now().timestamp() + ahead)
-    assert store_clock.drift(url, clock) == pytest.approx(expected, abs=1e-3)
+    assert object_store.drift(url, clock) == pytest.approx(expected, abs=1e-3)
 
 
 def test_drift_when_a_store_tells_no_time_is_unknown(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Telling, "time", None)
-    assert store_clock.drift(url) is None
+    assert object_store.drift(url) is None
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense"])
 def test_drift_when_nothing_answers_is_unknown(url: str) -> None:
-    assert store_clock.drift(url) is None
+    assert object_store.drift(url) is None
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_endpoint_of_a_location_is_what_the_library_would_ask(
 ) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
-    assert store_clock.endpoint(location, options) == expected
+    assert object_store.endpoint(location, options) == expected

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.storage.arrow.arrays import array, counts, repeated
+from tubeq_spark.storage.arrow.columns import array, counts, repeated
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.sim_store import Process
     from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.change import Change
+    from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
 
 #: The calls of the system before which a process may be paused or end; the first ones change files.

@@ -33,7 +33,7 @@ NAMED = {
         "storage/log/next_version.py", "return is_of(info, operation_id)", "return False",
     ),
     "a late commit that is not looked for": (
-        "storage/log/log.py", ") and late_commits.removed_if_late(", ") and not (",
+        "storage/log/log.py", ") and log_files.removed_if_late(", ") and not (",
     ),
     "two first takes of one sub-queue": (
         "storage/tables/utube_locks.py", "_T.claim != operation_id,", "_T.claim == operation_id,",

@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "no check for late commits",
         f"{_LOG}.log:Log._is_created",
-        "self._may_be_late(base.snapshot, base.sure) and late_commits.removed_if_late(",
-        "False and late_commits.removed_if_late(",
+        "self._may_be_late(base.snapshot, base.sure) and log_files.removed_if_late(",
+        "False and log_files.removed_if_late(",
     ),
     Fault(
         "a late commit does not check its data files",

@@ -13,11 +13,9 @@ from pyarrow.parquet import ParquetFile
 from tests.simulation.line import Change
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.storage.ended import TOTALS
-from tubeq_spark.storage.log.change import Change as Commit
-from tubeq_spark.storage.log.commit_text import DamagedFileError
-from tubeq_spark.storage.log.definition import with_property
-from tubeq_spark.storage.log.snapshot import Shape, Snapshot
-from tubeq_spark.storage.native.commit_notes import is_of
+from tubeq_spark.storage.log.commit_text import DamagedFileError, is_of
+from tubeq_spark.storage.log.next_version import Change as Commit
+from tubeq_spark.storage.log.snapshot import Shape, Snapshot, with_property
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 
 MOMENT = pa.timestamp("us", "UTC")
 TEXTS = ["", "a", "\u00e9\U0001f600", "a\0b", "x" * 1_000]

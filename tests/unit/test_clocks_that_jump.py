@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import NotTakenError, QueueConfig, StoreError
-from tubeq_spark.storage.memory.engine import _MemoryLock
+from tubeq_spark.storage.native.memory_engine import _MemoryLock
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 from tubeq_spark.verbs import subqueue_locks
 

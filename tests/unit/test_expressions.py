@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark.storage import rows_after
-from tubeq_spark.storage.arrow.arrays import nested
+from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.arrow.evaluate import (
     NotByArrowError,
     column,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark import InvalidOptionError, StoreError
-from tubeq_spark.storage.store import renewed_options
-from tubeq_spark.storage.store.renewed_options import RenewedOptions
+from tubeq_spark.storage.store import store_options
 from tubeq_spark.storage.store.store import RequestError
+from tubeq_spark.storage.store.store_options import RenewedOptions
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     clock = ManualClock()
-    monkeypatch.setattr(renewed_options, "_CLOCK", clock)
+    monkeypatch.setattr(store_options, "_CLOCK", clock)
     return clock
 
 

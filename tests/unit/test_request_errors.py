@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError
 
-from tubeq_spark.storage.store.request_errors import is_of_file, request_error
+from tubeq_spark.storage.store.patience import is_of_file, request_error
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.store.store import RequestError

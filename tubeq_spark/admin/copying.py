@@ -31,7 +31,7 @@ from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.sessions import sessions_of
 from tubeq_spark.observe.statistics import written_calls
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.disk import make_directory
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.expression import row
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.tables import NativeTables
-    from tubeq_spark.storage.store.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.store_options import StorageOptions
     from tubeq_spark.storage.tables.registry import Registry
 
 #: The mark at the target during a copy: its source, and the state of that.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
-    from tubeq_spark.storage.store.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
 

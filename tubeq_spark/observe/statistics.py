@@ -14,7 +14,7 @@ from tubeq_spark.model.states import EVENTS
 from tubeq_spark.model.times import LAST_US, US, from_us
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.events import TASKS, calls_of, tasks_of
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.tables.counts import counts
 from tubeq_spark.task import TaskState
 

@@ -14,7 +14,7 @@ from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask, Unreadable
 from tubeq_spark.payloads.arrow_values import with_dicts
-from tubeq_spark.storage.arrow.arrays import array, repeated
+from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.expression import Column, Micros, Moment
 from tubeq_spark.storage.statement import SettleTable
 

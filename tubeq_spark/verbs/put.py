@@ -37,8 +37,7 @@ from tubeq_spark.payloads.arrow_values import places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
-from tubeq_spark.storage.arrow.arrays import array, empty, repeated
-from tubeq_spark.storage.arrow.columns import whole
+from tubeq_spark.storage.arrow.columns import array, empty, repeated, whole
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table
 from tubeq_spark.storage.statement import WrittenRows

@@ -10,7 +10,7 @@ from tests.unit.golden.recording import Frame
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.times import US, to_us
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.rows import COLUMNS, INSERTED, insert_schema
 from tubeq_spark.storage.tables.tube_table import TubeTable

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.arrays import array, scalar
-from tubeq_spark.storage.arrow.columns import are_in, distinct, whole
+from tubeq_spark.storage.arrow.columns import are_in, array, distinct, scalar, whole
 from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS
 from tubeq_spark.storage.expression import STALE, Fail
 from tubeq_spark.storage.outcome import EngineError, Outcome

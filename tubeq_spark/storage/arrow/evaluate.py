@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.arrow.arrays import array, nested, scalar
-from tubeq_spark.storage.arrow.columns import ARROW_TYPES
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, nested, scalar
 from tubeq_spark.storage.expression import (
     And,
     Case,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.arrow.select import answer, innermost, with_innermost
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.query import (

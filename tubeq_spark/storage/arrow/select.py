@@ -1,4 +1,7 @@
-"""Answers queries over the rows of a table by Arrow's kernels."""
+"""Answers queries over the rows of a table, and groups rows, by Arrow's kernels.
+
+`Table.group_by` does the same for groups, but imports pandas, and has no least value of several columns.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,26 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.arrays import array, flat, numbers_from_0, taken
-from tubeq_spark.storage.arrow.columns import places_in_order
+from tubeq_spark.storage.arrow.columns import (
+    array,
+    flat,
+    numbers_from_0,
+    places_in_order,
+    repeated,
+    scalar,
+    taken,
+)
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, evaluate, of_table
-from tubeq_spark.storage.arrow.groups import Groups
-from tubeq_spark.storage.expression import Column
-from tubeq_spark.storage.query import Firsts, Select, has_aggregates, keys_of
+from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.query import (
+    Aggregate,
+    Firsts,
+    Function,
+    Select,
+    Struct,
+    has_aggregates,
+    keys_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +39,145 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
 
     Constants: TypeAlias = "Mapping[str, pa.Scalar] | None"
+    from collections.abc import Iterable, Sequence
+
+    from tubeq_spark.storage.arrow.evaluate import Lookup
+
+_ZERO = scalar(0, pa.int64())
+
+
+def numbered(columns: Sequence[pa.Array]) -> pa.Array:
+    """A number for each row's values in some columns, in the order of their first rows, from 0 on. NULLs are equal."""
+    first, *others = columns
+    numbers = first.dictionary_encode(null_encoding="encode").indices
+    for each in others:
+        encoded = each.dictionary_encode(null_encoding="encode")
+        size = scalar(len(encoded.dictionary), pa.int64())
+        both = pc.add(pc.multiply(numbers.cast(pa.int64()), size), encoded.indices)
+        numbers = both.dictionary_encode().indices
+    return numbers
+
+
+class Groups:
+    """Rows, by the values of some columns."""
+
+    def __init__(
+        self, lookup: Lookup, count: int, keys: Iterable[Expression], *, is_one: bool
+    ) -> None:
+        """Group rows.
+
+        Args:
+            lookup: Their columns.
+            count: The number of rows.
+            keys: The values to group by.
+            is_one: Whether all rows are one group, even if there are none.
+
+        Raises:
+            NotByArrowError: Arrow cannot compute a key.
+            pa.ArrowException: A key cannot be computed.
+        """
+        self._lookup = lookup
+        self._rows = count
+        #: The number of the group of each row.
+        self._numbers = repeated(0, pa.int32(), count)
+        values = [evaluate(key, lookup) for key in keys] if count else []
+        told_apart = [flat(each) for each in values if not isinstance(each, pa.Scalar)]
+        if told_apart:
+            self._numbers = numbered(told_apart)
+        #: The numbers of the groups, from 0 on.
+        self._each = repeated(0, pa.int32(), 1) if is_one else self._numbers.unique()
+        self._places = pc.index_in(self._each, value_set=self._numbers)
+
+    def column(self, value: Expression) -> pa.Array:
+        """A value for each group. Raises as the constructor does."""
+        if isinstance(value, Micros) and isinstance(value.part, Aggregate):
+            return self.column(value.part).cast(pa.int64())
+        if isinstance(value, Aggregate):
+            return self._aggregated(value)
+        # The value is the same for all rows of a group.
+        found = evaluate(value, self._lookup)
+        if isinstance(found, pa.Scalar):
+            return pa.repeat(found, len(self._each))
+        return flat(found).take(self._places)
+
+    def _aggregated(self, aggregate: Aggregate) -> pa.Array:  # noqa: PLR0911  (one of each)
+        of = aggregate.part
+        if of is None:
+            return self._counted(self._numbers)
+        values = self._values(of)
+        match aggregate.function:
+            case Function.COUNT:
+                return self._counted(self._numbers.filter(values.is_valid()))
+            case Function.COUNT_IF:
+                return self._counted(self._numbers.filter(values))
+            case Function.SUM:
+                return self._only_known(values, self._summed(values))
+            case Function.ANY:
+                holding = self._counted(self._numbers.filter(values))
+                return self._only_known(values, pc.greater(holding, _ZERO))
+            case Function.COLLECT:
+                return self._collected(values)
+            case Function.MIN:
+                return values.take(self._best(values, descending=False))
+            case Function.MAX:
+                return values.take(self._best(values, descending=True))
+            case Function.MAX_BY:
+                by = values if aggregate.by is None else self._values(aggregate.by)
+                return values.take(self._best(by, descending=True))
+
+    def _counted(self, numbers: pa.Array) -> pa.Array:
+        """How often the number of each group occurs."""
+        found = pc.value_counts(numbers)
+        places = pc.index_in(self._each, value_set=found.field("values"))
+        return pc.fill_null(found.field("counts").take(places), fill_value=_ZERO)
+
+    def _only_known(self, values: pa.Array, found: pa.Array) -> pa.Array:
+        """The results of the groups, with NULL for groups that have only NULLs."""
+        known = self._numbers if not values.null_count else self._numbers.filter(values.is_valid())
+        has_some = pc.is_in(self._each, value_set=known)
+        return pc.if_else(has_some, found, pa.nulls(1, found.type)[0])
+
+    def _summed(self, values: pa.Array) -> pa.Array:
+        """The sum of each group, without NULLs."""
+        if not self._rows:
+            return repeated(0, pa.int64(), len(self._each))
+        places = pc.sort_indices(self._numbers)
+        addends = pc.fill_null(values.cast(pa.int64()), fill_value=_ZERO).take(places)
+        # The index of each group's last row, in rows that are sorted by group.
+        ends = pc.subtract(pc.cumulative_sum(self._counted(self._numbers)), scalar(1, pa.int64()))
+        sums = pc.cumulative_sum_checked(addends).take(ends)
+        before = pa.concat_arrays([repeated(0, pa.int64(), 1), sums[:-1]])
+        return pc.subtract(sums, before)
+
+    def _collected(self, values: pa.Array) -> pa.Array:
+        """The distinct values of each group, without NULL."""
+        places = pc.indices_nonzero(values.is_valid())
+        numbers, known = taken(self._numbers, places), taken(values, places)
+        counts = repeated(0, pa.int64(), len(self._each))
+        if len(known):
+            pairs = numbered([numbers, known])
+            once = pc.index_in(pairs.unique(), value_set=pairs)
+            numbers, known = numbers.take(once), known.take(once)
+            known = known.take(pc.sort_indices(numbers))
+            counts = self._counted(numbers)
+        ends = pc.cumulative_sum(counts).cast(pa.int32())
+        offsets = pa.concat_arrays([repeated(0, pa.int32(), 1), ends])
+        return pa.ListArray.from_arrays(offsets, known, type=pa.list_(values.type))
+
+    def _best(self, measures: pa.Array, *, descending: bool) -> pa.Array:
+        """The index of the first row of each group in an order of its values; NULL if all are NULL."""
+        places = places_in_order([measures], descending=descending)
+        if measures.null_count:
+            places = places.filter(measures.is_valid().take(places))
+        first = pc.index_in(self._each, value_set=taken(self._numbers, places))
+        return places.take(first)
+
+    def _values(self, value: Expression) -> pa.Array:
+        """A value for each row."""
+        if isinstance(value, Struct):
+            parts = {name: self._values(part) for name, part in value.fields.items()}
+            return pa.StructArray.from_arrays([*parts.values()], names=[*parts])
+        return flat(column(value, self._lookup, None, self._rows))
 
 
 def innermost(query: Select) -> Select:

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.arrays import array, flat, numbers_from_0, repeated, scalar, taken
-from tubeq_spark.storage.arrow.columns import source_table
+from tubeq_spark.storage.arrow.columns import (
+    array,
+    flat,
+    numbers_from_0,
+    repeated,
+    scalar,
+    source_table,
+    taken,
+)
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
-from tubeq_spark.storage.arrow.groups import numbered
+from tubeq_spark.storage.arrow.select import numbered
 from tubeq_spark.storage.expression import TRUE, Compared, Fail
 from tubeq_spark.storage.query import aliases_of, conditions_of
 from tubeq_spark.storage.statement import ONE_ROW

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.durability.log_tail import fits, stale_of
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.log.commit_text import fault_of_length, fault_of_size

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.arrays import array, nested, scalar
+from tubeq_spark.storage.arrow.columns import array, nested, scalar
 from tubeq_spark.storage.ended import TOTALS
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.names import LAST_CHECKPOINT

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
-from tubeq_spark.storage.log import data_files, late_commits, reading
+from tubeq_spark.storage.log import data_files, log_files, reading
 from tubeq_spark.storage.log.actions import encoded
 from tubeq_spark.storage.log.log_files import LogFiles
 from tubeq_spark.storage.log.log_reader import Base, LogReader
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.change import Change
     from tubeq_spark.storage.log.looks import Looks
+    from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
     from tubeq_spark.storage.store.patience import Patience
@@ -233,7 +233,7 @@ class Log(LogReader):
         version = following.version
         if not self._looks.is_far:
             reading.require_no_hole(LogFiles(self.store), version)
-        if self._may_be_late(base.snapshot, base.sure) and not late_commits.are_there(
+        if self._may_be_late(base.snapshot, base.sure) and not log_files.are_there(
             self.store, files
         ):
             raise self._conflict(version, "names files that were removed")
@@ -250,7 +250,7 @@ class Log(LogReader):
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         if not is_created:
             return False
-        if self._may_be_late(base.snapshot, base.sure) and late_commits.removed_if_late(
+        if self._may_be_late(base.snapshot, base.sure) and log_files.removed_if_late(
             self.store, version, base.tag, change.operation_id
         ):
             self.forget()

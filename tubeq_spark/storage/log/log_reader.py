@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.log import late_commits, reading, versions
+from tubeq_spark.storage.log import log_files, reading, versions
 from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import checkpoints_in, versions_of
@@ -263,7 +263,7 @@ class LogReader:
     def _may_be_late(self, snapshot: Snapshot, sure: float) -> bool:
         """Whether others may have committed and removed the version after one that was the newest at a moment."""
         seconds = self._seconds_now() - sure
-        return self._looks.is_far and late_commits.may_be_late(snapshot, seconds)
+        return self._looks.is_far and log_files.may_be_late(snapshot, seconds)
 
     def _look_again(self) -> None:
         """Look again before the next commit."""

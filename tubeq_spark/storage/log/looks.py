@@ -10,6 +10,7 @@ from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.ended import first_note
 from tubeq_spark.storage.locks.log_readers import without_readers
 from tubeq_spark.storage.log.actions import hours_of
+from tubeq_spark.storage.log.log_files import KEPT_HOURS
 from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tubeq_spark.storage.durability.synced_log import SyncedLog
-
-#: On an object store commits are kept for so many hours at least.
-KEPT_HOURS = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
-"""Keeps the log of a table short: writes checkpoints, and removes the commits before them.
+"""Keeps a table small: writes checkpoints, removes the commits before them, and finds files that nobody needs.
 
 A growing log makes readers slower that list it. The cost of a checkpoint grows with the number of files of the table,
 and of removed files that it lists. If there are many, checkpoints are written less often.
 
 The removed files are before a checkpoint that stays, so each later version can be read as before.
+
+The files that no kept version needs are found as Delta's VACUUM finds them: removed ones, and those that a stopped
+writer has left, which no version has ever named.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ import pyarrow as pa
 
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.log import checkpoints, versions
-from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.actions import UnknownLogError, hours_of
 from tubeq_spark.storage.log.commit_text import DamagedFileError
-from tubeq_spark.storage.log.dead_files import dead_files
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import LEFT_SECONDS, log_file, version_of
+from tubeq_spark.storage.log.versions import checkpoint_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +33,36 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.looks import Retention
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
+
+#: Names that begin like these are no data files, except the files of a change feed.
+_HIDDEN, _FEED = ("_", "."), "_change_data/"
+
+
+def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> list[str]:
+    """The names of the files that can be removed.
+
+    Args:
+        log: The log of the table.
+        snapshot: The newest version. Its checkpoint was written just now, so its time is the storage's clock.
+        listed: All files of the table, listed after that.
+    """
+    checkpoint = f"_delta_log/{checkpoint_name(snapshot.version)}"
+    now = next((entry.at for entry in listed if entry.name == checkpoint), None)
+    hours = hours_of(
+        snapshot.shape.properties, checkpoints.DELETED_RETENTION, checkpoints.DELTAS_HOURS
+    )
+    if now is None or hours is None:
+        return []
+    before = now - hours * 3600
+    needed = checkpoints.removed(log, snapshot.version) | snapshot.files.keys()
+    return [
+        entry.name
+        for entry in listed
+        if entry.at < before
+        and entry.name not in needed
+        and (entry.name.startswith(_FEED) or not entry.name.startswith(_HIDDEN))
+    ]
+
 
 log = logging.getLogger(__name__)
 

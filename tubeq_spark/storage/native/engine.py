@@ -14,9 +14,9 @@ from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.engine import Engine
+from tubeq_spark.storage.log.commit_text import is_of, told_by
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.bad_files import left_out
-from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.put_directories import PutDirectories
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
-    from tubeq_spark.storage.store.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.store import store_options
 from tubeq_spark.storage.store.patience import patiently
-from tubeq_spark.storage.store.renewed_options import RenewedOptions
+from tubeq_spark.storage.store.store_options import RenewedOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.store.bucket import Bucket
     from tubeq_spark.storage.store.object_store import ObjectStore
-    from tubeq_spark.storage.store.renewed_options import StorageOptions
+    from tubeq_spark.storage.store.store_options import StorageOptions
 
 
 class Table:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.change import Change
+    from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.background import Background
     from tubeq_spark.storage.store.object_store import ObjectStore

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.storage.arrow.arrays import array, empty, repeated, scalar
+from tubeq_spark.storage.arrow.columns import array, empty, repeated, scalar
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
 from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least

@@ -15,17 +15,16 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import arrow_struct
-from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.log import definition
-from tubeq_spark.storage.log.change import Change
-from tubeq_spark.storage.log.snapshot import Snapshot
+from tubeq_spark.storage.log.commit_text import is_of, told_by, user_metadata
+from tubeq_spark.storage.log.next_version import Change
+from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.commit_notes import is_of, told_by, user_metadata
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.opened_location import allows_one_engine_only
@@ -40,7 +39,7 @@ from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.store.local_store import LocalStore
-from tubeq_spark.storage.store.store_clock import drift, endpoint
+from tubeq_spark.storage.store.object_store import drift, endpoint
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class NativeTables(Tables):
         if self.is_table(table.name):
             return False
         now_ms = to_us(SystemClock().now()) // 1_000
-        shape = definition.shape_of(table, str(uuid.uuid4()), now_ms)
+        shape = shape_of(table, str(uuid.uuid4()), now_ms)
         change = _change("create", "CREATE TABLE", shape, rows=rows)
         try:
             with errors.telling():
@@ -133,7 +132,7 @@ class NativeTables(Tables):
                     before = newest.shape
                     if before.properties.get(name) != former:
                         return False
-                    shape = definition.with_property(before, name, value)
+                    shape = with_property(before, name, value)
                     change = _change("set_property", "SET TBLPROPERTIES", shape, before)
                     opened.plain.commit(newest, change)
                     return True

@@ -13,15 +13,14 @@ import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.arrow.arrays import array, empty
-from tubeq_spark.storage.arrow.columns import held, whole
+from tubeq_spark.storage.arrow.columns import array, empty, held, whole
 from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome
 from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.arrow.statement import changed, inserted_alone
 from tubeq_spark.storage.expression import Column, In
-from tubeq_spark.storage.log.change import Change
-from tubeq_spark.storage.log.definition import with_types
-from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.log.commit_text import user_metadata
+from tubeq_spark.storage.log.next_version import Change
+from tubeq_spark.storage.log.snapshot import with_types
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome

@@ -16,7 +16,7 @@ from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import identifier, local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.native.commit_notes import told_by
+from tubeq_spark.storage.log.commit_text import told_by
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.outcome import Commit, Outcome, read_commit
 from tubeq_spark.storage.spark import history

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from obstore import exceptions
 from obstore.store import from_url
 
-from tubeq_spark.storage.store.patience import impatient, shared_by_threads
-from tubeq_spark.storage.store.request_errors import is_of_file, request_error
+from tubeq_spark.storage.store.patience import (
+    impatient,
+    is_of_file,
+    request_error,
+    shared_by_threads,
+)
 from tubeq_spark.storage.store.store_options import credential_provider, for_client, with_limits
 
 if TYPE_CHECKING:
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore as Client
 
-    from tubeq_spark.storage.store.renewed_options import RenewedOptions
+    from tubeq_spark.storage.store.store_options import RenewedOptions
 
 T = TypeVar("T")
 

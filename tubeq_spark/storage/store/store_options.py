@@ -1,18 +1,28 @@
-"""The options of object stores: names, time limits, and which stores our client reaches."""
+"""The options of object stores: names, time limits, which stores our client reaches, and how a program renews them."""
 
 from __future__ import annotations
 
 import difflib
+import logging
+import math
 import os
 import re
+import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from tubeq_spark.errors import StoreError
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.validation import refuse
+from tubeq_spark.storage.store.patience import STORE_PREFIX, Patience, plain
+from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable
+    from typing import TypeAlias
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"}
 #: Options of the HTTP client, which all stores have.
@@ -38,8 +48,6 @@ _CREDENTIALS = {
 }
 #: Keys that the client does not encode.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_./=+, @:()!&$'-]*")
-#: The prefixes of each store's own names, in options and in the environment.
-_STORE = re.compile(r"^(?:aws|azure|google)_")
 #: Known names without the prefix. Another name counts as misspelt only if it resembles one of these.
 _NAMES = (
     "allow_http allow_invalid_certificates connect_timeout max_retries pool_idle_timeout proxy_url "
@@ -60,11 +68,6 @@ _KNOWN = _NAMES.split()
 _ALIKE = 0.85
 
 
-def plain(name: str) -> str:
-    """The name of an option without the store's prefix."""
-    return _STORE.sub("", name.lower())
-
-
 def misspelt(names: Iterable[str]) -> str | None:
     """Names of options that are probably misspelt; `None` if none are."""
     found = []
@@ -73,7 +76,7 @@ def misspelt(names: Iterable[str]) -> str | None:
             continue
         alike = difflib.get_close_matches(plain(name), _KNOWN, n=1, cutoff=_ALIKE)
         if alike:
-            prefix = _STORE.match(name.lower())
+            prefix = STORE_PREFIX.match(name.lower())
             meant = (prefix[0] if prefix else "") + alike[0]
             found.append(f"{name!r} (is {meant.upper() if name.isupper() else meant!s} meant?)")
     return None if not found else f"storage_options has an unknown name: {', '.join(found)}"
@@ -85,8 +88,6 @@ _LIMITS = {_TIMEOUT: "5s", "connect_timeout": "5s"}
 #: A request that moves so many bytes has `_SECONDS`, and one second more for each megabyte.
 LARGE = 4_000_000
 _SECONDS = 20
-_PART = re.compile(r"([0-9]+)\s*(ns|us|ms|milli|s|m|h|d)[a-z]*\s*")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "milli": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def with_limits(options: Mapping[str, str], size: int = 0) -> dict[str, str]:
@@ -114,13 +115,6 @@ def for_client(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tu
         elif plain(name) not in _OURS:
             config[_ALIASES.get(plain(name), plain(name))] = (name.lower(), value)
     return client, config
-
-
-def seconds_of(text: str) -> float | None:
-    """Parse a duration such as `1m 30s`; `None` if it is not one."""
-    if _PART.sub("", text).strip():
-        return None
-    return sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text)) or None
 
 
 def with_environment(options: Mapping[str, str]) -> dict[str, str]:
@@ -192,3 +186,103 @@ def credential_provider(uri: str, options: Mapping[str, str]) -> Any:
 
 def _has_profiles() -> bool:
     return any((Path.home() / ".aws" / name).exists() for name in ("credentials", "config"))
+
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+#: Options, or a function that returns them and is called again and again.
+StorageOptions: TypeAlias = "Mapping[str, str] | Callable[[], Mapping[str, str]]"
+
+#: Seconds for which the options of a function are used, and the least seconds between two calls of it.
+_AGE, _PAUSE = 600.0, 60.0
+_CLOCK = SystemClock()
+
+
+def is_of_credentials(error: BaseException) -> bool:
+    """Whether a store refused a request, and may accept it with other credentials."""
+    return isinstance(error, RequestError) and error.is_of_credentials
+
+
+class RenewedOptions:
+    """The options that are in force now; safe to use from many threads."""
+
+    def __init__(self, given: StorageOptions | RenewedOptions | None = None) -> None:
+        """Call the function, if it is one.
+
+        Raises:
+            InvalidOptionError: It does not return options.
+            StoreError: The function fails.
+        """
+        told = given.given if isinstance(given, RenewedOptions) else given
+        #: As the program gave them.
+        self.given: StorageOptions = {} if told is None else told
+        self._function = None if isinstance(self.given, Mapping) else self.given
+        self._lock = threading.Lock()
+        #: When the function was called last, and when the next call is due.
+        self._called_at = self._due_at = -math.inf
+        try:
+            self._current = self._asked()
+        except TubeqError:
+            raise
+        except Exception as error:
+            msg = f"storage_options() failed: {reason_of(error)}"
+            raise StoreError(msg) from error
+        #: For how long requests are repeated after errors that may pass.
+        self.patience = Patience.parse(self._current)
+
+    def current(self) -> Mapping[str, str]:
+        """The options. After some minutes the function is called again; if it fails, the old ones stay."""
+        # Other threads go on with the old options meanwhile.
+        if _CLOCK.monotonic() >= self._due_at and self._lock.acquire(blocking=False):
+            try:
+                self._renew()
+            finally:
+                self._lock.release()
+        return self._current
+
+    def tried(self, call: Callable[[Mapping[str, str]], T]) -> T:
+        """Run a request with the options, and once more with others if the store refuses their credentials.
+
+        A refused request has done nothing, so a commit is not sent twice.
+        """
+        options = self.current()
+        try:
+            return call(options)
+        except Exception as error:
+            if not is_of_credentials(error) or not self._are_others_than(options):
+                raise
+        return call(self._current)
+
+    def _are_others_than(self, refused: Mapping[str, str]) -> bool:
+        """Whether the current options differ from the refused ones, after a new call of the function if it is time."""
+        if self._function is None:
+            return False
+        with self._lock:
+            # Another thread may have called it meanwhile.
+            is_late = _CLOCK.monotonic() >= self._called_at + _PAUSE
+            if self._current == refused and is_late:
+                self._renew()
+            return self._current != refused
+
+    def _renew(self) -> None:
+        """Call the function again; the lock is held."""
+        try:
+            found = self._asked()
+        # A call of `sys.exit` is a failure, too: the function may be called by the heartbeat, which must go on.
+        except (Exception, SystemExit):
+            # The function is called again in a minute. The old options may be valid until then.
+            self._due_at = self._called_at + _PAUSE
+            log.warning("storage_options() failed; the former options stay", exc_info=True)
+        else:
+            self._current = found
+
+    def _asked(self) -> Mapping[str, str]:
+        """Call the function. Options that are no function never change."""
+        self._called_at = _CLOCK.monotonic()
+        self._due_at = self._called_at + (math.inf if self._function is None else _AGE)
+        found = self.given if self._function is None else self._function()
+        if not isinstance(found, Mapping):
+            # The message has only the type: the contents are secret.
+            refuse("storage_options()", type(found).__name__, "a mapping of text to text")
+        return dict(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.ended import RENEWALS, said_read, told_total
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model import ids
 from tubeq_spark.model.membership import SlotLease
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, all_of, integer, literal, row
 from tubeq_spark.storage.query import Select, count, greatest, last_by, named

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.membership import Member, SessionView, Survey
-from tubeq_spark.storage.arrow.arrays import array, counts
+from tubeq_spark.storage.arrow.columns import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.expression import (
     FAIL,

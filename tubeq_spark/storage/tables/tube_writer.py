@@ -28,7 +28,7 @@ from tubeq_spark.model.changes import (
     errors_of,
     segments_of,
 )
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.expression import Micros, Type, all_of, at, case, integer, literal, row
 from tubeq_spark.storage.query import Select, count, greatest
 from tubeq_spark.storage.statement import Clause, Rows, Statement

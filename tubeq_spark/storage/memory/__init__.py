@@ -1,1 +1,0 @@
-"""The tables of queues in memory, and the engine that reads and changes them."""
