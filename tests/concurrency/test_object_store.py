@@ -269,7 +269,7 @@ def test_open_on_s3_when_spark_made_it_is_refused_and_writes_nothing(
     location = "s3://bucket/theirs"
     with monkeypatch.context() as patched:
         patched.setattr(
-            "tubeq_spark.storage.native.open_location.new_system_tables",
+            "tubeq_spark.storage.native.engine.new_system_tables",
             lambda place, config, _, **where: new_system_tables(place, config, "spark", **where),
         )
         patched.setattr(

@@ -27,8 +27,8 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.storage.log.next_version import NextVersion
-from tubeq_spark.storage.native.background import Background, at_once
 from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.plain_table import Background, at_once
 from tubeq_spark.storage.store import object_store
 from tubeq_spark.storage.store.bucket import _TOGETHER, Bucket, client_of
 from tubeq_spark.storage.store.object_store import ObjectStore

@@ -15,7 +15,7 @@ from tubeq_spark.storage.log.commit_text import (
 )
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
 from tubeq_spark.storage.log.log_files import LogFiles
-from tubeq_spark.storage.store.dict_store import DictStore, Files
+from tubeq_spark.storage.store.store import DictStore, Files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -194,7 +194,7 @@ def open_location(
     if engines.opens is not None:
         return engines.opens(config)
     if engines.name == "native":
-        from tubeq_spark.storage.native import open_location as native  # noqa: PLC0415  it is optional
+        from tubeq_spark.storage.native import engine as native  # noqa: PLC0415  it is optional
 
         return native.open_location(engines.rows, text, config, create=create)
     from tubeq_spark.storage.spark import open_location as spark  # noqa: PLC0415  pyspark is optional

@@ -22,7 +22,7 @@ from tubeq_spark.runtime.unknown_takes import UnknownTakes
 from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 from tubeq_spark.storage.commit_loop import CommitLoop, Larger, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.locks.log_readers import LogReaders
+from tubeq_spark.storage.locks.lock_file import LogReaders
 from tubeq_spark.storage.opened_location import why_not
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.sessions import Sessions

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.unknown_takes import UnknownTakes
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.locks.log_readers import LogReaders
+    from tubeq_spark.storage.locks.lock_file import LogReaders
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles

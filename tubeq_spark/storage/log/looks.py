@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.ended import first_note
-from tubeq_spark.storage.locks.log_readers import without_readers
+from tubeq_spark.storage.locks.lock_file import without_readers
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.log_files import KEPT_HOURS
 from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION

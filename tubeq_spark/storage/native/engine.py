@@ -1,4 +1,4 @@
-"""The queue's tables without Spark: queries by Arrow, statements by swapping partitions."""
+"""The queue's tables without Spark: queries by Arrow, statements by swapping partitions; and how they are opened."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.model.times import told_drift
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.engine import Engine
+from tubeq_spark.storage.location import (
+    TUBES,
+    Location,
+    local_directory,
+    refuse_mounts,
+    require_links,
+)
 from tubeq_spark.storage.log.commit_text import is_of, told_by
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.bad_files import left_out
@@ -23,6 +34,12 @@ from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
+from tubeq_spark.storage.opened_location import (
+    OpenedLocation,
+    recover_system_tables,
+    require_ours,
+    settle_system_tables,
+)
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.store.patience import (
@@ -31,11 +48,13 @@ from tubeq_spark.storage.store.patience import (
     one_patience,
     verb_patience,
 )
+from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.handles import Table
@@ -228,3 +247,55 @@ def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
     others = [file for file in read if file.path not in known]
     local.bad_files.look(others)
     return bool(local.bad_files.among(others))
+
+
+log = logging.getLogger(__name__)
+
+
+def open_location(
+    engine: Engine, text: object, config: QueueConfig, *, create: bool = True
+) -> OpenedLocation:
+    """Parse a location, and create missing system tables.
+
+    Raises:
+        InvalidOptionError: The text is no location.
+        QueueNotFoundError: There is no queue, and `create` is False.
+        StoreError: The location cannot be used, or not by this engine, or another checkout made it.
+    """
+    location = Location.parse(text)
+    if location.in_catalog:
+        raise StoreError(location.needs_a_session())
+    refuse_mounts(location)
+    directory = local_directory(location.text)
+    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    locks = opened.locks
+    try:
+        if directory is not None and (directory / TUBES).is_dir():
+            recover_system_tables(opened)
+        is_new = not engine.tables.is_table(location.table(TUBES))
+        opened = replace(opened, is_new=is_new)
+        if is_new and not create:
+            raise no_queue(location.text)
+        if is_new:
+            danger = engine.tables.overwrites(location.text)
+            if danger is not None:
+                raise StoreError(danger)
+            log.info("creating the tables of a new queue at %s", location.text)
+            table_lock = opened.table_lock(TUBES)
+            require_links(locks)
+            with table_lock.changing(engine.committer):
+                local = locks is not None
+                for table in new_system_tables(location, config, "native", local=local):
+                    engine.tables.create(table)
+            settle_system_tables(opened)
+        else:
+            require_links(locks)
+    except OSError as error:
+        msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
+        raise StoreError(msg) from error
+    require_ours(engine.tables.properties(location.table(TUBES)), opened, "native")
+    if directory is None:
+        drift = told_drift(engine.tables.clock_drift(location.text))
+        if drift is not None:
+            log.warning("%s: %s", location.text, drift)
+    return opened

@@ -13,8 +13,7 @@ from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
 from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.log.commit_text import DamagedFileError
-from tubeq_spark.storage.native.background import Background
-from tubeq_spark.storage.native.plain_table import LocalTable, store_table
+from tubeq_spark.storage.native.plain_table import Background, LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.store import store_options

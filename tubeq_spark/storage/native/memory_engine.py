@@ -13,13 +13,12 @@ from tubeq_spark.storage.location import TUBES, Location
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.log.looks import NEAR
 from tubeq_spark.storage.log.tidying import Tidying
-from tubeq_spark.storage.native.background import at_once
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
-from tubeq_spark.storage.native.plain_table import PlainTable
+from tubeq_spark.storage.native.plain_table import PlainTable, at_once
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.store.dict_store import DictStore, Files
 from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.store import DictStore, Files
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
