@@ -15,7 +15,7 @@ from tests.chaos.journal import Entry, Journal
 from tests.chaos.plan import FOLDS_SOME, TUBES, TubePlan, open_queue
 from tubeq_spark import PutItem
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable

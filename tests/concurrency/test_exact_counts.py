@@ -13,7 +13,7 @@ from tests.concurrency.support import PAST_TTR, World, ids_of
 from tests.thorough import thorough
 from tubeq_spark import PutItem
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.ended import read_log
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.tables import counts
 from tubeq_spark.testing import ManualClock

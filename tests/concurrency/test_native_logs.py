@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.native.logs import aged, versions
 from tubeq_spark import Queue
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
     import pytest

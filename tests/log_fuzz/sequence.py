@@ -14,7 +14,7 @@ from tests.log_fuzz.compared import differences
 from tests.log_fuzz.world import TUBES, World
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.native import plain_table
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from tubeq_spark.storage.log import (
     tidying,
 )
 from tubeq_spark.storage.log.actions import UnknownLogError, hours_of
-from tubeq_spark.storage.log.looks import LocalRetention
 from tubeq_spark.storage.log.snapshot import Shape
+from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.log.versions import checkpoint_name
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.outcome import EngineError, Outcome

@@ -21,7 +21,7 @@ from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin import sweeper
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.testing import ManualClock
 

@@ -15,7 +15,7 @@ from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.locks import lock_file
 from tubeq_spark.storage.locks.lock_file import LogReaders, without_readers
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.testing import ManualClock
 

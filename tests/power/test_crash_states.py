@@ -17,7 +17,7 @@ from tubeq_spark import PutItem, Queue, QueueConfig
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.synced_log import MARK_SUFFIX
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 
 if TYPE_CHECKING:
     from pathlib import Path

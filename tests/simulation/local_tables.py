@@ -27,7 +27,7 @@ from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import synced_log
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.looks import LocalRetention
+from tubeq_spark.storage.log.tidying import LocalRetention
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.store import local_store
 

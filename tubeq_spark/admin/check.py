@@ -30,7 +30,7 @@ def check(
     if accept_loss and not repair:
         raise loss_without_repair()
     # Imported here, because most programs check nothing.
-    from tubeq_spark.storage.check.location import check_location, local_store  # noqa: PLC0415
+    from tubeq_spark.storage.check import check_location, local_store  # noqa: PLC0415
 
     if local_directory(opened.uri) is None:
         text = opened.location.text

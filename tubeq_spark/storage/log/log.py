@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.looks import Looks
+    from tubeq_spark.storage.log.log_reader import Looks
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.log.looks import Looks
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
     from tubeq_spark.storage.store.store import Store
@@ -31,6 +30,32 @@ if TYPE_CHECKING:
 _TRIES = 20
 #: The last so many commits and looks show whether others commit.
 _LAST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """How a log finds the commits of others.
+
+    Attributes:
+        is_far: Whether each look costs a request, so that one serves all reads of an operation. Then no lock keeps
+            other writers away, and a commit may arrive after its request was given up.
+        ahead: How many commits one look asks for at the same time at most.
+        sure: For so many seconds a version counts as being in the log without a check.
+        lately: For so many seconds a removal takes the known version for the newest one.
+        lately_beside_others: The same if others commit, too. A rival's commit then costs a failed PUT.
+    """
+
+    is_far: bool
+    ahead: int = 1
+    sure: float = 0.0
+    lately: float = 0.0
+    lately_beside_others: float = 0.0
+
+
+#: Files of this host, or in memory.
+NEAR = Looks(is_far=False)
+#: An object store.
+FAR = Looks(is_far=True, ahead=16, sure=60.0, lately=10.0, lately_beside_others=0.25)
 
 
 @dataclass(frozen=True, slots=True)

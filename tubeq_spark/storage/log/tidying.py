@@ -13,24 +13,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.durability.synced_log import LOCKS
+from tubeq_spark.storage.ended import first_note
+from tubeq_spark.storage.locks.lock_file import without_readers
 from tubeq_spark.storage.log import checkpoints, versions
 from tubeq_spark.storage.log.actions import UnknownLogError, hours_of
 from tubeq_spark.storage.log.commit_text import DamagedFileError
-from tubeq_spark.storage.log.log_files import LOG, LogFiles
+from tubeq_spark.storage.log.log_files import KEPT_HOURS, LOG, LogFiles
 from tubeq_spark.storage.log.names import LEFT_SECONDS, log_file, version_of
 from tubeq_spark.storage.log.versions import checkpoint_name
+from tubeq_spark.storage.tables.schema import CHANGE_FEED, LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.log.actions import Actions
-    from tubeq_spark.storage.log.looks import Retention
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
 
@@ -271,3 +277,106 @@ def _goes(name: str, start: int) -> bool:
         return False
     version = version_of(name)
     return version is not None and version < start
+
+
+class Retention(Protocol):
+    """How long the commits of a table stay in its log."""
+
+    @property
+    def versions(self) -> int:
+        """So many of the newest versions stay in any case."""
+        ...
+
+    @property
+    def page(self) -> int | None:
+        """How many files are listed at once; `None` for all."""
+        ...
+
+    def seconds(self, properties: Mapping[str, str | None]) -> AbstractContextManager[float | None]:
+        """For how many seconds commits stay while a block runs; `None` if none may be removed."""
+        ...
+
+    def first_needed(self, version: int, before: float) -> int | None:
+        """The first version before `version` that must stay for another reason; `None` if none must."""
+        ...
+
+    def secure(self) -> None:
+        """Put the rest of the log on the disk, before a part of it goes."""
+        ...
+
+
+class StoreRetention:
+    """The retention on an object store: that of the table, and at least `KEPT_HOURS`."""
+
+    versions = 0
+    page = 1_000
+
+    @staticmethod
+    @contextmanager
+    def seconds(properties: Mapping[str, str | None]) -> Iterator[float | None]:
+        """For how many seconds commits stay."""
+        hours = hours_of(properties, LOG_RETENTION)
+        yield None if hours is None else max(hours, KEPT_HOURS) * 3600.0
+
+    @staticmethod
+    def first_needed(version: int, before: float) -> None:
+        """Return `None`."""
+        del version, before
+
+    def secure(self) -> None:
+        """Do nothing: the store is durable by itself."""
+
+
+class LocalRetention:
+    """The retention on local files.
+
+    Nobody needs old commits there. Writers hold the table's lock from their read to their commit. Readers without Spark
+    keep a version in memory, and need the log while they open a table or move to a newer version; if they were paused
+    for longer than commits stay, they try again. Spark needs the log while it plans a statement, which may take long:
+    if a process of this host reads by Spark, more is kept. If a tube has a longer retention than the default, or a
+    change feed, the log is kept for all of that time.
+    """
+
+    #: Verbs search so many versions after lost answers.
+    versions = 200
+    page = None
+    #: Commits of the last so many seconds stay: a reader needs less time to list a log and to read the listed files.
+    SECONDS = 5.0
+    #: The same where Spark reads.
+    SPARK_SECONDS = 600.0
+    #: The hours of the default retention.
+    _DEFAULT_HOURS = 2
+    #: Notes that no sweep has added up, such as those of a dropped tube, are removed after so many seconds.
+    _NOTE_SECONDS = 7 * 86_400.0
+
+    def __init__(self, synced: SyncedLog) -> None:
+        """Keep a log."""
+        self._synced, self._locks = synced, synced.table.parent / LOCKS
+
+    @contextmanager
+    def seconds(self, properties: Mapping[str, str | None]) -> Iterator[float | None]:
+        """For how many seconds commits stay while a block runs. No process begins to read by Spark meanwhile."""
+        hours = hours_of(properties, LOG_RETENTION)
+        with without_readers(self._locks) as unread:
+            if hours is None:
+                yield None
+            elif properties.get(CHANGE_FEED) == "true" or hours > self._DEFAULT_HOURS:
+                yield hours * 3600.0
+            else:
+                yield self.SECONDS if unread else self.SPARK_SECONDS
+
+    def first_needed(self, version: int, before: float) -> int | None:
+        """The first version whose note of ended tasks a sweep must still add up."""
+        first = first_note(self._synced.log, version)
+        if first is None:
+            return None
+        written = (self._synced.log / f"{first:020}.json").stat().st_mtime
+        return None if written < before - self._NOTE_SECONDS else first
+
+    def secure(self) -> None:
+        """Sync all commits to the disk.
+
+        Raises:
+            OSError: They may not be on the disk.
+        """
+        self._synced.flush()

@@ -115,7 +115,7 @@ def _fault_of(place: Path, size: int, *, at_content: bool) -> str:
         if not at_content:
             return fault_of_length(place, size)
         # Imported here, because most processes find no damage.
-        from tubeq_spark.storage.check.examine import fault_of_file  # noqa: PLC0415
+        from tubeq_spark.storage.examine import fault_of_file  # noqa: PLC0415
 
         return fault_of_file(place, size)
     except OSError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.location import TUBES, Location
 from tubeq_spark.storage.locks.table_lock import TableLock
-from tubeq_spark.storage.log.looks import NEAR
+from tubeq_spark.storage.log.log_reader import NEAR
 from tubeq_spark.storage.log.tidying import Tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles

@@ -19,8 +19,8 @@ from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.storage.log.log_files import LOG
-from tubeq_spark.storage.log.looks import FAR, NEAR, LocalRetention, StoreRetention
-from tubeq_spark.storage.log.tidying import Tidying
+from tubeq_spark.storage.log.log_reader import FAR, NEAR
+from tubeq_spark.storage.log.tidying import LocalRetention, StoreRetention, Tidying
 from tubeq_spark.storage.native.bad_files import BadFiles, NoBadFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.local_store import LocalStore

@@ -13,9 +13,9 @@ from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
+from tubeq_spark.storage.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, local_directory
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
 from tubeq_spark.storage.log.actions import encoded
