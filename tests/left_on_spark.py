@@ -272,7 +272,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
         {
             "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended",
             "test_done_when_a_task_is_released_buried_kicked_or_moved_stays",
-            "test_done_when_an_earlier_version_has_counted_begins_with_what_that_showed",
         }
     ),
     "test_failures": frozenset(

@@ -236,7 +236,7 @@ def test_hint_when_wrong_stops_neither_verbs_nor_checkpoints_nor_shortening(
             tube.put(number)
         assert versions(log, r"checkpoint\.parquet")[-1] >= 25
         aged(log, 7 * 3600)
-        monkeypatch.setattr("tubeq_spark.storage.log.log_reader.LocalRetention.versions", 3)
+        monkeypatch.setattr("tubeq_spark.storage.log.tidying.LocalRetention.versions", 3)
         for number in range(10):
             tube.put(number)
         assert versions(log)[0] > 8

@@ -177,6 +177,9 @@ class Log(LogReader):
                     following = self._after(base, met)
                     if self._is_created(base, change, added, now_ms, following):
                         return
+                # The rival may have been late itself: then its commit is none of the log's, and only a new look tells.
+                if self._may_be_late(base.snapshot, base.sure):
+                    break
                 base = self._behind(base, following)
                 found = change.on(base.snapshot)
                 if found is None:
@@ -244,10 +247,6 @@ class Log(LogReader):
         except EngineError:
             self._look_again()
             raise
-        except RequestError:
-            raise
-        except OSError as error:
-            raise EngineError(reason_of(error), Outcome.FAILED) from error
         if not is_created:
             return False
         if self._may_be_late(base.snapshot, base.sure) and log_files.removed_if_late(

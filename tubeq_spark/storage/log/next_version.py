@@ -100,14 +100,13 @@ class NextVersion:
             EngineError: The store refuses it, or its outcome is unknown (`Outcome.LOST`).
             CommitUnknownError: It was sent, and its outcome cannot be found out.
             StoreError: It was not sent.
-            OSError: It cannot be written, and does not exist.
         """
         is_out = False
         for wait in waits(patience, of_commit=True):
             self.sends += 1
             try:
                 self.tag = self._store.put_if_absent(self._name, content, needs)
-            except (ExistsError, RequestError) as error:
+            except (ExistsError, OSError) as error:
                 was_sent = isinstance(error, RequestError) and error.was_sent
                 is_out = is_out or was_sent
                 info = self._info(operation_id, error, is_out=is_out)

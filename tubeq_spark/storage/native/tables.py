@@ -39,7 +39,6 @@ from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.store.local_store import LocalStore
-from tubeq_spark.storage.store.object_store import drift, endpoint
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
@@ -321,6 +320,8 @@ class NativeTables(Tables):
         """Seconds by which an object store's clock is ahead of this host's; one request."""
         if local_directory(location) is not None:
             return None
+        from tubeq_spark.storage.store.object_store import drift, endpoint  # noqa: PLC0415  it is optional
+
         url = endpoint(location, self._handles.options.current())
         return None if url is None else drift(url)
 
