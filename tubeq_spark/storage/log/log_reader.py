@@ -123,8 +123,8 @@ class LogReader:
 
     @property
     def rivals(self) -> int:
-        """How many commits of others came before the last commits of this process."""
-        return sum(self._met)
+        """How many commits of others came before the last commits of this process; 0 where a lock keeps others away."""
+        return sum(self._met) if self._looks.is_far else 0
 
     def recent(self, seconds: float) -> Snapshot | None:
         """The known version if it was the newest within so many seconds, where a look costs a request."""
