@@ -182,6 +182,11 @@ def test_an_altered_table_is_as_its_readers_expect_after_a_checkpoint(scene: _Sc
     assert compare(scene.world, scene.line, TABLE) == scene.line.last.number + 1
 
 
+def test_two_programs_that_were_paused_past_the_retention_stay_apart() -> None:
+    """One commits a version of long ago, and the other must not go behind that commit."""
+    assert Simulation(1215, 20, "store").run() is None
+
+
 @pytest.mark.parametrize(("storage", "seeds"), [("store", 30), ("local", 12)])
 def test_no_order_of_requests_loses_or_doubles_a_change(storage: str, seeds: int) -> None:
     """Run some seeds; `python -m tests.simulation --seeds 2000` runs more."""
