@@ -18,8 +18,7 @@ from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.log import next_version
-from tubeq_spark.storage.native import tables
-from tubeq_spark.storage.store import patience
+from tubeq_spark.storage.store import object_store, patience
 from tubeq_spark.storage.store.bucket import Bucket
 from tubeq_spark.storage.store.store_options import with_limits
 from tubeq_spark.testing import ManualClock
@@ -319,7 +318,7 @@ def test_opening_and_health_when_the_clock_of_the_store_is_off_say_so(
     with store.open(place) as queue:
         assert not [problem for problem in queue.health().problems if problem.kind == "clock"]
         assert "clock" not in caplog.text
-    monkeypatch.setattr(tables, "drift", lambda _: 90.0)
+    monkeypatch.setattr(object_store, "drift", lambda _: 90.0)
     with store.open(place) as queue:
         assert "clock is 90 s or more behind the store's" in caplog.text
         problems = [problem for problem in queue.health().problems if problem.kind == "clock"]
