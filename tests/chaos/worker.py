@@ -38,7 +38,7 @@ class Place:
         nice: How far they stand back for other processes of the host.
         durability: Their `QueueConfig.durability`; the default one by default.
         loops: Whether they run loops of work, instead of calling verbs at random.
-        log: What they use in place of `VERSIONS` of `shortening`, `SECONDS` of `LocalRetention`, and `EVERY` of `tidying`.
+        log: The values for `versions` and `SECONDS` of `LocalRetention`, and for `EVERY` of `tidying`, in this order.
     """
 
     location: str

@@ -172,7 +172,7 @@ def test_verb_when_storage_fails_before_its_commit_is_there_says_so_and_can_be_r
 ) -> None:
     table = table_of(pair, clock)
     lay(table)
-    # What this process commits is on this host, whatever it fails with.
+    # The commits of this process are on this host, so none arrives after its error.
     with line.before_next(fails(message)):
         assert outcome(VERBS[verb], table.mine) == StoreError.__name__
 

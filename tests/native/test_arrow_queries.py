@@ -388,7 +388,7 @@ def test_null_when_arrow_sorts_is_the_least_value(
     assert found.equals(answer_by_parts(query, parts_of(rows["tube"])))
 
 
-#: Queries that Arrow cannot answer, with what it says.
+#: Queries that Arrow cannot answer, each with the message of its error.
 OTHERS: dict[str, tuple[Select, str]] = {
     "a column that is not there": (Select("", named("unknown")), "unknown"),
     "an order by a column that is not there": (

@@ -1,4 +1,4 @@
-"""New and changed tables by our own log, compared with those of the library."""
+"""Tables that our log creates and changes, compared with those that the library `deltalake` creates."""
 
 from __future__ import annotations
 

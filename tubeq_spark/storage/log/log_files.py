@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
 
+log = logging.getLogger(__name__)
+
+#: An answer is late after the retention of commits, divided by this.
+_LATE = 4
 #: The directory of a log, below that of its table.
 LOG = "_delta_log"
 #: The clocks of a store's hosts differ by no more than so many seconds.
@@ -173,12 +177,6 @@ class LogFiles:
     def put(self, name: str, content: bytes) -> None:
         """Write or replace a file, as a whole or not at all."""
         self._store.put(f"{LOG}/{name}", content)
-
-
-log = logging.getLogger(__name__)
-
-#: An answer is late after the retention of commits, divided by this.
-_LATE = 4
 
 
 def may_be_late(snapshot: Snapshot, seconds: float) -> bool:

@@ -40,6 +40,20 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Entry, Store
 
+log = logging.getLogger(__name__)
+
+#: Versions between two checks whether the log needs a checkpoint, or can be shortened.
+EVERY = 50
+#: The next checkpoint comes after at least one commit for so many actions of the last one.
+_ACTIONS = 200
+#: But after no more commits than about this.
+_SELDOM = 1_000
+#: How many files are removed by one request.
+_AT_ONCE = 1_000
+#: The removed files of so many commits are remembered for the next checkpoint.
+_REMOVES = 1_000
+#: The last bytes of a Parquet file, plain or encrypted.
+_ENDS = (b"PAR1", b"PARE")
 #: Names that begin like these are no data files, except the files of a change feed.
 _HIDDEN, _FEED = ("_", "."), "_change_data/"
 
@@ -52,7 +66,7 @@ def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> li
         snapshot: The newest version. Its checkpoint was written just now, so its time is the storage's clock.
         listed: All files of the table, listed after that.
     """
-    checkpoint = f"_delta_log/{checkpoint_name(snapshot.version)}"
+    checkpoint = f"{LOG}/{checkpoint_name(snapshot.version)}"
     now = next((entry.at for entry in listed if entry.name == checkpoint), None)
     hours = hours_of(
         snapshot.shape.properties, checkpoints.DELETED_RETENTION, checkpoints.DELTAS_HOURS
@@ -68,22 +82,6 @@ def dead_files(log: LogFiles, snapshot: Snapshot, listed: Sequence[Entry]) -> li
         and entry.name not in needed
         and (entry.name.startswith(_FEED) or not entry.name.startswith(_HIDDEN))
     ]
-
-
-log = logging.getLogger(__name__)
-
-#: Versions between two checks whether the log needs a checkpoint, or can be shortened.
-EVERY = 50
-#: The next checkpoint comes after at least one commit for so many actions of the last one.
-_ACTIONS = 200
-#: But after no more commits than about this.
-_SELDOM = 1_000
-#: How many files are removed by one request.
-_AT_ONCE = 1_000
-#: The removed files of so many commits are remembered for the next checkpoint.
-_REMOVES = 1_000
-#: The last bytes of a Parquet file, plain or encrypted.
-_ENDS = (b"PAR1", b"PARE")
 
 
 class Tidying:

@@ -249,9 +249,6 @@ def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
     return bool(local.bad_files.among(others))
 
 
-log = logging.getLogger(__name__)
-
-
 def open_location(
     engine: Engine, text: object, config: QueueConfig, *, create: bool = True
 ) -> OpenedLocation:

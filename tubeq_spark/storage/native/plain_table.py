@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CLOCK = SystemClock()
+
 
 def at_once(work: Callable[[], object]) -> None:
     """Run work after a commit, and log its failure."""
@@ -102,9 +104,6 @@ class Background:
             log.warning(
                 "the storage does not answer: checkpoints, or old files, are left to others"
             )
-
-
-_CLOCK = SystemClock()
 
 
 class PlainTable(Log):

@@ -16,6 +16,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.disk import PUT
 from tubeq_spark.storage.log import versions
 from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.snapshot import Snapshot
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.statement import WrittenRows
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOG = "_delta_log"
-_FIRST = f"{_LOG}/{0:020}.json"
+_FIRST = f"{LOG}/{0:020}.json"
 #: A version that was the newest within so many seconds is recent enough for the shape of a table.
 _RECENT = 5.0
 
@@ -96,7 +96,7 @@ class PutDirectories:
 
     def adopted(self, table: str, rows: WrittenRows) -> None:
         """Remove the log of a directory whose files a commit has added to the table."""
-        self._remove(table, f"{rows.directory}/{_LOG}")
+        self._remove(table, f"{rows.directory}/{LOG}")
 
     def discard(self, table: str, directory: str) -> None:
         """Remove a directory. If the table has files of it, remove only its log."""
@@ -108,7 +108,7 @@ class PutDirectories:
             return
         inside = f"{directory}/"
         if any(path.startswith(inside) for path in newest.files):
-            directory = f"{directory}/{_LOG}"
+            directory = f"{directory}/{LOG}"
         self._remove(table, directory)
 
     def _remove(self, table: str, path: str) -> None:
