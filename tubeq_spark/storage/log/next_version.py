@@ -19,7 +19,7 @@ from tubeq_spark.storage.log.commit_text import info_in, is_of
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import versions_of
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.store.patience import finding_out, sleep, waits
+from tubeq_spark.storage.store.patience import finding_out, passes, sleep, waits
 from tubeq_spark.storage.store.store import ExistsError, RequestError
 
 if TYPE_CHECKING:
@@ -122,11 +122,11 @@ class NextVersion:
     def _require_another_try(error: Exception, *, is_last: bool, is_out: bool) -> None:
         """Raise if a commit that failed, and is not there, must not be sent again."""
         is_refused = isinstance(error, ExistsError)
-        passes = isinstance(error, RequestError) and error.passes
-        if is_last and passes and not is_out:
+        may_pass = passes(error)
+        if is_last and may_pass and not is_out:
             msg = f"nothing was written: {reason_of(error)}"
             raise StoreError(msg, passes=True) from error
-        if is_last or not (is_refused or passes):
+        if is_last or not (is_refused or may_pass):
             known = Outcome.CONFLICT if is_refused else Outcome.FAILED
             raise EngineError(reason_of(error), Outcome.LOST if is_out else known) from error
 
@@ -151,11 +151,9 @@ class NextVersion:
         except OSError as unseen:
             if not is_out:
                 msg = f"storage could not be written: {reason_of(error)}"
-                passes = isinstance(error, RequestError) and error.passes
-                raise StoreError(msg, passes=passes) from error
+                raise StoreError(msg, passes=passes(error)) from error
             msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
-            passes = isinstance(unseen, RequestError) and unseen.passes
-            raise CommitUnknownError(msg, operation_id, passes=passes) from error
+            raise CommitUnknownError(msg, operation_id, passes=passes(unseen)) from error
 
     def _read(self) -> Mapping[str, Any] | None:
         """Read the version.
