@@ -149,6 +149,9 @@ def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_
     put, late = ObjectStore.put_if_absent, list[Any]()
 
     def delayed(files: ObjectStore, name: str, content: bytes, _needs: object = ()) -> str | None:
+        if f"{files}" != path_of(empty.tube._ctx.table.name):
+            # The first verb of a session has it written down first.
+            return put(files, name, content)
         if not late:
             late.append(lambda: put(files, name, content))
             msg = "no answer"
@@ -158,6 +161,7 @@ def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_
 
     monkeypatch.setattr(ObjectStore, "put_if_absent", delayed)
     assert letters([empty.tube.put("a")]) == "a"
+    assert late, "the put was not delayed"
     monkeypatch.undo()
     assert empty.stored() == "ar"
 
