@@ -236,6 +236,8 @@ def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
     def later(rival: NextVersion) -> Any:
         monkeypatch.undo()
         empty.store.answer()
+        # If an earlier test had rivals, a request beside the commit may have found it.
+        rival._ahead = None
         with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
             rivals[empty.tube.name].put("z")
         DeltaTable(uri, storage_options=empty.store.options).create_checkpoint()
