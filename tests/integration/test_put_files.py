@@ -18,6 +18,7 @@ from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, TubeNotFoundError
 from tubeq_spark.admin.dead_files import _vacuum
 from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.spark import put_files
 from tubeq_spark.storage.spark.put_files import PutFiles
 from tubeq_spark.storage.tables.schema import FENCE
@@ -135,13 +136,13 @@ def meanwhile(act: Callable[[], object], times: int = 1) -> Iterator[list[Writte
 
 @contextmanager
 def stopped_at(name: str) -> Iterator[None]:
-    """Let a put be stopped before a step of `PutFiles` or the engine."""
+    """Let a put be stopped before a step of its directory."""
 
     def stop(*_: object) -> None:
         raise Stop
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PutFiles, name, stop)
+        patched.setattr(PutDirectories, name, stop)
         with pytest.raises(Stop):
             yield
 
