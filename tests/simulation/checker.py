@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.history import NEVER, Call, History
 from tests.simulation.queue_lives import PUTS, TAKES, Lives, key_of
-from tests.simulation.queue_takes import PAUSED, Takes
+from tests.simulation.queue_takes import Takes
 from tests.simulation.queue_task import ABSENT, BURIED, DELAYED, GONE, READY, TAKEN, State
 
 if TYPE_CHECKING:
@@ -83,25 +83,6 @@ class Checker:
         some, found = {*kinds}, self.lives.kinds(call)
         sure = [key for key, states in found.items() if states and states <= some]
         return sure, [key for key, states in found.items() if states & some]
-
-    def values(self, call: Call, name: str) -> list[Any]:
-        """The values that an option may have for a call, as `alter` changes them."""
-        changes = [
-            other
-            for other in self.history.calls
-            if other.verb == "alter" and other.tube == call.tube and name in other.args
-            if other.outcome != "raised" and other.first < call.last
-        ]
-        sure = [c for c in changes if c.returned and c.ended + PAUSED < call.began]
-        drops = [c for c in self.history.calls if c.verb == "drop" and c.tube == call.tube]
-        is_new = any(c.outcome != "raised" and c.first < call.last for c in drops)
-        found = [] if sure and not is_new else [self.history.tubes[call.tube].get(name)]
-        found += [
-            change.args[name]
-            for change in changes
-            if not any(change.before(later) for later in sure)
-        ]
-        return found
 
     def overlapping(self, call: Call, verbs: Iterable[str], since: int = 0) -> list[Call]:
         """Other calls of some verbs of its tube that overlap a call, or ended so many microseconds before it."""
@@ -176,7 +157,7 @@ class Checker:
         if ids != sorted(set(ids)):
             self.fail("ids", call, f"ids are not in the order of the items: {ids}")
         for task in added:
-            self._check_fields(call, task, self.lives.resolved(call, wanted[key_of(task["data"])]))
+            self._check_fields(call, task, wanted[key_of(task["data"])])
         count = call.result if call.verb == "put_arrow" else len(added)
         if not count or "capacity" in self.history.tubes[call.tube]:
             self._check_capacity(call, len(items), count)
@@ -186,16 +167,18 @@ class Checker:
         at = self.lives.windows[call.first]
         if not at.low <= task["created"] <= at.high:
             self.fail("created", call, f"{task['created']} is not in {at}")
+        choices = self.lives.resolved(call, item)
         for name in ("pri", "utube", "unique"):
-            if (task.get(name) or None) != (item.get(name) or None):
-                self.fail("fields", call, f"{name} is {task.get(name)}, not {item.get(name)}")
+            values = {each.get(name) or None for each in choices}
+            if (task.get(name) or None) not in values:
+                self.fail("fields", call, f"{name} is {task.get(name)}, not {values}")
 
     def _check_capacity(self, call: Call, wanted: int, added: int) -> None:
-        limits = [limit for limit in self.values(call, "capacity") if limit is not None]
+        limits = [limit for limit in self.lives.values(call, "capacity") if limit is not None]
         has_keys = any(item.get("unique") is not None for item in call.args["items"])
         sure, maybe = self.among(call, STORED)
         if added:
-            if len(limits) == len(self.values(call, "capacity")) and len(sure) + added > max(
+            if len(limits) == len(self.lives.values(call, "capacity")) and len(sure) + added > max(
                 limits
             ):
                 self.fail("capacity", call, f"{len(sure)} tasks and {added} more in {limits}")
@@ -243,7 +226,7 @@ class Checker:
         """Acks, deletes and swept ends of ttls since the tube was created."""
         earlier = [c for c in self.history.calls if c.first < call.last and c.tube == call.tube]
         drops = [c for c in earlier if c.verb == "drop"]
-        sure = max((c.first for c in drops if c.returned), default=-1)
+        sure = max((c.first for c in drops if c.returned and c.before(call)), default=-1)
         since = max((c.first for c in drops if c.outcome != "raised"), default=-1)
         sweeps = [c for c in self.history.calls if c.verb == "sweep" and c.before(call)]
         # A sweep leaves out a tube whose storage fails.
@@ -273,19 +256,23 @@ class Checker:
             self.fail("listing", call, f"without {sure}, which are {call.args['state']}")
 
     def _check_rate(self, tube: str) -> None:
-        rate = self.history.tubes[tube].get("rate")
-        if rate is None:
-            return
-        begun: dict[Any, list[int]] = defaultdict(list)
+        begun: dict[Any, list[tuple[int, Call]]] = defaultdict(list)
         for call in self.history.calls:
             if call.tube == tube and call.verb in TAKES and call.returned:
                 for task in call.tasks():
                     if task.get("taken_at") is not None:
-                        begun[task["utube"]].append(task["taken_at"])
+                        begun[task["utube"]].append((task["taken_at"], call))
+        for utube, leases in begun.items():
+            leases.sort(key=lambda lease: lease[0])
+            for place, (moment, call) in enumerate(leases):
+                rates = self.lives.values(call, "rate")
+                if all(rate and self._exceeds(leases[: place + 1], rate) for rate in rates):
+                    self.fail("rate", call, f"too many leases of {utube} by {moment}: {rates}")
+
+    def _exceeds(self, leases: list[tuple[int, Call]], rate: list[int]) -> bool:
+        """Whether the last of some leases exceeds a rate that was surely there at the others."""
         tasks, period = rate
-        for utube, moments in begun.items():
-            moments.sort()
-            for first, later in zip(moments, moments[tasks:], strict=False):
-                if later - first < period:
-                    text = f"{tasks + 1} leases of {utube} began within {later - first} µs"
-                    self.found.append(Violation("rate", tube, text))
+        if len(leases) <= tasks:
+            return False
+        (first, call), (last, _) = leases[-1 - tasks], leases[-1]
+        return last - first < period and self.lives.values(call, "rate") == [rate]

@@ -60,9 +60,24 @@ class Plan:
 _OFTEN = {
     "put": 16, "put_many": 6, "put_arrow": 3, "take": 22, "take_many": 8, "take_arrow": 4,
     "exchange": 7, "ack": 14, "ack_many": 4, "release": 7, "release_many": 2, "touch": 4, "bury": 4,
-    "delete": 3, "peek": 3, "kick": 4, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
-    "alter": 1, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "close": 1, "crash": 3,
+    "bury_many": 1, "delete_many": 1, "delete": 3, "peek": 3, "kick": 4, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
+    "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "close": 1, "crash": 3,
     "freeze": 2.5, "sleep": 6, "share": 0.7,
+}  # fmt: skip
+
+
+#: Arguments that are durations.
+_TIMES = ("ttl", "ttr", "delay", "increment", "aging", "unique_for")
+#: How often verbs on named tasks get an option, and its values.
+_GIVEN: dict[str, tuple[float, tuple[Any, ...]]] = {
+    "delay": (0.4, (2.0, 6.0)), "error": (0.4, ("bad", "worse")), "increment": (1.0, (2.0, 15.0)),
+}  # fmt: skip
+#: Verbs on named tasks: whether these are held by the program, how many at most, and the options.
+NAMED: dict[str, tuple[bool, int, tuple[str, ...]]] = {
+    "ack": (True, 1, ()), "ack_many": (True, 3, ()), "release": (True, 1, ("delay", "error")),
+    "release_many": (True, 2, ("delay", "error")), "touch": (True, 1, ("increment",)),
+    "bury": (False, 1, ("error",)), "bury_many": (False, 2, ("error",)), "delete": (False, 1, ()),
+    "delete_many": (False, 2, ()), "peek": (False, 1, ()),
 }  # fmt: skip
 
 
@@ -99,48 +114,49 @@ def plan_of(seed: int, acts: int = 30) -> Plan:
     return Plan(seed, tubes, skews, faults, tuple(made))
 
 
+#: The options of tubes: the begin of the types that have it, how often a tube has it, and its values.
+_OPTIONS: dict[str, tuple[str, float, tuple[Any, ...]]] = {
+    "max_attempts": ("", 0.25, (1, 2, 3)), "most_taken": ("", 0.15, (1, 2, 4)),
+    "unique_for": ("", 0.1, (5.0, 40.0)), "ttr": ("ttl", 0.8, (4.0, 10.0, 30.0)),
+    "ttl": ("ttl", 0.3, (20.0, 60.0, 150.0)), "pri": ("ttl", 0.2, (1,)), "delay": ("ttl", 0.1, (3.0,)),
+    "backoff": ("ttl", 0.25, (Backoff(2.0, 2.0, 10.0, 0.0),)), "aging": ("ttl", 0.15, (2.0,)),
+    "capacity": ("lim", 0.8, (2, 3, 5)), "parallel": ("utube", 0.25, (2, 3)),
+    "rate": ("utube", 0.2, (Rate(1, 10.0), Rate(2, 10.0))),
+    "storage_mode": ("utube", 0.2, ("ready_buffer",)), "order": ("utube", 0.2, ("fair",)),
+}  # fmt: skip
+#: Options that are never altered.
+_FIXED = ("unique_for", "aging", "storage_mode")
+
+
 def _options(rng: random.Random) -> dict[str, Any]:
     """The type and the options of a tube."""
     kind = rng.choice(TYPES)
     found: dict[str, Any] = {"type": kind}
-
-    def perhaps(name: str, often: float, *values: Any) -> None:
-        if rng.random() < often:
+    for name, (types, often, values) in _OPTIONS.items():
+        if types in kind and rng.random() < often:
             found[name] = rng.choice(values)
-
-    perhaps("max_attempts", 0.25, 1, 2, 3)
-    perhaps("most_taken", 0.15, 1, 2)
-    perhaps("unique_for", 0.1, 5.0, 40.0)
-    if kind.endswith("ttl"):
-        perhaps("ttr", 0.8, 4.0, 10.0, 30.0)
-        perhaps("ttl", 0.3, 20.0, 60.0, 150.0)
-        perhaps("pri", 0.2, 1)
-        perhaps("delay", 0.1, 3.0)
-        perhaps("backoff", 0.25, Backoff(2.0, 2.0, 10.0, 0.0))
-        perhaps("aging", 0.15, 2.0)
-    if kind == "limfifottl":
-        perhaps("capacity", 0.8, 2, 3, 5)
-    if kind.startswith("utube"):
-        perhaps("parallel", 0.25, 2, 3)
-        perhaps("rate", 0.2, Rate(1, 10.0), Rate(2, 10.0))
-        perhaps("storage_mode", 0.2, "ready_buffer")
-        if "aging" not in found:
-            perhaps("order", 0.2, "fair")
+    if "aging" in found:
+        found.pop("order", None)
     return found
 
 
 def written(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a tube as a history has them."""
-    found = dict(options)
-    for name in ("ttl", "ttr", "delay", "aging", "unique_for"):
-        if name in found:
-            found[name] = round(found[name] * US)
-    if "backoff" in found:
+    found = {**options, **plain(options)}
+    if found.get("backoff") is not None:
         backoff = found["backoff"]
         found["backoff"] = [round(backoff.first * US), backoff.factor, round(backoff.most * US)]
-    if "rate" in found:
+    if found.get("rate") is not None:
         found["rate"] = [found["rate"].tasks, round(found["rate"].seconds * US)]
     return found
+
+
+def plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as a history has them."""
+    return {
+        name: round(value * US) if name in _TIMES and value is not None else value
+        for name, value in given.items()
+    }
 
 
 class Turn:
@@ -155,7 +171,7 @@ class Turn:
 
     def do(self) -> None:
         """Do it."""
-        getattr(self, f"_{self.act.verb}")()
+        getattr(self, "_named" if self.act.verb in NAMED else f"_{self.act.verb}")()
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -177,12 +193,6 @@ class Turn:
         if rng.random() < (0.5 if "unique_for" in self.options else 0.12):
             found["unique"] = rng.choice("xyz")
         return found
-
-    @staticmethod
-    def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
-        """An item as a history has it."""
-        times = ("ttl", "ttr", "delay")
-        return {name: round(v * US) if name in times else v for name, v in item.items()}
 
     def _held(self, count: int) -> list[int]:
         """Ids of tasks that the program holds, sometimes of others."""
@@ -207,15 +217,13 @@ class Turn:
         options = {name: value for name, value in item.items() if name != "data"}
         if self.options["type"] == "limfifottl" and self.rng.random() < 0.3:
             options["timeout"] = 1.0
-        self._call(
-            "put", {"items": [self._plain(item)]}, lambda tube: tube.put(item["data"], **options)
-        )
+        self._call("put", {"items": [plain(item)]}, lambda tube: tube.put(item["data"], **options))
 
     def _put_many(self) -> None:
         items = [self._item() for _ in range(self.rng.randint(2, 4))]
         self._call(
             "put_many",
-            {"items": [self._plain(item) for item in items]},
+            {"items": [plain(item) for item in items]},
             lambda tube: tube.put_many([PutItem(**item) for item in items]),
         )
 
@@ -234,7 +242,7 @@ class Turn:
         table = pa.table(columns)
         self._call(
             "put_arrow",
-            {"items": [self._plain(item) for item in items]},
+            {"items": [plain(item) for item in items]},
             lambda tube: tube.put_arrow(table, key=f"k{self.act.number}"),
         )
 
@@ -276,12 +284,15 @@ class Turn:
         if self.rng.random() < 0.3:
             self._took_ids(some)
             return
-        verb = self.rng.choice(("ack", "ack", "release", "bury"))
-        args = {"ids": some, "batch": ids}
+        verb = self.rng.choice(("ack", "ack", "release", "bury", "touch"))
+        if not self._can(verb):
+            return
+        options = self._options_of(verb)
+        args = {"ids": some, "batch": ids, **plain(options)}
         self.program.call(
-            f"{verb}_many", self.act.tube, args, lambda: getattr(batch, verb)(df=some)
+            f"{verb}_many", self.act.tube, args, lambda: getattr(batch, verb)(df=some, **options)
         )
-        self._took_ids([number for number in ids if number not in args["ids"]])
+        self._took_ids([number for number in ids if verb == "touch" or number not in some])
 
     def _took_ids(self, ids: list[int]) -> None:
         self.program.held.setdefault(self.act.tube, []).extend(ids)
@@ -298,54 +309,30 @@ class Turn:
 
     # -- named tasks -----------------------------------------------------------------------------
 
-    def _one(self, verb: str, ids: list[int], *given: Any, **options: Any) -> None:
-        if ids:
-            args = {
-                "ids": ids,
-                **{name: value for name, value in options.items() if name == "error"},
-            }
-            args |= {"delay": round(options["delay"] * US)} if "delay" in options else {}
-            args |= {"increment": round(given[0] * US)} if given else {}
-            self._call(verb, args, lambda tube: getattr(tube, verb)(ids[0], *given, **options))
+    def _named(self) -> None:
+        """Call a verb on named tasks."""
+        is_held, most, _ = NAMED[self.act.verb]
+        ids = self._held(most) if is_held else self._any(most)
+        if ids and self._can(self.act.verb):
+            options = self._options_of(self.act.verb)
+            some = ids if self.act.verb.endswith("_many") else ids[0]
+            self._call(
+                self.act.verb,
+                {"ids": ids, **plain(options)},
+                lambda tube: getattr(tube, self.act.verb)(some, **options),
+            )
 
-    def _many(self, verb: str, ids: list[int], **options: Any) -> None:
-        if ids:
-            args = {"ids": ids, **options}
-            args |= {"delay": round(options["delay"] * US)} if "delay" in options else {}
-            self._call(verb, args, lambda tube: getattr(tube, verb)(ids, **options))
+    def _can(self, verb: str) -> bool:
+        return self.has_ttl or not verb.startswith("touch")
 
-    def _ack(self) -> None:
-        self._one("ack", self._held(1))
-
-    def _ack_many(self) -> None:
-        self._many("ack_many", self._held(3))
-
-    def _releasing(self) -> dict[str, Any]:
-        options: dict[str, Any] = {}
-        if self.has_ttl and self.rng.random() < 0.4:
-            options["delay"] = self.rng.choice((2.0, 6.0))
-        if self.rng.random() < 0.4:
-            options["error"] = f"e{self.act.number}"
-        return options
-
-    def _release(self) -> None:
-        self._one("release", self._held(1), **self._releasing())
-
-    def _release_many(self) -> None:
-        self._many("release_many", self._held(2), **self._releasing())
-
-    def _touch(self) -> None:
-        if self.has_ttl:
-            self._one("touch", self._held(1), self.rng.choice((2.0, 15.0)))
-
-    def _bury(self) -> None:
-        self._one("bury", self._any(), **({"error": "bad"} if self.rng.random() < 0.3 else {}))
-
-    def _delete(self) -> None:
-        self._one("delete", self._any())
-
-    def _peek(self) -> None:
-        self._one("peek", self._any())
+    def _options_of(self, verb: str) -> dict[str, Any]:
+        """The options of a verb on named tasks."""
+        found: dict[str, Any] = {}
+        for name in NAMED[verb][2]:
+            often, values = _GIVEN[name]
+            if self.rng.random() < often and (self.has_ttl or name == "error"):
+                found[name] = self.rng.choice(values)
+        return found
 
     # -- the tube --------------------------------------------------------------------------------
 
@@ -369,9 +356,20 @@ class Turn:
         self._call("resume", {}, lambda tube: tube.resume())
 
     def _alter(self) -> None:
-        name = "capacity" if "capacity" in self.options else "most_taken"
-        change = {name: self.rng.choice((2, 4))}
-        self._call("alter", change, lambda tube: tube.alter(**change))
+        # A capacity is neither added nor removed; "fair" goes with no aging.
+        fixed = {
+            *_FIXED,
+            "order" if "aging" in self.options else "",
+            *{"capacity"} - {*self.options},
+        }
+        kind = self.options["type"]
+        names = [
+            name for name, (types, _, _) in _OPTIONS.items() if types in kind and name not in fixed
+        ]
+        name = self.rng.choice(names)
+        values = _OPTIONS[name][2]
+        value = self.rng.choice(values if name == "capacity" else (*values, None))
+        self._call("alter", written({name: value}), lambda tube: tube.alter(**{name: value}))
 
     def _statistics(self) -> None:
         name = self.act.tube

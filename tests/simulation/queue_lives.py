@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,12 +19,14 @@ TAKES = ("take", "take_many", "take_arrow", "exchange")
 #: Verbs on named tasks, by the action on each of them.
 NAMED = {
     "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",
-    "touch": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
+    "touch": "touch", "touch_many": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
     "delete_many": "delete", "peek": "see",
 }  # fmt: skip
 #: Verbs on all tasks of a tube.
 WHOLE = ("truncate", "drop", "release_all")
 SECOND = 1_000_000
+#: Microseconds after which all see a pause, or altered options.
+PAUSED = 6 * SECOND
 #: Clocks round to a microsecond.
 _NEAR = 2
 #: Microseconds after which all notice that a session is dead, and by which its lease may be shorter.
@@ -51,7 +54,7 @@ def _is_only_key(task: Mapping[str, Any]) -> bool:
 
 
 class Put(NamedTuple):
-    """The put of a task: the call, and its item with the defaults of the tube."""
+    """The put of a task: the call, and its item as given."""
 
     call: Call
     item: Mapping[str, Any]
@@ -73,6 +76,7 @@ class Lives:
         self._history = history
         skews = [actor.skew for actor in history.actors.values()] or [0]
         self._fastest, self._apart = max(skews), max(skews) - min(skews)
+        self._alters = [c for c in history.calls if c.verb == "alter" and c.outcome != "raised"]
         self.windows = dict(self._all_windows())
         self.keys: dict[int, str] = {}
         self.clashes: list[tuple[Call, str]] = []
@@ -83,9 +87,10 @@ class Lives:
         for key, put in self.puts.items():
             self._of_tube[put.call.tube].append(key)
         self.by_key: dict[str, Life] = {}
-        ops, deaths = self._ops(), self._deaths()
+        self._deaths = self._all_deaths()
+        ops = self._ops()
         for key, put in self.puts.items():
-            task = self._task(key, put, seen.get(key), deaths)
+            task = self._task(key, put, seen.get(key))
             self.by_key[key] = Life(task, ops[key], self.windows)
 
     def _all_windows(self) -> Iterator[tuple[int, Window]]:
@@ -122,31 +127,54 @@ class Lives:
             for item in call.args["items"]:
                 key = key_of(item["data"])
                 if is_any or key in added:
-                    yield key, Put(call, self.resolved(call, item))
+                    yield key, Put(call, item)
 
-    def resolved(self, call: Call, item: Mapping[str, Any]) -> dict[str, Any]:
-        """An item of a put with the defaults of its tube."""
-        options = self._history.tubes[call.tube]
-        found = {**item}
-        for name in ("pri", "ttl", "ttr", "delay"):
-            if found.get(name) is None:
-                found[name] = options.get(name)
-        if found["ttr"] is None:
-            found["ttr"] = found["ttl"]
-        return found
+    def values(self, call: Call, name: str) -> list[Any]:
+        """The values that an option may have for a call, as `alter` changes them."""
+        changes = [
+            other
+            for other in self._alters
+            if other.tube == call.tube and name in other.args and other.first < call.last
+        ]
+        initial = self._history.tubes[call.tube].get(name)
+        if not changes:
+            return [initial]
+        sure = [c for c in changes if c.returned and c.ended + PAUSED < call.began]
+        drops = [c for c in self._history.calls if c.verb == "drop" and c.tube == call.tube]
+        is_new = any(c.outcome != "raised" and c.first < call.last for c in drops)
+        return [initial] * (not sure or is_new) + [
+            change.args[name]
+            for change in changes
+            if is_new or not any(change.before(later) for later in sure)
+        ]
 
-    def _task(
-        self, key: str, put: Put, seen: Mapping[str, Any] | None, deaths: Mapping[str, Death]
-    ) -> Task:
-        options, at = self._history.tubes[put.call.tube], self.windows[put.call.first]
+    def resolved(self, call: Call, item: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """An item of a put with the defaults that its tube may have then."""
+        names = ("pri", "ttl", "ttr", "delay")
+        choices = [
+            self.values(call, name) if item.get(name) is None else [item[name]] for name in names
+        ]
+        found = [
+            {**item, **dict(zip(names, values, strict=True))}
+            for values in itertools.product(*choices)
+        ]
+        return [
+            each | {"ttr": each["ttl"] if each["ttr"] is None else each["ttr"]} for each in found
+        ]
+
+    def _task(self, key: str, put: Put, seen: Mapping[str, Any] | None) -> Task:
+        call, at = put.call, self.windows[put.call.first]
         created = (at.low, at.high) if seen is None else (seen["created"],) * 2
-        backoff = options.get("backoff")
-        steps = None if backoff is None else tuple(backoff)
-        return Task(
-            key, put.call.tube, created, put.item, options.get("max_attempts"), steps, deaths
-        )
+        most, backoffs = (self._ever(call.tube, name) for name in ("max_attempts", "backoff"))
+        items = self.resolved(call, put.item)
+        return Task(key, call.tube, created, items, most, backoffs, self._deaths)
 
-    def _deaths(self) -> dict[str, Death]:
+    def _ever(self, tube: str, name: str) -> list[Any]:
+        """All values that an option of a tube ever has."""
+        altered = [c.args[name] for c in self._alters if c.tube == tube and name in c.args]
+        return [self._history.tubes[tube].get(name), *altered]
+
+    def _all_deaths(self) -> dict[str, Death]:
         """When the session of each silent actor may be dead for others."""
         found: dict[str, Death] = {}
         # A beat may be a third of the ttr old when the silence begins.
@@ -228,7 +256,9 @@ class Lives:
             if key in self.puts and self.puts[key].call is call:
                 yield key, Op(call, "put", shown.get(key), call.unknown)
         for key in shown.keys() - wanted:
-            yield key, Op(call, "see", shown[key])
+            # Until somebody takes or sweeps, the task may be shown as its dead session has left it.
+            is_left = shown[key].get("owner") in self._deaths
+            yield key, Op(call, "see", None if is_left else shown[key])
 
     def _of_named(
         self, call: Call, ids: list[int], shown: Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.simulation.queue_lives import NAMED, TAKES, is_wanted
+from tests.simulation.queue_lives import NAMED, PAUSED, TAKES, is_wanted
 from tests.simulation.queue_task import READY, TAKEN
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.history import Call
 
 _SECOND = 1_000_000
-#: Microseconds: a pause is seen by all; a lock of an interrupted take is left to it.
-PAUSED, _GRACE = 6 * _SECOND, 8 * _SECOND
+#: Microseconds for which a lock of an interrupted take is left to it.
+_GRACE = 8 * _SECOND
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
 #: Verbs that commit nothing.
@@ -100,12 +100,12 @@ class Takes:
 
     def _check_limits(self) -> None:
         taken = [key for key, kinds in self._kinds.items() if kinds == {TAKEN}]
-        limits = self.checker.values(self.call, "most_taken")
+        limits = self.checker.lives.values(self.call, "most_taken")
         if self.tasks and None not in limits and len(taken) + len(self.tasks) > max(limits):
             self.checker.fail("most_taken", self.call, f"{len(taken)} and {len(self.tasks)} taken")
         if not self.has_utubes:
             return
-        parallel = max(value or 1 for value in self.checker.values(self.call, "parallel"))
+        parallel = max(value or 1 for value in self.checker.lives.values(self.call, "parallel"))
         for utube in {task["utube"] for task in self.tasks}:
             held = [key for key in taken if self._item(key).get("utube") == utube]
             own = sum(task["utube"] == utube for task in self.tasks)
@@ -142,7 +142,10 @@ class Takes:
 
     def _is_alone(self) -> bool:
         """Whether no other consumer works on the tube, so that the order is strict."""
-        if self.options.get("order") == "fair" or self.call.args.get("per_utube", 1) > 1:
+        if (
+            "fair" in self.checker.lives.values(self.call, "order")
+            or self.call.args.get("per_utube", 1) > 1
+        ):
             return False
         calls = [
             other
@@ -164,7 +167,9 @@ class Takes:
         """Whether no limit keeps a ready task back."""
         maybe = [other for other, kinds in self._kinds.items() if TAKEN in kinds]
         limits = [
-            value for value in self.checker.values(self.call, "most_taken") if value is not None
+            value
+            for value in self.checker.lives.values(self.call, "most_taken")
+            if value is not None
         ]
         if limits and len(maybe) + len(self.tasks) >= min(limits):
             return False
@@ -173,15 +178,15 @@ class Takes:
         utube = self._item(key).get("utube")
         busy = [other for other in maybe if self._item(other).get("utube") == utube]
         own = [task for task in self.tasks if task["utube"] == utube]
-        parallel = min(value or 1 for value in self.checker.values(self.call, "parallel"))
+        parallel = min(value or 1 for value in self.checker.lives.values(self.call, "parallel"))
         if len(own) >= self.call.args.get("per_utube", 1) or (parallel > 1 and own):
             return False
-        if self.options.get("rate") is not None and (own or self._served_lately(utube)):
+        rates = [rate for rate in self.checker.lives.values(self.call, "rate") if rate is not None]
+        if rates and (own or self._served_lately(utube, max(period for _, period in rates))):
             return False
         return len(busy) + (len(own) if parallel > 1 else 0) < parallel and not self._left_lock()
 
-    def _served_lately(self, utube: str | None) -> bool:
-        _, period = self.options["rate"]
+    def _served_lately(self, utube: str | None, period: int) -> bool:
         calls = self.checker.overlapping(self.call, TAKES, period + _GRACE)
         return any(
             call.outcome != "returned" or any(task["utube"] == utube for task in call.tasks())

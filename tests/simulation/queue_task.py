@@ -73,17 +73,18 @@ class Task(NamedTuple):
         key: Its payload, as text: no two tasks of a history have the same.
         tube: The name of its tube.
         created: By the clock of its writer, at the earliest and at the latest if nobody has seen it.
-        item: The arguments of its put.
-        max_attempts: Of its tube. `backoff` likewise: its first delay, factor and longest delay.
+        items: The arguments of its put, with the defaults of the tube, which may be altered at that time.
+        most: All values that `max_attempts` of its tube ever has.
+        backoffs: Likewise `backoff`: its first delay, factor and longest delay.
         deaths: When the sessions of silent owners end.
     """
 
     key: str
     tube: str
     created: tuple[int, int]
-    item: Mapping[str, Any]
-    max_attempts: int | None
-    backoff: tuple[int, float, int] | None
+    items: list[dict[str, Any]]
+    most: list[int | None]
+    backoffs: list[tuple[int, float, int] | None]
     deaths: Mapping[str, Death]
 
     def expires(self, state: State) -> tuple[int, int]:
@@ -92,12 +93,17 @@ class Task(NamedTuple):
             return NEVER, NEVER
         return self.created[0] + state.ttl, self.created[1] + state.ttl
 
-    def pause(self, attempts: int) -> int:
-        """The delay after a failed attempt."""
-        if self.backoff is None:
-            return 0
-        first, factor, most = self.backoff
-        return round(min(first * factor ** (max(attempts, 1) - 1), most))
+    def pauses(self, attempts: int) -> set[int]:
+        """The possible delays after a failed attempt."""
+        steps = [backoff or (0, 1.0, 0) for backoff in self.backoffs]
+        return {
+            round(min(first * factor ** (max(attempts, 1) - 1), most))
+            for first, factor, most in steps
+        }
+
+    def is_last(self, attempts: int) -> set[bool]:
+        """Whether an attempt may be the last one."""
+        return {most is not None and attempts >= most for most in self.most}
 
 
 class Op(NamedTuple):
@@ -165,23 +171,28 @@ def _ready(state: State) -> State:
 
 def _lease_over(task: Task, state: State) -> list[State]:
     """What the end of a lease makes of a taken task."""
-    if task.backoff is not None and state.low >= task.expires(state)[0]:
-        return [_buried(state) if _is_used_up(task, state) else _ready(state)]
-    return given_back(task, state, state.low, state.high)
+    found = given_back(task, state, state.low, state.high)
+    if any(task.backoffs) and state.low >= task.expires(state)[0]:
+        return [*_back(task, state, {0}), *(found if len(task.backoffs) > 1 else [])]
+    return found
 
 
 def given_back(task: Task, state: State, low: int, high: int) -> list[State]:
     """What the end of a lease or session between two moments makes of a taken task."""
-    if _is_used_up(task, state):
-        return [_buried(state)._replace(error="?")]
-    if task.backoff is None:
-        return [_ready(state)]
-    pause = task.pause(state.attempts)
-    return [_delayed(state, pause, low, high)._replace(error="?")]
+    found = _back(task, state, task.pauses(state.attempts), low, high)
+    return [then if then.kind == READY else then._replace(error="?") for then in found]
 
 
-def _is_used_up(task: Task, state: State) -> bool:
-    return task.max_attempts is not None and state.attempts >= task.max_attempts
+def _back(
+    task: Task, state: State, delays: set[int], low: int = 0, high: int = 0
+) -> Iterator[State]:
+    """What a taken task may become that is given back between two moments."""
+    for is_last in task.is_last(state.attempts):
+        if is_last:
+            yield _buried(state)
+            continue
+        for delay in delays:
+            yield _delayed(state, delay, low, high) if delay else _ready(state)
 
 
 def _buried(state: State) -> State:
@@ -237,15 +248,9 @@ def _exact(op: Op, state: State) -> State:
 def _put(task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
     if state.kind != ABSENT:
         return
-    item = task.item
-    delay = item.get("delay") or 0
-    ttl = item.get("ttl")
-    ready = State(READY, None if ttl is None else ttl + delay, item.get("ttr"))
-    if delay:
-        earliest, latest = task.created
-        yield ready._replace(kind=DELAYED, low=earliest + delay, high=latest + delay)
-    else:
-        yield ready
+    for item in task.items:
+        ready = State(READY, item["ttl"], item["ttr"])
+        yield _delayed(ready, item["delay"], *task.created) if item["delay"] else ready
 
 
 def _take(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
@@ -275,15 +280,10 @@ def _release(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
     args = op.call.args
     error = args.get("error")
     state = state if error is None else state._replace(error=error)
-    delay = args.get("delay")
-    if delay is None:
-        delay = task.pause(state.attempts) if error is not None else 0
-    if _is_used_up(task, state):
-        yield _buried(state)
-    elif delay:
-        yield _exact(op, _delayed(state, delay, at.low, at.high))
-    else:
-        yield _ready(state)
+    delays = {args.get("delay") or 0}
+    if args.get("delay") is None and error is not None:
+        delays = task.pauses(state.attempts)
+    yield from (_exact(op, then) for then in _back(task, state, delays, at.low, at.high))
 
 
 def _touch(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
@@ -339,7 +339,7 @@ def _drop(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
 
 def _release_all(task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
     if state.kind == TAKEN:
-        yield _buried(state) if _is_used_up(task, state) else _ready(state)
+        yield from _back(task, state, {0})
     else:
         yield state
 
