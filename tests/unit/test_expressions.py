@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.storage import rows_after
 from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.arrow.evaluate import (
     NotByArrowError,
@@ -71,11 +70,10 @@ from tubeq_spark.storage.query import (
     columns_of,
     count,
     named,
-    parts_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 R, T, S = row(), row("t"), row("s")
 YES, NO = True, False
@@ -107,8 +105,6 @@ ROWS = pa.Table.from_arrays(
     [nested(VALUES[field.name], field.type) for field in SCHEMA], schema=SCHEMA
 )
 COUNT = ROWS.num_rows
-#: What no change of a row has.
-IN_NO_CHANGE = (Among, Concat, Contains, Length, Like, Lower, Seconds)
 
 
 def values_of(expression: Expression) -> list[Any]:
@@ -249,34 +245,6 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
 def test_value_when_parts_are_null_or_the_last_of_their_kind_is_as_in_sql(said: str) -> None:
     expression, expected = OTHERS[said]
     assert values_of(expression) == expected
-
-
-@pytest.mark.parametrize("said", [*TRUTHS, *OTHERS])
-def test_value_in_python_when_values_are_null_is_as_in_sql(
-    said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, values in VALUES.items():
-        monkeypatch.setitem(rows_after._COLUMNS, name, values.__getitem__)
-    expression, expected = (TRUTHS | OTHERS)[said]
-    if not any(isinstance(part, IN_NO_CHANGE) for part in _all_of(expression)):
-        value = rows_after.row_value(expression, {})
-        found = [value(place) for place in range(COUNT)]  # type: ignore[arg-type]
-        assert found == [dict(e) if isinstance(e, list) else e for e in expected]
-
-
-def _all_of(expression: Expression) -> Iterator[Expression]:
-    yield expression
-    for part in parts_of(expression):
-        yield from _all_of(part)
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [T.utube == Lower(T.data), Concat((T.utube, T.data)), FAIL, Contains(T.utube, "b")],
-)
-def test_value_in_python_when_no_change_of_a_row_has_it_is_refused(expression: Expression) -> None:
-    with pytest.raises(TypeError, match="no row is changed by"):
-        rows_after.row_value(expression, {})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a statement makes of a row in Python, by its expressions, is what the rules written by hand say."""
+"""What a statement makes of a row, by its expressions, is what the rules written by hand say."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from tubeq_spark.model.changes import (
     errors_of,
 )
 from tubeq_spark.model.times import US
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, literal, row
-from tubeq_spark.storage.rows_after import row_value, rows_after
+from tubeq_spark.storage.rows_after import columns_of, rows_after, values_of
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of, clauses_of, condition_of, kept_for_key
 from tubeq_spark.task import TaskState
@@ -99,7 +100,7 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
     )
 
     assert rows_after([fails, moves], GRID) == [replace(each, segment=9) for each in GRID]
-    with pytest.raises(TypeError, match="Fail"):
+    with pytest.raises(NotByArrowError, match="Fail"):
         rows_after([replace(fails, when=None)], GRID)
 
 
@@ -148,23 +149,24 @@ def test_row_when_it_ends_and_its_key_stays_in_use_is_kept_until_the_moment_that
     key = table.kept_key(NOW, max_attempts, by_time=by_time)
     kept = kept_for_key(table, Remove(5, key=key))
     assert kept is not None
-    until = row_value(kept["expires_at"], {})
-    ttl = row_value(kept.get("ttl", row("t").ttl), {})
     # A life that never ends has no length.
     rows = [each for each in GRID if (each.ttl is None) is (each.expires_at is None)]
     if by_time:
         over = Due(NOW, over=True, max_attempts=max_attempts)
-        ends = row_value(condition_of(table, over), {})
-        rows = [each for each in rows if ends(each)]
+        ends = values_of(condition_of(table, over), columns_of(rows, {}), len(rows))
+        rows = [each for each, has_ended in zip(rows, ends, strict=True) if has_ended]
 
     assert rows
-    for each in rows:
+    columns = columns_of(rows, {})
+    untils = values_of(kept["expires_at"], columns, len(rows))
+    ttls = values_of(kept.get("ttl", row("t").ttl), columns, len(rows))
+    for each, until, ttl in zip(rows, untils, ttls, strict=True):
         end = ended_at(each, NOW, max_attempts, backoff) if by_time else NOW
-        assert until(each) == end + FOR
+        assert until == end + FOR
         # As if that had been written down when its lease ended.
         lease = each.next_event if each.state is TaskState.TAKEN else None
         then_us = NOW if lease is None else min(lease, NOW)
-        assert ttl(each) == (each.seen_at(then_us, max_attempts, backoff) or each).ttl
+        assert ttl == (each.seen_at(then_us, max_attempts, backoff) or each).ttl
 
 
 def test_row_when_it_ends_in_a_tube_that_keeps_keys_is_gone_with_a_key_or_without() -> None:

@@ -2,7 +2,7 @@
 
 A verb names them by these classes. `storage/tables/row_clauses.py` has the expressions for the rows that each
 `Which` selects, and for the columns that each `Change` sets. Engines render these, and `storage/rows_after.py`
-evaluates them for rows in Python.
+evaluates them for the rows that a verb returns.
 """
 
 from __future__ import annotations
