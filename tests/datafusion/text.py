@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.expression import (
-    Concat,
-    Length,
-    Literal,
-    Micros,
-    Moment,
-    Quotient,
-    Seconds,
-    Type,
-)
+from tubeq_spark.storage import expression as nodes
+from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.query import Function, Struct, node
 from tubeq_spark.storage.spark.render import BINDING, Renderer
 
@@ -26,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Rows
 
 #: How tightly a quotient binds.
-_PRODUCT = BINDING[Quotient]
+_PRODUCT = BINDING[nodes.Quotient]
 #: The Arrow type of a column of moments.
 _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
@@ -54,19 +46,19 @@ class DataFusionRenderer(Renderer):
     def expression(self, expression: Expression) -> str:  # noqa: PLR0911  (one of each)
         """The text of an expression."""
         match node(expression):
-            case Quotient(part, by):
+            case nodes.Quotient(part, by):
                 return f"{self._within(part, _PRODUCT)} / {by}"
-            case Concat(parts):
+            case nodes.Concat(parts):
                 # DataFusion's `concat` skips NULLs; `||` does not.
                 return f"({' || '.join(map(self.expression, parts))})"
-            case Length(part):
+            case nodes.Length(part):
                 return f"character_length({self.expression(part)})"
-            case Seconds(part):
+            case nodes.Seconds(part):
                 amount = self._within(part, _PRODUCT)
                 return f"CAST({amount} AS DOUBLE) / CAST({US} AS DOUBLE)"
-            case Micros(part):
+            case nodes.Micros(part):
                 return f"CAST({self.expression(part)} AS BIGINT)"
-            case Moment(part):
+            case nodes.Moment(part):
                 return self.moment(self.expression(part))
             case Struct(fields):
                 values = (f"'{name}', {self.expression(value)}" for name, value in fields.items())
@@ -74,7 +66,7 @@ class DataFusionRenderer(Renderer):
             case _:
                 return super().expression(expression)
 
-    def literal(self, literal: Literal) -> str:
+    def literal(self, literal: nodes.Literal) -> str:
         """The text of a literal."""
         value: Any = literal.value
         match literal.type:
@@ -99,7 +91,7 @@ class DataFusionRenderer(Renderer):
             # An empty array has no type of its own.
             none = [f"arrow_cast(make_array(), 'List({t})')" for t in ("Utf8", "Int64")]
             return f"map({', '.join(none)})"
-        names = (self.literal(Literal(name, Type.STRING)) for name in value)
+        names = (self.literal(nodes.Literal(name, Type.STRING)) for name in value)
         return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
 
     def order(self, columns: Sequence[str], *, descending: bool = False) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow as pa
 import pytest
 
+from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.arrow.evaluate import (
     NotByArrowError,
@@ -21,30 +22,7 @@ from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
     TRUE,
-    And,
-    Case,
-    Column,
-    Combined,
-    Compared,
-    Concat,
-    Contains,
     Expression,
-    Fail,
-    Greatest,
-    In,
-    IsNull,
-    Length,
-    Like,
-    Literal,
-    Lower,
-    Mapped,
-    Micros,
-    Moment,
-    Not,
-    Or,
-    Product,
-    Quotient,
-    Seconds,
     Type,
     all_of,
     any_of,
@@ -160,19 +138,19 @@ TRUTHS: dict[str, tuple[Expression, list[bool | None]]] = {
     "among numbers": (
         Among(R.n, [1, LAST], Type.BIGINT), [YES, YES, None, None, NO, NO, NO, YES, NO],
     ),
-    "contains": (Contains(R.text, "b"), [YES, YES, None, None, NO, NO, YES, NO, NO]),
-    "contains a quote": (Contains(R.text, "'"), [NO, NO, None, None, NO, YES, NO, NO, NO]),
-    "contains a backslash": (Contains(R.text, "\\"), [NO, NO, None, None, NO, NO, YES, NO, NO]),
-    "contains no pattern": (Contains(R.text, "%"), [NO, NO, None, None, NO, NO, NO, YES, NO]),
-    "contains nothing": (Contains(R.text, ""), [YES, YES, None, None, *[YES] * 5]),
-    "contains rare characters": (Contains(R.text, "漢"), [NO, NO, None, None, NO, NO, NO, NO, YES]),
-    "like": (Like(R.text, "_b"), [YES, YES, None, None, NO, NO, NO, NO, NO]),
-    "like any": (Like(R.text, "%"), [YES, YES, None, None, *[YES] * 5]),
-    "like a part": (Like(R.text, "%'N%"), [NO, NO, None, None, NO, YES, NO, NO, NO]),
-    "like an escaped sign": (Like(R.text, "_\\%_"), [NO, NO, None, None, NO, NO, NO, YES, NO]),
-    "like a rare character": (Like(R.text, "%_字"), [NO, NO, None, None, NO, NO, NO, NO, YES]),
-    "like no other expression": (Like(R.text, ".b"), [NO, NO, None, None, *[NO] * 5]),
-    "seconds": (Seconds(R.m) > real(0.0000015), [NO, YES, YES, None, YES, YES, NO, YES, NO]),
+    "contains": (nodes.Contains(R.text, "b"), [YES, YES, None, None, NO, NO, YES, NO, NO]),
+    "contains a quote": (nodes.Contains(R.text, "'"), [NO, NO, None, None, NO, YES, NO, NO, NO]),
+    "contains a backslash": (nodes.Contains(R.text, "\\"), [NO, NO, None, None, NO, NO, YES, NO, NO]),
+    "contains no pattern": (nodes.Contains(R.text, "%"), [NO, NO, None, None, NO, NO, NO, YES, NO]),
+    "contains nothing": (nodes.Contains(R.text, ""), [YES, YES, None, None, *[YES] * 5]),
+    "contains rare characters": (nodes.Contains(R.text, "漢"), [NO, NO, None, None, NO, NO, NO, NO, YES]),
+    "like": (nodes.Like(R.text, "_b"), [YES, YES, None, None, NO, NO, NO, NO, NO]),
+    "like any": (nodes.Like(R.text, "%"), [YES, YES, None, None, *[YES] * 5]),
+    "like a part": (nodes.Like(R.text, "%'N%"), [NO, NO, None, None, NO, YES, NO, NO, NO]),
+    "like an escaped sign": (nodes.Like(R.text, "_\\%_"), [NO, NO, None, None, NO, NO, NO, YES, NO]),
+    "like a rare character": (nodes.Like(R.text, "%_字"), [NO, NO, None, None, NO, NO, NO, NO, YES]),
+    "like no other expression": (nodes.Like(R.text, ".b"), [NO, NO, None, None, *[NO] * 5]),
+    "seconds": (nodes.Seconds(R.m) > real(0.0000015), [NO, YES, YES, None, YES, YES, NO, YES, NO]),
 }  # fmt: skip
 
 
@@ -188,8 +166,8 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
     "an INT": (small(-3), [-3] * 9),
     "NULL": (null(Type.STRING), [None] * 9),
     "true": (TRUE, [YES] * 9),
-    "counts": (Literal({"a": 1}, Type.COUNTS), [[("a", 1)]] * 9),
-    "no counts": (Literal({}, Type.COUNTS), [[]] * 9),
+    "counts": (nodes.Literal({"a": 1}, Type.COUNTS), [[("a", 1)]] * 9),
+    "no counts": (nodes.Literal({}, Type.COUNTS), [[]] * 9),
     "case without else": (
         case((R.p, "yes"), (R.q, "q")), ["yes", "yes", "yes", "q", None, None, "q", None, None],
     ),
@@ -203,39 +181,39 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
     "case of the first alone": (case((R.p, 1), (TRUE, 2)), [1, 1, 1, 2, 2, 2, 2, 2, 2]),
     "no case": (case(other=R.m), VALUES["m"]),
     "mapped": (
-        Mapped(R.n, ((1, 10), (LEAST, LAST))), [10, 10, None, None, None, None, None, None, LAST],
+        nodes.Mapped(R.n, ((1, 10), (LEAST, LAST))), [10, 10, None, None, None, None, None, None, LAST],
     ),
-    "mapped by nothing": (Mapped(R.n, ()), [None] * 9),
+    "mapped by nothing": (nodes.Mapped(R.n, ()), [None] * 9),
     "sum": (
         R.i + 1, [2, 3, None, 2**31, 1 - 2**31, 1, 4, None, 5],
     ),
     "sum of NULL": (R.m + null(Type.BIGINT), [None] * 9),
     "difference": (R.m - 2 - 1, [-2, -1, 0, None, -1, -1, -3, LAST - 3, -3]),
     "product": (R.i * 2 + 1, [3, 5, None, 2**32 - 1, 1 - 2**32, 1, 7, None, 9]),
-    "quotient": (Quotient(R.n, 2), [0, 0, None, None, -3, 3, 0, LAST // 2, LEAST // 2]),
+    "quotient": (nodes.Quotient(R.n, 2), [0, 0, None, None, -3, 3, 0, LAST // 2, LEAST // 2]),
     "quotient by less than 0": (
-        Quotient(R.m, -2), [0, -1, -1, None, -1, -1, 0, -(LAST // 2), 0],
+        nodes.Quotient(R.m, -2), [0, -1, -1, None, -1, -1, 0, -(LAST // 2), 0],
     ),
-    "greatest": (Greatest((R.n, R.m)), [1, 2, 3, None, 2, 7, 0, LAST, 0]),
+    "greatest": (nodes.Greatest((R.n, R.m)), [1, 2, 3, None, 2, 7, 0, LAST, 0]),
     "greatest of three": (
-        Greatest((R.n, R.m, literal(2))), [2, 2, 3, 2, 2, 7, 2, LAST, 2],
+        nodes.Greatest((R.n, R.m, literal(2))), [2, 2, 3, 2, 2, 7, 2, LAST, 2],
     ),
-    "greatest of NULLs": (Greatest((null(Type.BIGINT), null(Type.BIGINT))), [None] * 9),
+    "greatest of NULLs": (nodes.Greatest((null(Type.BIGINT), null(Type.BIGINT))), [None] * 9),
     "concat": (
-        Concat((R.text, literal("-"), R.other)),
+        nodes.Concat((R.text, literal("-"), R.other)),
         ["Ab-ab", "ab-ab", None, None, "-", "O'Neil-o'neil", "a\\b-A", "{%}-%", None],
     ),
-    "concat of one": (Concat((R.other,)), VALUES["other"]),
+    "concat of one": (nodes.Concat((R.other,)), VALUES["other"]),
     "lower": (
-        Lower(R.text), ["ab", "ab", None, None, "", "o'neil", "a\\b", "{%}", "zażółć 漢字"],
+        nodes.Lower(R.text), ["ab", "ab", None, None, "", "o'neil", "a\\b", "{%}", "zażółć 漢字"],
     ),
-    "length": (Length(R.text), [2, 2, None, None, 0, 6, 3, 3, 9]),
-    "seconds": (Seconds(R.i), [1e-6, 2e-6, None, 2147.483647, -2147.483648, 0, 3e-6, None, 4e-6]),
+    "length": (nodes.Length(R.text), [2, 2, None, None, 0, 6, 3, 3, 9]),
+    "seconds": (nodes.Seconds(R.i), [1e-6, 2e-6, None, 2147.483647, -2147.483648, 0, 3e-6, None, 4e-6]),
     "a number": (real(0.5), [0.5] * 9),
     "no number": (null(Type.DOUBLE), [None] * 9),
-    "moment as a number": (Micros(R.at), VALUES["at"]),
-    "number as a moment": (Moment(R.n), VALUES["n"]),
-    "there and back": (Micros(Moment(R.n)), VALUES["n"]),
+    "moment as a number": (nodes.Micros(R.at), VALUES["at"]),
+    "number as a moment": (nodes.Moment(R.n), VALUES["n"]),
+    "there and back": (nodes.Micros(nodes.Moment(R.n)), VALUES["n"]),
     "a moment": (at(LEAST), [LEAST] * 9),
     "no moment": (at(None), [None] * 9),
 }  # fmt: skip
@@ -249,7 +227,7 @@ def test_value_when_parts_are_null_or_the_last_of_their_kind_is_as_in_sql(said: 
 
 @pytest.mark.parametrize(
     "expression",
-    [R.n + 1, R.n - 1, R.i + integer(1), integer(-(2**31)) - small(1), Moment(R.n) == R.n],
+    [R.n + 1, R.n - 1, R.i + integer(1), integer(-(2**31)) - small(1), nodes.Moment(R.n) == R.n],
 )
 def test_value_when_it_is_none_of_its_type_is_refused(expression: Expression) -> None:
     with pytest.raises(pa.ArrowException):
@@ -304,33 +282,35 @@ def test_literal_when_it_is_of_another_type_is_refused() -> None:
 
 
 #: Of each node one, with all parts that it may have: each a column of its own.
-A, B, C, D = (Column(name, of) for name, of in (("a", "t"), ("b", "s"), ("c", ""), ("d", "x")))
+A, B, C, D = (
+    nodes.Column(name, of) for name, of in (("a", "t"), ("b", "s"), ("c", ""), ("d", "x"))
+)
 NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
     Aggregate: (Aggregate(Function.MAX_BY, A, B), {"a", "b"}),
     Among: (Among(A, [1], Type.BIGINT), {"a"}),
-    And: (And((A, B, C)), {"a", "b", "c"}),
-    Case: (Case(((A, B),), C), {"a", "b", "c"}),
-    Column: (A, {"a"}),
-    Combined: (A + B, {"a", "b"}),
-    Compared: (A.same_as(B), {"a", "b"}),
-    Concat: (Concat((A, B)), {"a", "b"}),
-    Contains: (Contains(A, "x"), {"a"}),
-    Fail: (FAIL, set()),
-    Greatest: (Greatest((A, B)), {"a", "b"}),
-    In: (A.is_in([1]), {"a"}),
-    IsNull: (A.is_null(), {"a"}),
-    Length: (Length(A), {"a"}),
-    Like: (Like(A, "x"), {"a"}),
-    Literal: (literal(1), set()),
-    Lower: (Lower(A), {"a"}),
-    Mapped: (Mapped(A, ((1, 2),)), {"a"}),
-    Micros: (Micros(A), {"a"}),
-    Moment: (Moment(A), {"a"}),
-    Not: (~A, {"a"}),
-    Or: (Or((A, B)), {"a", "b"}),
-    Product: (A * B, {"a", "b"}),
-    Quotient: (Quotient(A, 2), {"a"}),
-    Seconds: (Seconds(A), {"a"}),
+    nodes.And: (nodes.And((A, B, C)), {"a", "b", "c"}),
+    nodes.Case: (nodes.Case(((A, B),), C), {"a", "b", "c"}),
+    nodes.Column: (A, {"a"}),
+    nodes.Combined: (A + B, {"a", "b"}),
+    nodes.Compared: (A.same_as(B), {"a", "b"}),
+    nodes.Concat: (nodes.Concat((A, B)), {"a", "b"}),
+    nodes.Contains: (nodes.Contains(A, "x"), {"a"}),
+    nodes.Fail: (FAIL, set()),
+    nodes.Greatest: (nodes.Greatest((A, B)), {"a", "b"}),
+    nodes.In: (A.is_in([1]), {"a"}),
+    nodes.IsNull: (A.is_null(), {"a"}),
+    nodes.Length: (nodes.Length(A), {"a"}),
+    nodes.Like: (nodes.Like(A, "x"), {"a"}),
+    nodes.Literal: (literal(1), set()),
+    nodes.Lower: (nodes.Lower(A), {"a"}),
+    nodes.Mapped: (nodes.Mapped(A, ((1, 2),)), {"a"}),
+    nodes.Micros: (nodes.Micros(A), {"a"}),
+    nodes.Moment: (nodes.Moment(A), {"a"}),
+    nodes.Not: (~A, {"a"}),
+    nodes.Or: (nodes.Or((A, B)), {"a", "b"}),
+    nodes.Product: (A * B, {"a", "b"}),
+    nodes.Quotient: (nodes.Quotient(A, 2), {"a"}),
+    nodes.Seconds: (nodes.Seconds(A), {"a"}),
     Struct: (Struct({"x": A, "y": B}), {"a", "b"}),
 }
 
@@ -343,7 +323,7 @@ def test_columns_of_a_node_are_those_of_all_its_parts(kind: type[Expression]) ->
     assert type(expression) is kind
     assert columns_of(expression) == names
     assert aliases_of(expression) == aliases
-    deep = case((~(expression.is_null() | (D == 1)), Micros(expression)))
+    deep = case((~(expression.is_null() | (D == 1)), nodes.Micros(expression)))
     assert columns_of(deep) == names | {"d"}
     assert aliases_of(deep) == aliases | {"x"}
 
@@ -408,14 +388,14 @@ def a_condition(chance: random.Random, depth: int = 3) -> Expression:
         return chance.choice((all_of(*parts), any_of(*parts), ~parts[0]))
     name = chance.choice(FILES.names)
     choices, kind = CHOICES[name]
-    found = Column(name, chance.choice(("", "t")))
-    wanted = [Literal(chance.choice(choices), kind) for _ in range(chance.randrange(1, 4))]
+    found = nodes.Column(name, chance.choice(("", "t")))
+    wanted = [nodes.Literal(chance.choice(choices), kind) for _ in range(chance.randrange(1, 4))]
     sign = chance.choice(("=", "<>", "<", "<=", ">", ">=", "<=>"))
     return chance.choice(
         (
-            Compared(sign, found, wanted[0]),
-            Compared(sign, found, wanted[0]),
-            Compared(sign, wanted[0], found),
+            nodes.Compared(sign, found, wanted[0]),
+            nodes.Compared(sign, found, wanted[0]),
+            nodes.Compared(sign, wanted[0], found),
             found.is_in(wanted),
             found.not_in(wanted),
             found.is_null(),

@@ -7,34 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from tubeq_spark.storage.expression import (
-    And,
-    Case,
-    Column,
-    Combined,
-    Compared,
-    Concat,
-    Contains,
-    Expression,
-    Fail,
-    Greatest,
-    In,
-    IsNull,
-    Length,
-    Like,
-    Literal,
-    Lower,
-    Mapped,
-    Micros,
-    Moment,
-    Not,
-    Or,
-    Product,
-    Quotient,
-    Seconds,
-    all_of,
-    any_of,
-)
+from tubeq_spark.storage import expression as nodes
+from tubeq_spark.storage.expression import Expression, all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -183,12 +157,12 @@ Query: TypeAlias = Select | Union
 
 def keys_of(select: Select) -> dict[str, Expression]:
     """The grouping values of a query, by the names in its `by`."""
-    return {name: select.columns.get(name, Column(name)) for name in select.by or ()}
+    return {name: select.columns.get(name, nodes.Column(name)) for name in select.by or ()}
 
 
 def named(*columns: str) -> dict[str, Expression]:
     """Columns of a table with their own names."""
-    return {name: Column(name) for name in columns}
+    return {name: nodes.Column(name) for name in columns}
 
 
 def has_aggregates(select: Select) -> bool:
@@ -200,7 +174,7 @@ def has_aggregates(select: Select) -> bool:
 
 def aggregate_of(value: Expression) -> Aggregate | None:
     """The aggregate in a value, perhaps as microseconds; `None` if the value is that of any row of the group."""
-    if isinstance(value, Micros):
+    if isinstance(value, nodes.Micros):
         value = value.part
     return value if isinstance(value, Aggregate) else None
 
@@ -209,29 +183,29 @@ def aggregate_of(value: Expression) -> Aggregate | None:
 Node: TypeAlias = (
     Aggregate
     | Among
-    | And
-    | Case
-    | Column
-    | Combined
-    | Compared
-    | Concat
-    | Contains
-    | Fail
-    | Greatest
-    | In
-    | IsNull
-    | Length
-    | Like
-    | Literal
-    | Lower
-    | Mapped
-    | Micros
-    | Moment
-    | Not
-    | Or
-    | Product
-    | Quotient
-    | Seconds
+    | nodes.And
+    | nodes.Case
+    | nodes.Column
+    | nodes.Combined
+    | nodes.Compared
+    | nodes.Concat
+    | nodes.Contains
+    | nodes.Fail
+    | nodes.Greatest
+    | nodes.In
+    | nodes.IsNull
+    | nodes.Length
+    | nodes.Like
+    | nodes.Literal
+    | nodes.Lower
+    | nodes.Mapped
+    | nodes.Micros
+    | nodes.Moment
+    | nodes.Not
+    | nodes.Or
+    | nodes.Product
+    | nodes.Quotient
+    | nodes.Seconds
     | Struct
 )
 
@@ -296,26 +270,26 @@ def aliases_of(expression: Expression) -> set[str]:
 
 def conditions_of(condition: Expression) -> tuple[Expression, ...]:
     """The conditions that a condition joins by AND; the condition itself if it joins none."""
-    return condition.parts if isinstance(condition, And) else (condition,)
+    return condition.parts if isinstance(condition, nodes.And) else (condition,)
 
 
 def implied(condition: Expression, *aliases: str) -> Expression | None:
     """A condition on the columns of some aliases only that holds wherever `condition` does; `None` if there is none."""
     match condition:
-        case And(parts):
+        case nodes.And(parts):
             found = [said for part in parts if (said := implied(part, *aliases)) is not None]
             return all_of(*found) if found else None
-        case Or(parts):
+        case nodes.Or(parts):
             found = [said for part in parts if (said := implied(part, *aliases)) is not None]
             return any_of(*found) if len(found) == len(parts) else None
         case _:
             return condition if aliases_of(condition).issubset(aliases) else None
 
 
-def _columns(expression: Expression) -> Iterator[Column]:
-    if isinstance(expression, Column):
+def _columns(expression: Expression) -> Iterator[nodes.Column]:
+    if isinstance(expression, nodes.Column):
         yield expression
     # Literals are the most frequent nodes, and have no parts.
-    elif not isinstance(expression, Literal):
+    elif not isinstance(expression, nodes.Literal):
         for part in parts_of(expression):
             yield from _columns(part)

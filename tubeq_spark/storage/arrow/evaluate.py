@@ -9,33 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.model.times import US
+from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array, nested, scalar
-from tubeq_spark.storage.expression import (
-    And,
-    Case,
-    Column,
-    Combined,
-    Compared,
-    Concat,
-    Contains,
-    Fail,
-    Greatest,
-    In,
-    IsNull,
-    Length,
-    Like,
-    Literal,
-    Lower,
-    Mapped,
-    Micros,
-    Moment,
-    Not,
-    Or,
-    Product,
-    Quotient,
-    Seconds,
-    Type,
-)
+from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.query import Aggregate, Among, Struct, node
 
 if TYPE_CHECKING:
@@ -112,71 +88,71 @@ def holds(condition: Expression, lookup: Lookup, count: int) -> pa.ChunkedArray 
 def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, PLR0911, PLR0912  (one of each)
     """The values of an expression. Raises as `column` does."""
     match node(expression):
-        case Column(name, of):
+        case nodes.Column(name, of):
             return lookup(of, name)
-        case Literal() as literal:
+        case nodes.Literal() as literal:
             return _literal(literal)
-        case Compared("<=>", left, right):
+        case nodes.Compared("<=>", left, right):
             return _same(evaluate(left, lookup), evaluate(right, lookup))
-        case Compared(sign, left, right):
+        case nodes.Compared(sign, left, right):
             return _COMPARISONS[sign](evaluate(left, lookup), evaluate(right, lookup))
-        case And(parts):
+        case nodes.And(parts):
             return reduce(pc.and_kleene, (evaluate(part, lookup) for part in parts))
-        case Or(parts):
+        case nodes.Or(parts):
             return reduce(pc.or_kleene, (evaluate(part, lookup) for part in parts))
-        case Not(part):
+        case nodes.Not(part):
             return pc.invert(evaluate(part, lookup))
-        case IsNull(part, negated):
+        case nodes.IsNull(part, negated):
             value = evaluate(part, lookup)
             return pc.is_valid(value) if negated else pc.is_null(value)
-        case In(part, values, negated):
+        case nodes.In(part, values, negated):
             found = _is_one_of(evaluate(part, lookup), values)
             return pc.invert(found) if negated else found
         case Among(part, wanted, kind):
             left, named = evaluate(part, lookup), array(list(wanted), ARROW_TYPES[kind])
             # Texts are compared as by `<=>`, numbers as by IN.
             return _found(left, named, matches_nulls=kind is Type.STRING)
-        case Combined(sign, left, right):
+        case nodes.Combined(sign, left, right):
             return _SUMS[sign](evaluate(left, lookup), evaluate(right, lookup))
-        case Product(left, right):
+        case nodes.Product(left, right):
             return pc.multiply_checked(evaluate(left, lookup), evaluate(right, lookup))
-        case Quotient(part, by):
+        case nodes.Quotient(part, by):
             return pc.divide_checked(evaluate(part, lookup), scalar(by, pa.int64()))
-        case Case(branches, other):
+        case nodes.Case(branches, other):
             return _case(branches, other, lookup)
-        case Mapped(part, pairs):
+        case nodes.Mapped(part, pairs):
             keys = array([key for key, _ in pairs], pa.int64())
             places = pc.index_in(evaluate(part, lookup), value_set=keys)
             values = array([value for _, value in pairs], pa.int64())
             if isinstance(places, pa.Scalar):
                 return values.take(pa.repeat(places, 1))[0]
             return values.take(places)
-        case Greatest(parts):
+        case nodes.Greatest(parts):
             return pc.max_element_wise(*(evaluate(part, lookup) for part in parts))
-        case Concat(parts):
+        case nodes.Concat(parts):
             texts = (evaluate(part, lookup) for part in parts)
             return pc.binary_join_element_wise(*texts, _EMPTY)
-        case Lower(part):
+        case nodes.Lower(part):
             return pc.utf8_lower(evaluate(part, lookup))
-        case Contains(part, text):
+        case nodes.Contains(part, text):
             return pc.match_substring(evaluate(part, lookup), text)
-        case Like(part, pattern):
+        case nodes.Like(part, pattern):
             return pc.match_like(evaluate(part, lookup), pattern)
-        case Length(part):
+        case nodes.Length(part):
             return pc.utf8_length(evaluate(part, lookup))
-        case Seconds(part):
+        case nodes.Seconds(part):
             seconds = pc.cast(evaluate(part, lookup), pa.float64(), safe=False)
             return pc.divide(seconds, scalar(float(US), pa.float64()))
-        case Micros(part):
+        case nodes.Micros(part):
             return pc.cast(evaluate(part, lookup), pa.int64())
-        case Moment(part):
+        case nodes.Moment(part):
             return pc.cast(evaluate(part, lookup), _MOMENT)
-        case Fail() | Struct() | Aggregate():
+        case nodes.Fail() | Struct() | Aggregate():
             msg = f"{type(expression).__name__} is no value of a row"
             raise NotByArrowError(msg)
 
 
-def _literal(literal: Literal) -> pa.Scalar:
+def _literal(literal: nodes.Literal) -> pa.Scalar:
     kind = ARROW_TYPES[literal.type]
     if literal.value is None:
         return pa.nulls(1, kind)[0]
@@ -202,7 +178,7 @@ def _same(left: Values, right: Values) -> Values:
     return pc.or_(both, pc.fill_null(pc.equal(left, right), fill_value=_FALSE))
 
 
-def _is_one_of(left: Values, values: Sequence[Literal]) -> Values:
+def _is_one_of(left: Values, values: Sequence[nodes.Literal]) -> Values:
     if len(values) == 1:
         return pc.equal(left, _literal(values[0]))
     kind = ARROW_TYPES[values[0].type]

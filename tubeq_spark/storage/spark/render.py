@@ -5,34 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US
+from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.arrow.columns import rows_table
-from tubeq_spark.storage.expression import (
-    STALE,
-    And,
-    Case,
-    Column,
-    Combined,
-    Compared,
-    Concat,
-    Contains,
-    Fail,
-    Greatest,
-    In,
-    IsNull,
-    Length,
-    Like,
-    Literal,
-    Lower,
-    Mapped,
-    Micros,
-    Moment,
-    Not,
-    Or,
-    Product,
-    Quotient,
-    Seconds,
-    Type,
-)
+from tubeq_spark.storage.expression import STALE, Type
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
 from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, limited, moment, string
 from tubeq_spark.storage.statement import MOST_NAMED, Given, Rows
@@ -48,17 +23,17 @@ if TYPE_CHECKING:
 
 #: How tightly a node binds. All other nodes need no parentheses.
 BINDING: dict[type, int] = {
-    Or: 1,
-    And: 2,
-    Not: 3,
-    Compared: 4,
-    In: 4,
-    IsNull: 4,
-    Like: 4,
-    Combined: 5,
-    Product: 6,
-    Quotient: 6,
-    Seconds: 6,
+    nodes.Or: 1,
+    nodes.And: 2,
+    nodes.Not: 3,
+    nodes.Compared: 4,
+    nodes.In: 4,
+    nodes.IsNull: 4,
+    nodes.Like: 4,
+    nodes.Combined: 5,
+    nodes.Product: 6,
+    nodes.Quotient: 6,
+    nodes.Seconds: 6,
 }
 _ALONE = 7
 #: The name of a source, in braces in the text.
@@ -111,7 +86,7 @@ class Renderer:
         """The selected expressions with their names."""
         return ", ".join(
             name
-            if isinstance(value, Column) and value.name == name
+            if isinstance(value, nodes.Column) and value.name == name
             else f"{self.expression(value)} AS {name}"
             for name, value in columns.items()
         )
@@ -120,7 +95,7 @@ class Renderer:
     def _keys(select: Select) -> list[str]:
         """The columns of a GROUP BY; computed ones by their ordinals."""
         keys = keys_of(select)
-        if all(isinstance(value, Column) for value in keys.values()):
+        if all(isinstance(value, nodes.Column) for value in keys.values()):
             return [*keys]
         places = {name: str(place) for place, name in enumerate(select.columns, 1)}
         return [places.get(name, name) for name in keys]
@@ -150,7 +125,7 @@ class Renderer:
         DELETE of whole partitions still changes only metadata. No optimiser simplifies the condition.
         """
         noted = f"CAST({self.expression(statement.note_placeholder)} AS STRING) <> {{note}}"
-        where = f"{noted} AND {self._within(statement.where, BINDING[And])}"
+        where = f"{noted} AND {self._within(statement.where, BINDING[nodes.And])}"
         if statement.using is not None:
             clauses = " ".join(map(self._clause, statement.clauses))
             using = self.using(statement.using)
@@ -163,7 +138,7 @@ class Renderer:
     def _clause(self, clause: Clause) -> str:
         condition = ""
         if clause.when is not None:
-            condition = f" AND {self._within(clause.when, BINDING[And])}"
+            condition = f" AND {self._within(clause.when, BINDING[nodes.And])}"
         if clause.inserts:
             sets = clause.sets or {}
             values = ", ".join(map(self.expression, sets.values()))
@@ -191,7 +166,9 @@ class Renderer:
         """Rows as an inline table."""
         kinds = list(rows.columns.values())
         values = (
-            ", ".join(self.literal(Literal(v, kind)) for v, kind in zip(each, kinds, strict=True))
+            ", ".join(
+                self.literal(nodes.Literal(v, kind)) for v, kind in zip(each, kinds, strict=True)
+            )
             for each in rows.values
         )
         return f"VALUES {', '.join(f'({each})' for each in values)}"
@@ -228,65 +205,67 @@ class Renderer:
     def expression(self, expression: Expression) -> str:  # noqa: C901, PLR0911, PLR0912  (one of each)
         """The text of an expression."""
         match node(expression):
-            case Column(name, of):
+            case nodes.Column(name, of):
                 return f"{of}.{name}" if of else name
-            case Literal() as literal:
+            case nodes.Literal() as literal:
                 return self.literal(literal)
-            case And(parts):
-                return " AND ".join(self._within(part, BINDING[Not]) for part in parts)
-            case Or(parts):
-                return " OR ".join(self._within(part, BINDING[Not]) for part in parts)
-            case Not(part):
+            case nodes.And(parts):
+                return " AND ".join(self._within(part, BINDING[nodes.Not]) for part in parts)
+            case nodes.Or(parts):
+                return " OR ".join(self._within(part, BINDING[nodes.Not]) for part in parts)
+            case nodes.Not(part):
                 return f"NOT {self._within(part, _ALONE)}"
-            case Compared(sign, left, right):
-                binding = BINDING[Combined]
+            case nodes.Compared(sign, left, right):
+                binding = BINDING[nodes.Combined]
                 return f"{self._within(left, binding)} {sign} {self._within(right, binding)}"
-            case IsNull(part, negated):
-                return f"{self._within(part, BINDING[Combined])} IS {'NOT ' * negated}NULL"
-            case In(part, values, negated):
+            case nodes.IsNull(part, negated):
+                return f"{self._within(part, BINDING[nodes.Combined])} IS {'NOT ' * negated}NULL"
+            case nodes.In(part, values, negated):
                 named = ", ".join(map(self.literal, values))
-                return f"{self._within(part, BINDING[Combined])} {'NOT ' * negated}IN ({named})"
+                return (
+                    f"{self._within(part, BINDING[nodes.Combined])} {'NOT ' * negated}IN ({named})"
+                )
             case Among() as among:
                 return self.among(among)
-            case Combined(sign, left, right):
+            case nodes.Combined(sign, left, right):
                 # A difference is left-associative.
-                inner = self._within(right, BINDING[Quotient])
-                return f"{self._within(left, BINDING[Combined])} {sign} {inner}"
-            case Product(left, right):
-                binding = BINDING[Product]
+                inner = self._within(right, BINDING[nodes.Quotient])
+                return f"{self._within(left, BINDING[nodes.Combined])} {sign} {inner}"
+            case nodes.Product(left, right):
+                binding = BINDING[nodes.Product]
                 return f"{self._within(left, binding)} * {self._within(right, _ALONE)}"
-            case Quotient(part, by):
-                return f"{self._within(part, BINDING[Quotient])} DIV {self._number(by)}"
-            case Case(branches, other):
+            case nodes.Quotient(part, by):
+                return f"{self._within(part, BINDING[nodes.Quotient])} DIV {self._number(by)}"
+            case nodes.Case(branches, other):
                 return self._case(branches, other)
-            case Mapped(part, pairs):
+            case nodes.Mapped(part, pairs):
                 cases = " ".join(f"WHEN {self._number(a)} THEN {self._number(b)}" for a, b in pairs)
                 return f"CASE {self.expression(part)} {cases} END"
-            case Greatest(parts):
+            case nodes.Greatest(parts):
                 return f"greatest({', '.join(map(self.expression, parts))})"
-            case Concat(parts):
+            case nodes.Concat(parts):
                 return f"concat({', '.join(map(self.expression, parts))})"
-            case Lower(part):
+            case nodes.Lower(part):
                 return f"lower({self.expression(part)})"
-            case Contains(part, text):
-                found = self.literal(Literal(text, Type.STRING))
+            case nodes.Contains(part, text):
+                found = self.literal(nodes.Literal(text, Type.STRING))
                 return f"instr({self.expression(part)}, {found}) > 0"
-            case Like(part, pattern):
-                like = self.literal(Literal(pattern, Type.STRING))
-                return f"{self._within(part, BINDING[Combined])} LIKE {like}"
-            case Length(part):
+            case nodes.Like(part, pattern):
+                like = self.literal(nodes.Literal(pattern, Type.STRING))
+                return f"{self._within(part, BINDING[nodes.Combined])} LIKE {like}"
+            case nodes.Length(part):
                 return f"length({self.expression(part)})"
-            case Seconds(part):
-                return f"{self._within(part, BINDING[Quotient])} / {US}D"
-            case Micros(part):
+            case nodes.Seconds(part):
+                return f"{self._within(part, BINDING[nodes.Quotient])} / {US}D"
+            case nodes.Micros(part):
                 return f"unix_micros({self.expression(part)})"
-            case Moment(part):
+            case nodes.Moment(part):
                 return f"timestamp_micros({self.expression(part)})"
             case Struct(fields):
                 return f"struct({self.selected(fields)})"
             case Aggregate() as aggregate:
                 return self.aggregate(aggregate)
-            case Fail():
+            case nodes.Fail():
                 return f"raise_error('{STALE}')"
 
     def _case(
@@ -300,9 +279,9 @@ class Renderer:
         return f"CASE {cases}{default} END"
 
     def _number(self, value: int) -> str:
-        return self.literal(Literal(value, Type.BIGINT))
+        return self.literal(nodes.Literal(value, Type.BIGINT))
 
-    def literal(self, literal: Literal) -> str:  # noqa: PLR0911  (one of each)
+    def literal(self, literal: nodes.Literal) -> str:  # noqa: PLR0911  (one of each)
         """The text of a literal."""
         value: Any = literal.value
         match literal.type:
