@@ -124,10 +124,9 @@ THOROUGH: Mapping[str, frozenset[str]] = {
         {
             "test_ack_when_its_statement_is_never_run_says_so_and_can_be_repeated",
             "test_take_when_the_history_cannot_be_read_says_that_nobody_knows",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a whole lease segment-world]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-exchange-world]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df with a key-world]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-take-no_metrics]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a whole lease segment]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-exchange]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df with a key]",
         }
     ),
     "test_mixed_engines": frozenset(
@@ -302,21 +301,15 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_lost_answers": frozenset(
         {
             "test_first_put_of_a_queue_when_its_slot_is_lost_without_metrics_leases_one_slot",
-            "test_put_and_take_of_a_type_with_statements_of_its_own_when_their_answers_are_lost_without_metrics_are_done_once",
             "test_put_df_with_a_key_when_the_history_has_no_metrics_says_how_many",
             "test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same",
             "test_put_when_its_statement_is_never_run_says_so_and_puts_nothing[spark-connection]",
             "test_put_when_its_task_is_acked_before_the_history_is_asked_returns_the_task",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a part-world]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a whole lease segment-no_metrics]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-bury with an error for each-world]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-exchange-no_metrics]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put-no_metrics]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df with a key-no_metrics]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df-no_metrics]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df-world]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-release with an error-world]",
-            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-truncate-world]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-ack of a part]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-bury with an error for each]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-release with an error]",
+            "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-truncate]",
         }
     ),
     "test_mixed_engines": frozenset(

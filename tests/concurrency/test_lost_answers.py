@@ -230,32 +230,21 @@ def no_metrics(pair: World) -> Iterator[World]:
     pair.rival.truncate()
 
 
-#: One for each kind of statement, and what only its table can tell where the history has no metrics.
+#: One for each kind of statement.
 KINDS = {"put", "put_df with a key", "take", "ack of a whole lease segment", "exchange"}
-WITHOUT_METRICS = {*KINDS, "put_df"}
-FEW = {("take", "no_metrics")} | {(name, "world") for name in KINDS}
 
 
 def losses() -> list[object]:
-    """Cases, each with the tube as its history tells, or does not tell, what a commit changed."""
-    pairs = [
-        (case, history)
-        for history in ("world", "no_metrics")
-        for case in CASES
-        if history == "world" or case.name in WITHOUT_METRICS
-    ]
-    few = [pair for pair in pairs if (pair[0].name, pair[1]) in FEW]
-    return [*few, *thorough(*(pair for pair in pairs if pair not in few))]
+    """Cases: the others are of the same kinds of statements."""
+    few = [case for case in CASES if case.name in KINDS]
+    return [*few, *thorough(*(case for case in CASES if case not in few))]
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize(
-    ("case", "history"), losses(), ids=lambda value: getattr(value, "name", value)
-)
+@pytest.mark.parametrize("case", losses(), ids=lambda case: case.name)
 def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard(
-    request: pytest.FixtureRequest, case: Case, history: str
+    request: pytest.FixtureRequest, world: World, case: Case
 ) -> None:
-    world: World = request.getfixturevalue(history)
     given = case.setup(world)
     before, registered = world.version(), world.version("_tubeq_tubes")
 
@@ -274,30 +263,22 @@ def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_hear
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("type_name", ["limfifottl", "utubettl"])
-def test_put_and_take_of_a_type_with_statements_of_its_own_when_their_answers_are_lost_without_metrics_are_done_once(
-    no_metrics: World, type_name: str
+def test_take_when_its_answer_is_lost_and_the_history_has_no_metrics_is_done_once(
+    no_metrics: World,
 ) -> None:
     world = no_metrics
-    options: dict[str, Any] = {"capacity": 10} if type_name == "limfifottl" else {}
-    tube = world.mine.create_tube(f"unheard_{type_name}", type_name, **options)
-    key = {"key": "once"}
+    put(world, "ab")
+    before = world.version()
 
-    with world.probe.interrupted("committed", "put", lose, nth=0):
-        assert names(tube.put_many(list("ab"))) == "ab"
-        assert names([tube.put("c")]) == "c"
-        assert tube.put_df(frame(world, "d"), **key).count == 1
-    assert tube.put_df(frame(world, "d"), **key).count == 0
-    assert stored(tube) == "ar br cr dr"
-    with world.probe.interrupted("committed", "take", lose):
-        tasks = tube.take_many(1)
-    assert names(tasks) == "a"
-    with world.probe.interrupted("committed", "exchange", lose):
-        taken_next = tube.exchange(ack=ids_of(tasks), take=1)
+    with (
+        world.probe.interrupted("committed", "take", lose),
+        pytest.raises(CommitUnknownError, match="metricsEnabled must be true"),
+    ):
+        world.tube.take()
 
-    assert names(taken_next) == "b"
-    assert stored(tube) == "bt cr dr"
-    assert stored(world.rivals[tube.name]) == "bt cr dr"
+    assert world.version() == before + 1
+    assert world.stored() == "at br"
+    assert names(world.tube.take_many(5)) == "b"
 
 
 @pytest.mark.thorough

@@ -24,7 +24,7 @@ from tubeq_spark.storage.location import SESSIONS, name_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.history import changed_rows, commits_since, newest
+from tubeq_spark.storage.spark.history import commits_since, newest
 from tubeq_spark.storage.spark.jvm import (
     carried,
     committer_of,
@@ -418,13 +418,23 @@ class SparkEngine:
     def find(self, statement: Statement | Append) -> Affected | None:
         """The rows changed by a statement that may be committed; `None` if the history does not have it.
 
-        A history without metrics shows only that it was committed. Then the changed rows are counted in the table.
+        Raises:
+            StoreError: The history has no metrics of the commit.
         """
         commit = self._commit_of(statement.table, statement.operation_id)
         if commit is None:
             return None
         told = _affected(commit["operationMetrics"] or {})
-        return told or self._changed(statement, commit["version"])
+        if told is None and isinstance(statement, Append):
+            # An append is committed as a whole.
+            return Affected(inserted=statement.size)
+        if told is None:
+            msg = (
+                f"version {commit['version']} of the table is this commit, but the history does not say what it has "
+                "changed: spark.databricks.delta.history.metricsEnabled must be true"
+            )
+            raise StoreError(msg)
+        return told
 
     def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
         """The commit of the last statement of this thread; `None` if the history does not have it.
@@ -440,13 +450,6 @@ class SparkEngine:
             if number.search(f"{predicate} {commit['userMetadata'] or ''}"):
                 return commit
         return None
-
-    def _changed(self, statement: Statement | Append, version: int) -> Affected:
-        if isinstance(statement, Append):
-            # An append is committed as a whole.
-            return Affected(inserted=statement.size)
-        with self.reading():
-            return Affected(*changed_rows(self.own.sql, statement.table, version))
 
 
 def _wait_for(ask: Callable[[], None], name: str) -> None:

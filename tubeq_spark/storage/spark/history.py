@@ -1,10 +1,5 @@
 """Reads the history of a table: the notes of its commits, and the numbers of tasks that they have ended.
 
-A history without metrics (`spark.databricks.delta.history.metricsEnabled=false`, or a DELETE of
-files without statistics) shows that a statement succeeded, but not how many rows it changed. Then this
-module compares the version of the statement with the one before it. It reads only narrow columns, but
-that is still much, so it is used only after lost answers.
-
 No query of Delta shows transaction ids of applications, so this module reads the files of the log:
 the last checkpoints first, then the commits. If a catalog does not show the directory of a table,
 only the notes in the history are left, as far back as it is kept.
@@ -23,7 +18,6 @@ from tubeq_spark.storage.ended import EndedLog, notes_of, told_total, total
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import PATTERN
 from tubeq_spark.storage.spark.quoting import limited
-from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -106,51 +100,6 @@ def commits_since(
             msg = f"the log was cleaned: version {oldest['version']} is younger than the statement"
             raise StoreError(msg)
         limit *= 10
-
-
-def changed_rows(
-    frame: Callable[[str], DataFrame], table: str, version: int
-) -> tuple[int, int, int]:
-    """The numbers of rows that the commit of a version inserted, updated and deleted.
-
-    If the rows of a table have no key, a replaced row counts as updated.
-
-    Args:
-        frame: Makes a DataFrame from SQL.
-        table: The SQL name of the table.
-        version: The version, > 0.
-    """
-    newer, older = (
-        frame(f"SELECT * FROM {table} VERSION AS OF {number}") for number in (version, version - 1)
-    )
-    side, differs = F.sum("side"), F.min("image") != F.max("image")
-    keys = _images(newer, 1).unionAll(_images(older, -1)).groupBy("key")
-    rows = keys.agg(side.alias("side"), differs.alias("differs"))
-    numbers = ("greatest(side, 0)", "greatest(-side, 0)", "int(side = 0 AND differs)")
-    sums = [F.expr(f"coalesce(sum({number}), 0)") for number in numbers]
-    inserted, deleted, updated = rows.agg(*sums).collect()[0]
-    if "task_id" not in newer.columns:
-        updated = min(inserted, deleted)
-        inserted, deleted = inserted - updated, deleted - updated
-    return inserted, updated, deleted
-
-
-def _images(rows: DataFrame, side: int) -> DataFrame:
-    """The key of each row, and a hash of the row without its payload, which never changes."""
-    image = F.xxhash64(F.struct(*[name for name in rows.columns if name != "data"]).cast("string"))
-    return rows.select(
-        _key(rows, image).alias("key"), image.alias("image"), F.lit(side).alias("side")
-    )
-
-
-def _key(rows: DataFrame, image: Column) -> Column:
-    """The key of a row: its task id; in segments without tasks, tube and owner; in system tables, the whole row."""
-    if "task_id" not in rows.columns:
-        return image.cast("string")
-    tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")
-    return F.when(F.col("segment").isin(*OWN_SEGMENTS), tombstone).otherwise(
-        F.col("task_id").cast("string")
-    )
 
 
 class Reads(Protocol):

@@ -97,7 +97,9 @@ _OF_PROGRAM: Final = (*_DELTA_ITSELF, SCHEDULER)
 
 #: Settings of the queue's own sessions, whatever those of the caller's session are.
 OWN_SETTINGS: Final[Mapping[str, str]] = {
-    name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM
+    **{name: setting.value for name, setting in SETTINGS.items() if name not in _OF_PROGRAM},
+    # After a lost answer, the history must have the number of rows that the commit changed.
+    "spark.databricks.delta.history.metricsEnabled": "true",
 }
 #: Settings with a transaction id for all writes of a session. Delta skips all writes with an id but the first.
 OF_ONE_WRITE: Final = (
@@ -123,8 +125,6 @@ OWN_CLEARED: Final = (
     "spark.sql.timestampType",
     # All decisions need the newest version.
     STALENESS,
-    # After a lost answer, the history must have the number of rows that the commit changed.
-    "spark.databricks.delta.history.metricsEnabled",
 )
 #: Values for the session that interprets plans, and for the one that compiles them. Compiling a plan takes longer than
 #: running it over a few rows: with it a put, take and ack of a small batch take 1.3 to 1.4 times as long.
