@@ -108,7 +108,7 @@ def test_look_when_another_thread_reads_the_log_anew_and_commits_meanwhile_keeps
 ) -> None:
     tube = open_one().create_tube("work")
     tube.put("a")
-    table = tube._ctx.queue.engine._handles.table(tube.table).plain  # type: ignore[attr-defined]
+    table = tube._ctx.queue.engine._handles.table(tube.table)  # type: ignore[attr-defined]
     newest, before = reading.newest, table.known.version
 
     def slow(*args: Any) -> Snapshot:

@@ -416,7 +416,7 @@ def background(tube: Tube) -> Background:
 def tidying_of(tube: Tube) -> tidying.Tidying:
     """What keeps the log of a tube short."""
     handles: Any = tube._ctx.queue.engine._handles  # type: ignore[attr-defined]
-    found: tidying.Tidying = handles.table(tube._ctx.table.name).plain.tidying
+    found: tidying.Tidying = handles.table(tube._ctx.table.name).tidying
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.storage.commit_loop import Plan
+    from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
-    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
 
 T = TypeVar("T")
@@ -63,16 +64,16 @@ class PausedWriter(Paused, Writer):
 
     goes_behind = False
 
-    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Change) -> None:
+    def commit(self, table: PlainTable, base: Base, change: Change) -> None:
         self._pause()
         if self.goes_behind:
-            later = plain.newest()
-            found = change if later is snapshot else change.on(later)
+            later = table.newest()
+            found = change if later is base.snapshot else change.on(later)
             if found is None:
                 msg = "a rival has changed what was read"
                 raise EngineError(msg, Outcome.CONFLICT)
-            snapshot, change = later, found
-        super().commit(plain, snapshot, change)
+            base, change = replace(base, snapshot=later), found
+        super().commit(table, base, change)
 
 
 class Once:

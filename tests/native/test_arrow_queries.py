@@ -85,7 +85,7 @@ def rows(place: Place) -> dict[str, pa.Table]:
 def rows_in(place: Place, name: str) -> pa.Table:
     table = place.engine._handles.table(getattr(place, name))
     newest = table.newest()
-    listed = Listed(table.plain, list(newest.within({})), newest.shape.schema)
+    listed = Listed(table, list(newest.within({})), newest.shape.schema)
     return place.engine._handles.files.rows(listed)
 
 

@@ -65,7 +65,7 @@ def other(place: Place, tmp_path: Path) -> Place:
 
 
 def log_of(place: Place) -> Path:
-    local = place.engine._handles.table(place.tube).plain
+    local = place.engine._handles.table(place.tube)
     assert isinstance(local, LocalTable)
     return local.directory / "_delta_log"
 

@@ -49,7 +49,7 @@ def files_of(place: Place, where: Expression) -> set[int | None]:
     """The segments of the files that are read for a condition."""
     table = place.engine._handles.table(place.tube)
     newest = table.newest()
-    listed = Listed(table.plain, newest.within({}), newest.shape.schema).narrowed(where)
+    listed = Listed(table, newest.within({}), newest.shape.schema).narrowed(where)
     return {file.partition["segment"] for file in listed.files}
 
 

@@ -46,7 +46,7 @@ def make_older(place: Place, seconds: int) -> None:
             r'(?<="deletionTimestamp":)\d+', lambda at: str(int(at[0]) - 1000 * seconds), text
         )
         commit.write_text(earlier, encoding="utf-8")
-    place.engine._handles.table(place.tube).plain.forget()
+    place.engine._handles.table(place.tube).forget()
 
 
 def leave(place: Place, name: str) -> None:

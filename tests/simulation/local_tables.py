@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.sim_store import Process
     from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
 
@@ -285,7 +286,7 @@ class _LockedTable(LocalTable):
         self._tables, self._process = tables, process
 
     @contextmanager
-    def writing(self, *, as_known: bool = False) -> Iterator[Snapshot]:
+    def writing(self, *, as_known: bool = False) -> Iterator[Base]:
         with self._tables.locked(self._process):
             synced_log_of(self.directory).require_trust()
             with super().writing(as_known=as_known) as found:
@@ -295,11 +296,11 @@ class _LockedTable(LocalTable):
         with self._tables.locked(self._process):
             super().create(before, change)
 
-    def commit(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
-        written = super().commit(snapshot, change)
+    def commit(self, base: Base, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
+        written = super().commit(base, change)
         try:
             synced_log_of(self.directory).settle()
         except SyncError as error:
             raise CommitUnknownError(str(error), change.operation_id) from error
-        self._tables.world.check_synced(self._tables._directory, snapshot.version + 1)
+        self._tables.world.check_synced(self._tables._directory, base.snapshot.version + 1)
         return written

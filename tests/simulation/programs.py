@@ -232,7 +232,7 @@ class Program:
     def vacuum(self) -> None:
         """Remove the old part of the log, and the files that no kept version needs."""
         with self.table.writing() as base:
-            self.table.vacuum(base)
+            self.table.vacuum(base.snapshot)
 
     def read(self) -> None:
         """Read the newest version, and some of its files."""
@@ -252,7 +252,8 @@ class Program:
     def checkpoint(self) -> None:
         """Write a checkpoint for other readers."""
         with self.table.writing() as base:
-            self.line.check_seen(self.table.with_checkpoint(base), base.version)
+            after = self.table.with_checkpoint(base.snapshot)
+            self.line.check_seen(after.snapshot, base.snapshot.version)
 
     def read_history(self) -> None:
         """Read the newest commits, and compare them with what was committed."""
@@ -295,12 +296,12 @@ class Program:
         """Decide on a change, and commit it; false if it is not known to be committed."""
         since = self.line.last.number
         with self.table.writing(as_known=as_known) as base:
-            self.line.check_seen(base, self.made if as_known else since)
-            plan = decide(base)
+            self.line.check_seen(base.snapshot, self.made if as_known else since)
+            plan = decide(base.snapshot)
             if plan is None:
                 return True
             app = (plan.once or plan.total or (None,))[0]
-            basis = Basis(self.line.versions[base.version], plan.segment, app)
+            basis = Basis(self.line.versions[base.snapshot.version], plan.segment, app)
             change, commit = self._begun(kind, plan, basis.holds)
             commit = replace(commit, on=_rebased(commit, basis))
             self._commit(lambda: self.table.commit(base, commit), change)

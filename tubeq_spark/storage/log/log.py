@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,16 +29,11 @@ from tubeq_spark.storage.store.patience import has_made
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tubeq_spark.clock import Clock
     from tubeq_spark.storage.log.actions import DataFile
-    from tubeq_spark.storage.log.log_reader import Looks
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
-    from tubeq_spark.storage.log.tidying import Tidying
-    from tubeq_spark.storage.store.patience import Patience
-    from tubeq_spark.storage.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -49,31 +43,6 @@ _RIVALS = 50
 
 class Log(LogReader):
     """The log of one table. Thread-safe."""
-
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        looks: Looks,
-        tidying: Tidying,
-        patience: Patience,
-        last: Callable[[], int | None] = lambda: None,
-    ) -> None:
-        """Use the log of a table, which may not exist.
-
-        Args:
-            store: The files of the table.
-            clock: Real time.
-            looks: How new commits are found there.
-            tidying: Keeps the log short.
-            patience: For how long requests are repeated after errors that may pass.
-            last: Returns the last version to read; `None` for the newest one.
-        """
-        super().__init__(store, clock, looks, tidying, last)
-        self._patience = patience
-        self._writing = threading.Lock()
-        #: The version on which the committing thread decides.
-        self._base: Base | None = None
 
     def vacuum(self, snapshot: Snapshot) -> None:
         """Remove the old part of the log, and the files that no kept version needs.
@@ -93,7 +62,7 @@ class Log(LogReader):
             self.tidying.delete([name for name in dead if name not in named])
 
     @contextmanager
-    def writing(self, *, as_known: bool = False) -> Iterator[Snapshot]:
+    def writing(self, *, as_known: bool = False) -> Iterator[Base]:
         """A version that was the newest in this operation, while no other thread of this process commits.
 
         If it is no longer the newest, the commit fails, or is made behind the commits of rivals.
@@ -104,24 +73,21 @@ class Log(LogReader):
         Raises as `newest`.
         """
         with self._writing:
-            self._base = (self._lately() if as_known else None) or self._fresh()
-            yield self._base.snapshot
+            yield (self._lately() if as_known else None) or self._fresh()
 
     def create(self, before: Snapshot, change: Change) -> None:
         """Commit the first version of a table that did not exist at the last read. Raises as `commit`."""
         with self._writing:
-            self._base = Base(before, None, -math.inf, self._seconds_now())
-            self.commit(before, change)
+            self.commit(Base(before, None, -math.inf, self._seconds_now()), change)
 
-    def with_checkpoint(self, snapshot: Snapshot) -> Snapshot:
+    def with_checkpoint(self, snapshot: Snapshot) -> Base:
         """The newest version, with a checkpoint with which other readers can begin. Raises as `newest`."""
         log.info("%s gets a checkpoint, as its log misleads others", self.store)
         self.tidying.checkpoint(snapshot)
         self.forget()
-        self._base = self._fresh()
-        return self._base.snapshot
+        return self._fresh()
 
-    def commit(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
+    def commit(self, base: Base, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
         """Commit a change of a version, also behind commits of rivals that do not affect it.
 
         Returns:
@@ -132,10 +98,6 @@ class Log(LogReader):
             CommitUnknownError: It was sent, and its outcome cannot be found out.
             StoreError: It was not sent, or the log is damaged.
         """
-        base = self._base
-        if base is None or base.snapshot is not snapshot:
-            # Nobody knows since when it was the newest.
-            base = Base(snapshot, None, -math.inf, -math.inf)
         now_ms = to_us(self._clock.now()) // 1_000
         following = self._after(base) if change.rows is not None else None
         try:

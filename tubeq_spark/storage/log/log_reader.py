@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
+    from tubeq_spark.storage.store.patience import Patience
     from tubeq_spark.storage.store.store import Store
 
 #: How often a log is read again if others have shortened it meanwhile.
@@ -84,6 +85,7 @@ class LogReader:
         clock: Clock,
         looks: Looks,
         tidying: Tidying,
+        patience: Patience,
         last: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Use the log of a table, which may not exist.
@@ -93,13 +95,16 @@ class LogReader:
             clock: Real time.
             looks: How new commits are found there.
             tidying: Keeps the log short.
+            patience: For how long a commit is repeated after errors that may pass.
             last: Returns the last version to read; `None` for the newest one.
         """
         self.store, self.tidying, self._clock = store, tidying, clock
         self._offset = clock.now().timestamp() - clock.monotonic()
-        self._looks, self._last = looks, last
+        self._looks, self._patience, self._last = looks, patience, last
         self._known: Base | None = None
         self._lock = threading.Lock()
+        #: Held by the thread that commits.
+        self._writing = threading.Lock()
         #: For each of the last commits, the number of commits of others that came first.
         self._met: deque[int] = deque(maxlen=_LAST)
         #: How many new commits each of the last looks has found.

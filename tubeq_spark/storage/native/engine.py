@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
-    from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
@@ -137,10 +136,10 @@ class NativeEngine(Engine):
                 return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
             table = self._handles.table(str(innermost(query).table))
             while True:
-                newest, plain = table.newest(), table.plain
-                bad = plain.bad_files.of(newest)
-                asked, without = _readable(query, plain, newest, bad)
-                parts = FileParts.of(self._handles.files, plain, without, innermost(asked).where)
+                newest = table.newest()
+                bad = table.bad_files.of(newest)
+                asked, without = _readable(query, table, newest, bad)
+                parts = FileParts.of(self._handles.files, table, without, innermost(asked).where)
                 try:
                     return answer_by_parts(asked, parts)
                 except (OSError, *errors.OF_ROWS):
@@ -212,15 +211,15 @@ class NativeEngine(Engine):
 
     def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
         """The commit of a statement, among the newest ones; `None` if it is none of them."""
-        plain = self._handles.table(table).plain
+        opened = self._handles.table(table)
         # These requests share the time limit of the verb's commits.
         with self.reading(), finding_out():
-            commits = plain.history(HISTORY_LIMIT)
+            commits = opened.history(HISTORY_LIMIT)
             return next((commit for commit in commits if is_of(commit, operation_id)), None)
 
 
 def _readable(
-    query: Select, local: PlainTable, newest: Snapshot, bad: Sequence[DataFile]
+    query: Select, table: PlainTable, newest: Snapshot, bad: Sequence[DataFile]
 ) -> tuple[Select, Snapshot]:
     """A query and the newest version, without the files that cannot be read.
 
@@ -232,21 +231,21 @@ def _readable(
     inner = innermost(query)
     if inner.skips is None:
         for file in filter(files_of(inner.where, newest.shape.schema), bad):
-            raise local.bad_files.refusal(file)
+            raise table.bad_files.refusal(file)
         return query, newest
     readable = left_out(newest.beside(bad), inner.skips)
     where = readable if inner.where is None else inner.where & readable
     return with_innermost(query, replace(inner, where=where)), newest.without(bad)
 
 
-def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
+def _finds_bad(query: Select, table: PlainTable, bad: Sequence[DataFile]) -> bool:
     """Whether a query has failed because of a data file that was not yet known as bad."""
-    newest, local = table.newest(), table.plain
+    newest = table.newest()
     known = {file.path for file in bad}
     read = filter(files_of(innermost(query).where, newest.shape.schema), newest.files.values())
     others = [file for file in read if file.path not in known]
-    local.bad_files.look(others)
-    return bool(local.bad_files.among(others))
+    table.bad_files.look(others)
+    return bool(table.bad_files.among(others))
 
 
 def open_location(

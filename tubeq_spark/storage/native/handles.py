@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
-from tubeq_spark.storage.log.actions import UnknownLogError
-from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.native.plain_table import Background, LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError
@@ -21,103 +20,10 @@ from tubeq_spark.storage.store.patience import patiently
 from tubeq_spark.storage.store.store_options import RenewedOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.store.bucket import Bucket
     from tubeq_spark.storage.store.object_store import ObjectStore
     from tubeq_spark.storage.store.store_options import StorageOptions
-
-
-class Table:
-    """One table, and the checks before each use of it."""
-
-    def __init__(
-        self, path: str, plain: PlainTable, require_place: Callable[[Table], None]
-    ) -> None:
-        """Use a table.
-
-        Args:
-            path: Its path or URI.
-            plain: Its log and its files.
-            require_place: Raises if its location was created again since it was opened.
-        """
-        self.path, self.plain = path, plain
-        #: Whether it is on storage of another host, whose answers can be lost.
-        self.is_far = plain.is_far
-        #: Delta's id of the table at the last read. A table that is created again has another one.
-        self._id: str | None = None
-        self._require_place = require_place
-
-    def newest(self) -> Snapshot:
-        """The newest version.
-
-        Raises:
-            EngineError: The table does not exist.
-            StoreError: Its location was created again.
-            UnknownLogError: This package cannot read it.
-        """
-        return self._same(self.plain.newest())
-
-    def _same(self, snapshot: Snapshot) -> Snapshot:
-        """Return a version, after a check that its location was not created again since the first read.
-
-        Raises:
-            StoreError: It was created again.
-        """
-        found = snapshot.shape.metadata.get("id")
-        if found != self._id:
-            if self._id is not None:
-                self._require_place(self)
-            self._id = found
-        return snapshot
-
-    @contextmanager
-    def deciding(self, *, as_known: bool = False) -> Iterator[Snapshot]:
-        """The newest version for a commit in a block. A log that misleads other readers first gets a checkpoint.
-
-        Args:
-            as_known: As for `PlainTable.writing`.
-
-        Raises as `newest`, and:
-            FeatureError: This package cannot write the table.
-        """
-        with self.plain.writing(as_known=as_known) as snapshot:
-            self._same(snapshot).shape.require_writable()
-            yield self.plain.with_checkpoint(snapshot) if snapshot.misleads else snapshot
-
-    @contextmanager
-    def changing(self) -> Iterator[Snapshot]:
-        """The newest version from the whole log, for a change of the table itself or of its files in a block.
-
-        Raises as `deciding`.
-        """
-        if self.is_far:
-            # The table may have been removed and created again. On local files a commit's file shows that.
-            self.plain.forget()
-        with self.deciding() as snapshot:
-            yield snapshot
-
-    def exists(self) -> bool:
-        """Whether the table exists, by its log."""
-        there = self._answers() if self.is_far else self.plain.is_there()
-        if not there:
-            self.plain.forget()
-        return there
-
-    def _answers(self) -> bool:
-        """Whether a table on an object store exists; other threads run meanwhile."""
-        try:
-            self.newest()
-        except EngineError as error:
-            if not error.missing:
-                raise
-            return False
-        except (DamagedFileError, UnknownLogError):
-            # The table exists but cannot be read. The next read raises the error.
-            return True
-        return True
 
 
 #: The id of the process that opened a table first; 0 if none has.
@@ -142,7 +48,7 @@ class Handles:
         self._background = Background()
         #: The clients of object stores, by their addresses.
         self._buckets: dict[str, Bucket] = {}
-        self._known: dict[str, Table] = {}
+        self._known: dict[str, PlainTable] = {}
         self._lock = threading.Lock()
 
     def require_own_process(self) -> None:
@@ -157,7 +63,7 @@ class Handles:
         if process != _process:
             raise was_forked(process, _process, "has a queue open without Spark, or had one")
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> PlainTable:
         """The table with a SQL name. It need not exist.
 
         Raises:
@@ -171,10 +77,11 @@ class Handles:
                 if path is None:
                     msg = f"{name} is a name in a catalog: only Spark knows where it is"
                     raise StoreError(msg)
-                table = self._known[name] = Table(path, self.plain(path), self._require_place)
+                table = self._known[name] = self.plain(path)
+                table.path, table.require_place = path, partial(self._require_place, path)
             return table
 
-    def _require_place(self, table: Table) -> None:
+    def _require_place(self, path: str) -> None:
         """Refuse a table that was created again together with its whole location.
 
         A new table alone is no error: the table of a dropped tube may be removed by hand before the name is used again.
@@ -182,11 +89,11 @@ class Handles:
         Raises:
             StoreError: The registry beside it was created again, too.
         """
-        place = table.path.rpartition("/")[0]
-        registry = self.table(path_table(f"{place}/{TUBES}"))
-        if registry is not table:
+        place = path.rpartition("/")[0]
+        registry = f"{place}/{TUBES}"
+        if registry != path:
             with suppress(EngineError):
-                registry.newest()
+                self.table(path_table(registry)).newest()
             return
         msg = f"{place} was removed and made again since this queue object was opened: open it anew"
         raise StoreError(msg)

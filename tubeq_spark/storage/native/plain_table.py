@@ -10,13 +10,15 @@ import logging
 import shutil
 import threading
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.location import SYSTEM
+from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.log_reader import FAR, NEAR
@@ -27,12 +29,13 @@ from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.patience import Patience, one_patience
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.object_store import ObjectStore
@@ -107,13 +110,88 @@ class Background:
 
 
 class PlainTable(Log):
-    """The log of a table, and its data files. Thread-safe.
+    """The log of a table, and its data files, with the checks before each use. Thread-safe.
 
     Attributes:
+        path: Its path or URI.
         bad_files: Its data files that cannot be read.
+        require_place: Raises if its location was created again since the table was opened.
     """
 
+    path: str
     bad_files: BadFiles = NoBadFiles()
+    require_place: Callable[[], None]
+    #: Delta's id of the table at the last read. A table that is created again has another one.
+    _id: str | None = None
+
+    def newest(self) -> Snapshot:
+        """The newest version.
+
+        Raises:
+            EngineError: The table does not exist.
+            StoreError: Its location was created again.
+            UnknownLogError: This package cannot read it.
+        """
+        return self._same(super().newest())
+
+    def _same(self, snapshot: Snapshot) -> Snapshot:
+        """Return a version, after a check that its location was not created again since the first read.
+
+        Raises:
+            StoreError: It was created again.
+        """
+        found = snapshot.shape.metadata.get("id")
+        if found != self._id:
+            if self._id is not None:
+                self.require_place()
+            self._id = found
+        return snapshot
+
+    @contextmanager
+    def deciding(self, *, as_known: bool = False) -> Iterator[Base]:
+        """The newest version for a commit in a block. A log that misleads other readers first gets a checkpoint.
+
+        Args:
+            as_known: As for `writing`.
+
+        Raises as `newest`, and:
+            FeatureError: This package cannot write the table.
+        """
+        with self.writing(as_known=as_known) as base:
+            self._same(base.snapshot).shape.require_writable()
+            yield self.with_checkpoint(base.snapshot) if base.snapshot.misleads else base
+
+    @contextmanager
+    def changing(self) -> Iterator[Base]:
+        """The newest version from the whole log, for a change of the table itself or of its files in a block.
+
+        Raises as `deciding`.
+        """
+        if self.is_far:
+            # The table may have been removed and created again. On local files a commit's file shows that.
+            self.forget()
+        with self.deciding() as base:
+            yield base
+
+    def exists(self) -> bool:
+        """Whether the table exists, by its log."""
+        there = self._answers() if self.is_far else self.is_there()
+        if not there:
+            self.forget()
+        return there
+
+    def _answers(self) -> bool:
+        """Whether a table on an object store exists; other threads run meanwhile."""
+        try:
+            self.newest()
+        except EngineError as error:
+            if not error.missing:
+                raise
+            return False
+        except (DamagedFileError, UnknownLogError):
+            # The table exists but cannot be read. The next read raises the error.
+            return True
+        return True
 
     def key(self, file: DataFile) -> str:
         """The key of a data file, which differs from those of all other tables."""
@@ -173,7 +251,7 @@ class LocalTable(PlainTable):
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         super().create(before, change)
 
-    def commit(self, snapshot: Snapshot, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
+    def commit(self, base: Base, change: Change) -> Sequence[tuple[DataFile, pa.Table]]:
         """As `Log.commit`. Puts are refused while some space is still left on the disk.
 
         The removal of files that are missing or damaged is refused, too, because they may come back.
@@ -187,7 +265,7 @@ class LocalTable(PlainTable):
             raise EngineError(msg, Outcome.STALE)
         if change.rows is not None and change.rows.num_rows:
             require_space(self.directory, change.rows, change.gone)
-        return super().commit(snapshot, change)
+        return super().commit(base, change)
 
     def remove(self, directory: str) -> None:
         """Remove a directory below the table's with all that is in it; raises OSError."""

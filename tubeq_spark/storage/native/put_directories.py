@@ -48,7 +48,7 @@ class PutDirectories:
         opened = self._handles.table(table)
         # If the table has changed since, the rows do not `fit`, and are written again.
         with errors.telling():
-            recent = opened.plain.recent(_RECENT) or opened.newest()
+            recent = opened.recent(_RECENT) or opened.newest()
             recent.shape.require_writable()
         return recent.shape
 
@@ -63,9 +63,9 @@ class PutDirectories:
         Raises:
             StoreError: They do not exist, or are no plain files of such a table.
         """
-        plain = self._handles.table(table).plain
+        opened = self._handles.table(table)
         try:
-            content = plain.read(f"{directory}/{_FIRST}")
+            content = opened.read(f"{directory}/{_FIRST}")
             found = Snapshot.first(0, versions.parsed(content, f"{directory}/{_FIRST}"))
         except OSError as error:
             msg = f"the files of the put cannot be read, nothing was put: {reason_of(error)}"
@@ -92,7 +92,7 @@ class PutDirectories:
         """Whether rows can still be added to a table."""
         opened = self._handles.table(table)
         with errors.reading():
-            return rows.shape.is_like(opened.newest().shape) and opened.plain.has(rows.files)
+            return rows.shape.is_like(opened.newest().shape) and opened.has(rows.files)
 
     def adopted(self, table: str, rows: WrittenRows) -> None:
         """Remove the log of a directory whose files a commit has added to the table."""
@@ -113,6 +113,6 @@ class PutDirectories:
 
     def _remove(self, table: str, path: str) -> None:
         try:
-            self._handles.table(table).plain.remove(path)
+            self._handles.table(table).remove(path)
         except Exception:
             log.warning("%s/%s is left to a sweep", table, path, exc_info=True)

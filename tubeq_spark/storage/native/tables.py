@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.log.snapshot import Shape
-    from tubeq_spark.storage.native.handles import Handles, Table
+    from tubeq_spark.storage.native.handles import Handles
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.store.store import Store
@@ -98,7 +98,7 @@ class NativeTables(Tables):
         opened = self._handles.table(table.name)
         if opened.is_far:
             # Otherwise the first commit of a table that was removed by hand could follow the versions of the old one.
-            opened.plain.forget()
+            opened.forget()
         if self.is_table(table.name):
             return False
         now_ms = to_us(SystemClock().now()) // 1_000
@@ -106,7 +106,7 @@ class NativeTables(Tables):
         change = _change("create", "CREATE TABLE", shape, rows=rows)
         try:
             with errors.telling():
-                opened.plain.create(Snapshot.before(shape), change)
+                opened.create(Snapshot.before(shape), change)
         except EngineError as error:
             if error.outcome is Outcome.CONFLICT:
                 return False
@@ -128,12 +128,12 @@ class NativeTables(Tables):
         for _ in range(APPENDS if opened.is_far else 1):
             try:
                 with errors.telling(), opened.changing() as newest:
-                    before = newest.shape
+                    before = newest.snapshot.shape
                     if before.properties.get(name) != former:
                         return False
                     shape = with_property(before, name, value)
                     change = _change("set_property", "SET TBLPROPERTIES", shape, before)
-                    opened.plain.commit(newest, change)
+                    opened.commit(newest, change)
                     return True
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT:
@@ -144,17 +144,17 @@ class NativeTables(Tables):
         return False
 
     @staticmethod
-    def _has(table: Table, change: Change) -> bool:
+    def _has(table: PlainTable, change: Change) -> bool:
         """Whether a table has a commit that failed after it had its name."""
         with errors.reading():
-            newest = table.plain.history(1)
+            newest = table.history(1)
             return any(is_of(commit, change.operation_id) for commit in newest)
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.table(table)
         with errors.telling(), opened.changing() as newest:
-            opened.plain.vacuum(newest)
+            opened.vacuum(newest.snapshot)
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
@@ -206,7 +206,7 @@ class NativeTables(Tables):
         """The newest commits to a table with the columns of Spark's DESCRIBE HISTORY; times in microseconds."""
         names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
         with errors.reading():
-            commits = self._handles.table(table).plain.history(limit)
+            commits = self._handles.table(table).history(limit)
             return [
                 {name: commit.get(name) for name in names}
                 | {"timestamp": int(commit.get("timestamp") or 0) * 1000}
@@ -217,7 +217,7 @@ class NativeTables(Tables):
         """Measure a table's files and log."""
         opened = self._handles.table(table)
         with errors.reading():
-            return _extent(opened.plain, opened.newest())
+            return _extent(opened, opened.newest())
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""
@@ -234,7 +234,7 @@ class NativeTables(Tables):
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
         """The data files of a tube that are missing or damaged."""
-        newest, bad = self.newest(table), self._handles.table(table).plain.bad_files
+        newest, bad = self.newest(table), self._handles.table(table).bad_files
         if look:
             bad.look(newest.files.values(), at_content=False)
         return bad.told(newest)
@@ -249,13 +249,13 @@ class NativeTables(Tables):
     def told_files(self, table: str) -> Sequence[ToldFile] | None:
         """The facts that the log tells about a tube's data files; `None` if a file is bad."""
         newest = self.newest(table)
-        if self._handles.table(table).plain.bad_files.of(newest):
+        if self._handles.table(table).bad_files.of(newest):
             return None
         return [told_file(file, newest.shape.schema) for file in newest.files.values()]
 
     def rivals(self, table: str) -> int:
         """How many commits of others came before the last commits of this process to a table."""
-        return self._handles.table(table).plain.rivals
+        return self._handles.table(table).rivals
 
     def files_in_order(self, table: str, order: Sequence[str]) -> Iterable[FileInOrder]:
         """The data files of a tube in an order."""
@@ -272,14 +272,14 @@ class NativeTables(Tables):
 
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of segments of at most so many rows and bytes, at every `every`-th version; else 0."""
-        known = self._handles.table(table).plain.known
+        known = self._handles.table(table).known
         if known is None or known.version % every:
             return 0
         return _small_in(known, rows, size)
 
     def data_files(self, table: str) -> int:
         """How many data files a table has, as far as its newest version is known; else 0."""
-        known = self._handles.table(table).plain.known
+        known = self._handles.table(table).known
         return 0 if known is None else len(known.files)
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
@@ -300,7 +300,7 @@ class NativeTables(Tables):
                     known = None
                 notes = notes_in(directory / "_delta_log", tube, version, known)
             else:
-                notes = notes_of(tube, opened.plain.history(version + 1) if looks else ())
+                notes = notes_of(tube, opened.history(version + 1) if looks else ())
         found = EndedLog(native, told, at_ms, notes, version)
         if directory is not None:
             self._ended[table, tube] = found

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.log.actions import DataFile
+    from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.snapshot import Snapshot
-    from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.outcome import Note
@@ -54,7 +54,7 @@ class Writer:
         """Decide by the rows of files; `refuses_feeds`: whether readers may follow the change feed of a table."""
         self._files, self._refuses_feeds = files, refuses_feeds
 
-    def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
+    def execute(self, table: PlainTable, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
         as_known = table.is_far and _removes_known(table, statement)
         for _ in range(DECISIONS - 1 if table.is_far else 0):
@@ -67,17 +67,17 @@ class Writer:
         return self._execute(table, statement, note)
 
     def _execute(
-        self, table: Table, statement: Statement, note: Note, *, as_known: bool = False
+        self, table: PlainTable, statement: Statement, note: Note, *, as_known: bool = False
     ) -> Affected:
-        with table.deciding(as_known=as_known) as snapshot:
-            plain, bad = table.plain, table.plain.bad_files
+        with table.deciding(as_known=as_known) as base:
+            snapshot, bad = base.snapshot, table.bad_files
             for file in bad.among(
                 snapshot.within(statement.partitions) if bad.of(snapshot) else ()
             ):
                 raise bad.refusal(file)
             if is_of_whole_partitions(statement, snapshot.shape.by):
-                return self._remove(plain, snapshot, statement, note)
-            target = _Target(plain, snapshot, statement, self._files)
+                return self._remove(table, base, statement, note)
+            target = _Target(table, snapshot, statement, self._files)
             try:
                 decision = target.decision(refuses_feeds=self._refuses_feeds)
             except (OSError, *OF_ROWS) as error:
@@ -90,18 +90,19 @@ class Writer:
                 affected, written = _with_written(statement, decision.affected, snapshot)
                 gone = target.files_in(decision.changed or ())
                 change = _change(snapshot, statement, note, affected, gone, decision.rows, written)
-                self.commit(plain, snapshot, change)
+                self.commit(table, base, change)
                 return affected
             return decision.affected
 
-    def append(self, table: Table, append: Append, note: Note) -> Affected:
+    def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
         rows = held(append.rows)
         once, total = (None, append.once) if append.is_total else (append.once, None)
 
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
-                with table.deciding() as snapshot:
+                with table.deciding() as base:
+                    snapshot = base.snapshot
                     if is_done(append, snapshot.version_under):
                         break
                     added = Affected(inserted=rows.num_rows)
@@ -118,7 +119,7 @@ class Writer:
                         change = Change(
                             said, rows, gone, once, operation_id=append.operation_id, shape=shape
                         )
-                    self.commit(table.plain, snapshot, change)
+                    self.commit(table, base, change)
                     return affected
             except EngineError as error:
                 # An append reads nothing, so the changes of another commit do not matter.
@@ -126,30 +127,29 @@ class Writer:
                     raise
         return Affected()
 
-    def commit(self, plain: PlainTable, snapshot: Snapshot, change: Change) -> None:
+    def commit(self, table: PlainTable, base: Base, change: Change) -> None:
         """Commit a change that was decided on a version, and cache its new rows: the next statement probably reads them.
 
         Args:
-            plain: The table.
-            snapshot: The version.
+            table: The table.
+            base: The version.
             change: The change.
         """
         # The first piece of a segment is read next. It is cached last, so it stays if not all pieces fit.
-        for file, rows in reversed(plain.commit(snapshot, change)):
-            self._files.keep(plain.key(file), rows)
+        for file, rows in reversed(table.commit(base, change)):
+            self._files.keep(table.key(file), rows)
 
-    def _remove(
-        self, plain: PlainTable, snapshot: Snapshot, statement: Statement, note: Note
-    ) -> Affected:
+    def _remove(self, table: PlainTable, base: Base, statement: Statement, note: Note) -> Affected:
         """Commit the removal of whole partitions, and read only files that have no statistics."""
+        snapshot = base.snapshot
         gone = _files_that_go(snapshot, statement)
         if not gone:
             return Affected()
         uncounted = [file for file in gone if file.rows is None]
         count = sum(file.rows or 0 for file in gone)
-        count += self._files.rows(Listed(plain, uncounted, snapshot.shape.schema)).num_rows
+        count += self._files.rows(Listed(table, uncounted, snapshot.shape.schema)).num_rows
         affected = Affected(deleted=count)
-        self.commit(plain, snapshot, _change(snapshot, statement, note, affected, gone))
+        self.commit(table, base, _change(snapshot, statement, note, affected, gone))
         return affected
 
 
@@ -157,11 +157,11 @@ class _Target:
     """The version on which a statement decides."""
 
     def __init__(
-        self, plain: PlainTable, snapshot: Snapshot, statement: Statement, files: SmallFiles
+        self, table: PlainTable, snapshot: Snapshot, statement: Statement, files: SmallFiles
     ) -> None:
         self._statement, self._files = statement, files
         self._shape, self.by = snapshot.shape, snapshot.shape.by
-        self._all = Listed(plain, snapshot.within(statement.partitions), snapshot.shape.schema)
+        self._all = Listed(table, snapshot.within(statement.partitions), snapshot.shape.schema)
         #: The files that are read. The others stay, because none of their rows changes.
         self._listed = self._all
         if len(self._all.files) > 1:
@@ -216,9 +216,9 @@ class _Target:
         ]
 
 
-def _removes_known(table: Table, statement: Statement) -> bool:
+def _removes_known(table: PlainTable, statement: Statement) -> bool:
     """Whether a statement removes partitions that the known version has, as an ack does after its take."""
-    known = table.plain.known
+    known = table.known
     return (
         known is not None
         and is_of_whole_partitions(statement, known.shape.by)
