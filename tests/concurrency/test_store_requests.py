@@ -23,12 +23,12 @@ from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
 from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, NotTakenError, Queue, StoreError
 from tubeq_spark.model import rivals
+from tubeq_spark.storage.durability.background import Background, at_once
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.storage.log.next_version import NextVersion
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.plain_table import Background, at_once
 from tubeq_spark.storage.store import object_store
 from tubeq_spark.storage.store.bucket import _TOGETHER, Bucket, client_of
 from tubeq_spark.storage.store.object_store import ObjectStore

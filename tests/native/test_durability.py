@@ -224,7 +224,7 @@ def test_commit_at_table_when_no_thread_can_be_started_is_on_the_disk_before_it_
     start = threading.Thread.start
 
     def refused(thread: threading.Thread) -> None:
-        if thread.name == "tubeq-flush":
+        if thread.name == "tubeq-background":
             msg = "can't start new thread"
             raise RuntimeError(msg)
         start(thread)

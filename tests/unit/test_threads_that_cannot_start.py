@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark.runtime.heart import Heart
-from tubeq_spark.storage.native.plain_table import Background
+from tubeq_spark.storage.durability.background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,54 +1,116 @@
-"""Syncs tables to the disk once a second while there are commits for which no verb waits."""
+"""Runs work for which no verb waits: what follows a commit, and the syncs of commits, once a second."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import threading
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.store.patience import one_patience
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tubeq_spark.storage.durability.synced_log import SyncedLog
 
 log = logging.getLogger(__name__)
 
 #: Seconds from a commit to its flush.
 _INTERVAL = 1.0
-#: Seconds without a commit after which the thread ends; the next commit starts another one.
-_IDLE = 10.0
+
+
+def at_once(work: Callable[[], object]) -> None:
+    """Run work after a commit, and log its failure."""
+    try:
+        work()
+    except Exception:
+        # The commit has succeeded, and the caller must learn that.
+        log.warning("work after a commit failed", exc_info=True)
+
+
+class Background:
+    """A thread that runs pieces of work one after the other, and ends when none is left. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Have nothing to do yet."""
+        self._work: deque[Callable[[], object]] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def run(self, work: Callable[[], object]) -> bool:
+        """Run some work later, and log its failure.
+
+        Returns:
+            Whether a thread does it. If the system has no thread left, the work waits for the next call.
+        """
+        with self._lock:
+            if self._is_closed:
+                return False
+            self._work.append(work)
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="tubeq-background", daemon=True)
+                # The commit before this work has succeeded, and the caller must learn that.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
+            return self._thread is not None
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._work:
+                    self._thread = None
+                    return
+                work = self._work.popleft()
+            with one_patience():
+                at_once(work)
+
+    def wait(self) -> None:
+        """Wait until no work is left."""
+        while (thread := self._thread) is not None:
+            thread.join()
+
+    def close(self, seconds: float) -> None:
+        """Accept no more work, and wait at most so many seconds until the accepted work is done."""
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+        if thread is None:
+            return
+        thread.join(seconds)
+        if thread.is_alive():
+            # A process that commits later does the same work.
+            with self._lock:
+                self._work.clear()
+            log.warning(
+                "the storage does not answer: checkpoints, or old files, are left to others"
+            )
 
 
 class _Flusher:
-    """The thread of this process that flushes tables."""
+    """Flushes the tables of this process."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._unwritten: dict[SyncedLog, None] = {}
-        self._is_running = False
+        self._background = Background()
 
     def add(self, table: SyncedLog) -> None:
         """Flush a table within a second, or at once if no thread can be started."""
-        with self._changed:
+        with self._lock:
+            is_waited_for = bool(self._unwritten)
             self._unwritten[table] = None
-            if self._is_running or self._starts():
-                self._changed.notify()
-                return
-        self.flush()
-
-    def _starts(self) -> bool:
-        """Start the thread; return False if it cannot be started now."""
-        try:
-            threading.Thread(target=self._run, name="tubeq-flush", daemon=True).start()
-        except RuntimeError:
-            return False
-        self._is_running = True
-        return True
+        if not is_waited_for and not self._background.run(self._flush_later):
+            self.flush()
 
     def flush(self) -> None:
         """Flush all tables that were added, now."""
-        with self._changed:
+        with self._lock:
             tables, self._unwritten = list(self._unwritten), {}
         for table in tables:
             try:
@@ -57,15 +119,9 @@ class _Flusher:
                 # The table's next commit begins with a sync, or fails.
                 log.warning("%s could not be written to the disk", table.table, exc_info=True)
 
-    def _run(self) -> None:
-        wall = SystemClock()
-        while True:
-            with self._changed:
-                if not self._unwritten and not self._changed.wait(_IDLE):
-                    self._is_running = False
-                    return
-            wall.sleep(_INTERVAL)
-            self.flush()
+    def _flush_later(self) -> None:
+        SystemClock().sleep(_INTERVAL)
+        self.flush()
 
 
 _flusher = _Flusher()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.refusals import was_forked
+from tubeq_spark.storage.durability.background import Background
 from tubeq_spark.storage.location import TUBES, local_directory, path_of, path_table
-from tubeq_spark.storage.native.plain_table import Background, LocalTable, store_table
+from tubeq_spark.storage.native.plain_table import LocalTable, store_table
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.store import store_options

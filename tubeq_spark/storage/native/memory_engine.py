@@ -9,13 +9,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.durability.background import at_once
 from tubeq_spark.storage.location import TUBES, Location
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.log.log_reader import NEAR
 from tubeq_spark.storage.log.tidying import Tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Handles
-from tubeq_spark.storage.native.plain_table import PlainTable, at_once
+from tubeq_spark.storage.native.plain_table import PlainTable
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.store.patience import Patience
 from tubeq_spark.storage.store.store import DictStore, Files
