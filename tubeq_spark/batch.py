@@ -29,7 +29,6 @@ from tubeq_spark.payloads.shown_table import (
     part_of,
 )
 from tubeq_spark.runtime.context import traced
-from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
@@ -63,7 +62,6 @@ log = logging.getLogger(__name__)
 _TOLD = 10
 
 
-@short_tracebacks
 class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 

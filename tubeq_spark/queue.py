@@ -34,7 +34,6 @@ from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
-from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.location import Location, local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
@@ -114,7 +113,6 @@ def _uninterrupted(method: Method) -> Method:
     return cast("Method", run)
 
 
-@short_tracebacks
 class Queue:
     """Task tubes under one location; a context manager, safe to use from many threads.
 

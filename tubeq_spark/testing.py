@@ -14,7 +14,6 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
-from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.native.memory_engine import MemoryEngine, MemoryLocation, open_location
 from tubeq_spark.tube import Tube
 
@@ -44,7 +43,6 @@ class InMemoryTube(Tube):
         raise _needs_spark("a tube's table")
 
 
-@short_tracebacks
 class InMemoryQueue(Queue):
     """A queue without Spark and without files, for tests of programs that use a `Queue`.
 

@@ -42,7 +42,6 @@ from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
-from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
@@ -84,7 +83,6 @@ _UTUBES, _ERRORS = 20, 1_000
 _ALL = 2**62
 
 
-@short_tracebacks
 class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 

@@ -12,7 +12,6 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.model import validation
 from tubeq_spark.model.times import us_from_seconds
-from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.tarantool15 import verbs
 from tubeq_spark.tarantool15.task_index import TaskIndex
 from tubeq_spark.tarantool15.tasks import Task15, meta, put_options, statistics15, task15
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@short_tracebacks
 class Queue15:
     """The verbs of Tarantool 1.5 on the tubes of a queue. Thread-safe.
 
