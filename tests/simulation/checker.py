@@ -118,7 +118,8 @@ class Checker:
         if call.error in _RULED:
             self._check_refusal(call)
         elif call.error not in _ALLOWED and not (
-            call.error in _BY_FAULTS and (self.history.is_faulty or call.verb == "open")
+            call.error in _BY_FAULTS
+            and (self.history.is_faulty or call.verb in ("open", "identify"))
         ):
             self.fail("error", call, f"{call.error}: {call.text}")
 

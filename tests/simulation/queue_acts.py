@@ -62,7 +62,7 @@ _OFTEN = {
     "exchange": 7, "ack": 14, "ack_many": 4, "release": 7, "release_many": 2, "touch": 4, "bury": 4,
     "bury_many": 1, "delete_many": 1, "delete": 3, "peek": 3, "kick": 4, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
     "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "close": 1, "crash": 3,
-    "freeze": 2.5, "sleep": 6, "share": 0.7,
+    "freeze": 2.5, "sleep": 6, "share": 1.2,
 }  # fmt: skip
 
 

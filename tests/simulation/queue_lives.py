@@ -22,6 +22,8 @@ NAMED = {
     "touch": "touch", "touch_many": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
     "delete_many": "delete", "peek": "see",
 }  # fmt: skip
+#: Verbs that leave a session.
+ENDS = ("close", "identify")
 #: Verbs on all tasks of a tube.
 WHOLE = ("truncate", "drop", "release_all")
 SECOND = 1_000_000
@@ -87,6 +89,10 @@ class Lives:
         for key, put in self.puts.items():
             self._of_tube[put.call.tube].append(key)
         self.by_key: dict[str, Life] = {}
+        #: The queue objects of each session.
+        self._sharing: dict[str | None, set[str]] = defaultdict(set)
+        for call in history.calls:
+            self._sharing[call.session].add(call.actor)
         self._deaths = self._all_deaths()
         ops = self._ops()
         for key, put in self.puts.items():
@@ -188,24 +194,25 @@ class Lives:
             over = begin + self._history.ttr + self._apart + _NOTICED
             found[call.session] = Death(begin + least, over if end >= NEVER else NEVER)
         for call in self._history.calls:
-            if call.verb == "close" and call.session is not None and call.outcome != "raised":
+            if call.verb in ENDS and call.session is not None and call.outcome != "raised":
                 # If the storage fails, tasks are left until others notice the end of the session.
                 over = call.ended + self._history.ttr + self._apart + _NOTICED
                 found.setdefault(call.session, Death(call.began, over))
-        return found
+        # A session that several share lives on.
+        return {
+            session: death if len(self._sharing[session]) == 1 else death._replace(certain=NEVER)
+            for session, death in found.items()
+        }
 
     # -- operations ------------------------------------------------------------------------------
 
     def _ops(self) -> dict[str, list[Op]]:
         found: dict[str, list[Op]] = defaultdict(list)
-        sharing: dict[str | None, set[str]] = defaultdict(set)
-        for call in self._history.calls:
-            sharing[call.session].add(call.actor)
         for call in self._history.calls:
             ops = self._left(call) if call.outcome == "raised" else self._of_verb(call)
-            if call.verb == "close":
+            if call.verb in ENDS:
                 # A session that others share keeps its tasks.
-                may_skip = not call.returned or len(sharing[call.session]) > 1
+                may_skip = not call.returned or len(self._sharing[call.session]) > 1
                 ops = ((key, Op(call, "close", None, may_skip)) for key in self._earlier(call))
             for key, op in ops:
                 found[key].append(op)

@@ -18,8 +18,11 @@ from tubeq_spark.batch import Batch
 
 if TYPE_CHECKING:
     import datetime as dt
+    import uuid
     from collections.abc import Callable, Mapping
 
+#: A queue object is the second one of its process with this probability, and joins its former session after a crash.
+_SECOND, _JOINS = 0.25, 0.4
 #: The fields of a task in a history.
 _FIELDS = ("task_id", "data", "pri", "utube", "attempts", "owner", "error", "unique")
 
@@ -44,6 +47,8 @@ class Run:
         self.known: dict[str, list[int]] = {}
         self.numbers = 0
         self._actors: list[Actor] = []
+        #: The process of each queue object.
+        self.objects: dict[str, Actor] = {}
         self.programs: list[Program] = []
         self._running = 0
 
@@ -54,13 +59,11 @@ class Run:
             self.scheduler.spawn(first, lambda: self._begin(first))
             self.scheduler.run()
         self.history.calls.sort(key=lambda call: call.first)
-        for actor in self._actors:
+        for name, actor in self.objects.items():
             silent = tuple(
                 (_us(a), NEVER if b == float("inf") else _us(b)) for a, b in actor.silent
             )
-            self.history.actors[actor.name] = WrittenActor(
-                actor.name, round(actor.drift * US), silent
-            )
+            self.history.actors[name] = WrittenActor(name, round(actor.drift * US), silent)
 
     def actor(self, name: str, skew: float, faults: Faults) -> Actor:
         """A new actor."""
@@ -78,12 +81,16 @@ class Run:
         maker.open()
         for tube in self.plan.tubes:
             maker.create(tube)
+        rng = random.Random(f"objects {self.plan.seed}")
         for place, skew in enumerate(self.plan.skews):
-            program = Program(self, "abcde"[place], skew, self.plan.faults)
+            # Some processes have two queue objects.
+            is_second = place > 0 and rng.random() < _SECOND
+            actor = self.programs[-1].actor if is_second else None
+            program = Program(self, "abcde"[place], skew, self.plan.faults, actor)
             self.programs.append(program)
             acts = [act for act in self.plan.acts if act.program == place]
             program.threads = [[act for act in acts if act.thread == thread] for thread in (0, 1)]
-            program.start()
+            program.start(None, {})
         self.scheduler.wait(lambda: all(program.is_over for program in self.programs))
         self._end(maker)
         maker.queue.close()
@@ -150,15 +157,22 @@ class Program:
 
     # -- its threads -----------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start its first thread, which opens the queue object."""
-        self._working = 0
-        self.held = {}
-        self.run.scheduler.spawn(self.actor, lambda: self._main(self.actor))
+    @property
+    def name(self) -> str:
+        """The name of its queue object."""
+        name = self.actor.name
+        return name if name.startswith(self._name) else name + self._name
 
-    def _main(self, actor: Actor) -> None:
+    def start(self, former: uuid.UUID | None, held: dict[str, list[int]]) -> None:
+        """Start its first thread, which opens the queue object, perhaps in a former session with tasks."""
+        self._working = 0
+        self.run.scheduler.spawn(self.actor, lambda: self._main(self.actor, former, held))
+
+    def _main(self, actor: Actor, former: uuid.UUID | None, held: dict[str, list[int]]) -> None:
         try:
             if self.open():
+                if former is not None:
+                    self.join(former, held)
                 for acts in self.threads:
                     if acts:
                         self._working += 1
@@ -168,7 +182,7 @@ class Program:
                 self.threads = [[]]
             self._finish(actor)
         except Crash:
-            self._again(actor)
+            self._again()
 
     def _work(self, actor: Actor, acts: list[Any]) -> None:
         try:
@@ -188,10 +202,12 @@ class Program:
             actor.is_dead = True
         self.is_over = True
 
-    def _again(self, dead: Actor) -> None:
-        """Start again after a crash."""
+    def _again(self) -> None:
+        """Start again after a crash, sometimes as its former self."""
+        former, self.queue = self.queue, None  # type: ignore[assignment]
         self.actor = self.run.actor(self._name, self._skew, self._faults)
-        self.start()
+        joins = random.Random(self.actor.name + str(self.run.plan.seed)).random() < _JOINS
+        self.start(former.session_uuid if joins and former is not None else None, self.held)
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -232,13 +248,17 @@ class Program:
         self.held = {}
 
     def share(self, rng: random.Random) -> None:
-        """Open the queue anew, in the session of another program."""
+        """Join the session of another program, with this queue object or a new one."""
         others = [
             other for other in self.run.programs if other.queue is not None and other is not self
         ]
         if len([acts for acts in self.threads if acts]) > 1 or not others:
             return
-        session = rng.choice(others).queue.session_uuid
+        other = rng.choice(others)
+        session, held = other.queue.session_uuid, other.held
+        if rng.random() < 0.5:
+            self.join(session, held)
+            return
         self.close()
         queue = self.call(
             "open", "", {}, lambda: Queue(None, LOCATION, engine="native", session_uuid=session)
@@ -246,13 +266,21 @@ class Program:
         if queue is None:
             self.open()
         else:
-            self.queue = queue
+            self.queue, self.held = queue, held
+
+    def join(self, session: uuid.UUID, held: dict[str, list[int]]) -> None:
+        """Join a session, and know the tasks that it holds."""
+        args = {"other": str(session)}
+        if self.call("identify", "", args, lambda: self.queue.identify(session)) is not None:
+            self.held = held
 
     # -- its history -----------------------------------------------------------------------------
 
     def call(self, verb: str, tube: str, args: Mapping[str, Any], call: Callable[[], Any]) -> Any:
         """Call a verb, and write it down; `None` if it raises."""
-        run, actor, queue = self.run, self.actor, self.queue
+        run, queue, name = self.run, self.queue, self.name
+        run.scheduler.actor.require_life()
+        run.objects[name] = self.actor
         began, first = run.scheduler.now_us(), run.number()
         before = None if queue is None else str(queue.session_uuid)
         result, shown, error, outcome = None, None, None, "returned"
@@ -278,7 +306,7 @@ class Program:
             self.shown = shown
             run.history.calls.append(
                 Call(
-                    actor.name,
+                    name,
                     verb,
                     tube,
                     dict(args),
