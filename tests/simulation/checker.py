@@ -184,8 +184,7 @@ class Checker:
             ):
                 self.fail("capacity", call, f"{len(sure)} tasks and {added} more in {limits}")
         elif not has_keys and (not limits or len(maybe) + wanted <= min(limits)):
-            rivals = self.overlapping(call, PUTS)
-            if not rivals:
+            if self.lives.are_known(call.tube) and not self.overlapping(call, PUTS):
                 self.fail("capacity", call, f"refused with at most {len(maybe)} tasks in {limits}")
 
     def _check_unique(

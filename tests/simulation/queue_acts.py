@@ -196,6 +196,8 @@ class Turn:
 
     def _held(self, count: int) -> list[int]:
         """Ids of tasks that the program holds, sometimes of others."""
+        if not self.program.held.get(self.act.tube) and self.rng.random() < 0.7:
+            self._take()
         own = list(dict.fromkeys(self.program.held.get(self.act.tube, [])))
         known = self.program.run.known.get(self.act.tube, [])
         pool = own if own and self.rng.random() < 0.85 else known

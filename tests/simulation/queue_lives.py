@@ -211,8 +211,9 @@ class Lives:
         for call in self._history.calls:
             ops = self._left(call) if call.outcome == "raised" else self._of_verb(call)
             if call.verb in ENDS:
-                # A session that others share keeps its tasks.
-                may_skip = not call.returned or len(self._sharing[call.session]) > 1
+                # A session that others share keeps its tasks, and one whose storage fails leaves them.
+                is_shared = len(self._sharing[call.session]) > 1
+                may_skip = not call.returned or is_shared or self._history.is_faulty
                 ops = ((key, Op(call, "close", None, may_skip)) for key in self._earlier(call))
             for key, op in ops:
                 found[key].append(op)

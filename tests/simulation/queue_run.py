@@ -13,7 +13,7 @@ from tests.simulation.queue_seam import LOCATION, storage
 from tests.simulation.queue_threads import simulated
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_store import Crash, Faults, SimStore
-from tubeq_spark import CommitUnknownError, Queue, Task
+from tubeq_spark import CommitUnknownError, NotTakenError, Queue, Task
 from tubeq_spark.batch import Batch
 
 if TYPE_CHECKING:
@@ -321,11 +321,19 @@ class Program:
                     session,
                 )
             )
-            for task in shown if isinstance(shown, list) else [shown]:
-                if isinstance(task, dict) and "task_id" in task:
-                    ids = run.known.setdefault(tube, [])
-                    ids += [] if task["task_id"] in ids else [task["task_id"]]
+            found = shown if isinstance(shown, list) else [shown]
+            states = {task["task_id"]: task["state"] for task in found if _is_task(task)}
+            known, held = run.known.setdefault(tube, []), self.held.setdefault(tube, [])
+            known += states.keys() - {*known}
+            lost = args.get("ids", ()) if isinstance(error, NotTakenError) else ()
+            ended = {number for number, state in states.items() if state != "t"}
+            ended |= {*args.get("ack", ()), *lost}
+            held[:] = [number for number in held if number not in ended]
         return result
+
+
+def _is_task(found: Any) -> bool:
+    return isinstance(found, dict) and "task_id" in found
 
 
 def _shown(result: Any) -> Any:
