@@ -833,6 +833,11 @@ class Tube:
         how = Release(delay, texts, by_backoff=True)
         return self._verb(lambda: settle.release(self._ctx, task_ids, how), name="release")
 
+    def _bury_held(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
+        """Bury failed tasks that this session holds, for the loop of `work`. Commits: 1; as `bury`."""
+        texts = error_texts(error, task_ids)
+        return self._verb(lambda: settle.bury_held(self._ctx, task_ids, texts))
+
     def _give_back(self, task_ids: list[int]) -> list[Task]:
         """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
         return self._verb(lambda: settle.give_back(self._ctx, task_ids), name="release")

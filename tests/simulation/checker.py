@@ -184,8 +184,9 @@ class Checker:
             ):
                 self.fail("capacity", call, f"{len(sure)} tasks and {added} more in {limits}")
         elif not has_keys and (not limits or len(maybe) + wanted <= min(limits)):
-            if self.lives.are_known(call.tube) and not self.overlapping(call, PUTS):
-                self.fail("capacity", call, f"refused with at most {len(maybe)} tasks in {limits}")
+            if not self.lives.are_known(call.tube) or self.overlapping(call, PUTS):
+                return
+            self.fail("capacity", call, f"refused with at most {len(maybe)} tasks in {limits}")
 
     def _check_unique(
         self, call: Call, wanted: Mapping[str, Any], added: list[dict[str, Any]]

@@ -5,19 +5,23 @@ An act has a seed of its own, so a plan without some of its acts is still a plan
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from tests.simulation.queue_threads import SimEvent
 from tests.simulation.sim_store import Faults
-from tubeq_spark import Backoff, PutItem, Rate, TaskState
+from tubeq_spark import Backoff, Bury, PutItem, Rate, TaskState
+from tubeq_spark.workers import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.simulation.queue_run import Program
+    from tubeq_spark.tube import Tube
 
 TYPES = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
 US = 1_000_000
@@ -61,7 +65,7 @@ _OFTEN = {
     "put": 16, "put_many": 6, "put_arrow": 3, "take": 22, "take_many": 8, "take_arrow": 4,
     "exchange": 7, "ack": 14, "ack_many": 4, "release": 7, "release_many": 2, "touch": 4, "bury": 4,
     "bury_many": 1, "delete_many": 1, "delete": 3, "peek": 3, "kick": 4, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
-    "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "close": 1, "crash": 3,
+    "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "work": 3, "close": 1, "crash": 3,
     "freeze": 2.5, "sleep": 6, "share": 1.2,
 }  # fmt: skip
 
@@ -157,6 +161,39 @@ def plain(given: Mapping[str, Any]) -> dict[str, Any]:
         name: round(value * US) if name in _TIMES and value is not None else value
         for name, value in given.items()
     }
+
+
+#: The methods of a tube by which a worker loop takes and ends tasks.
+_WORKED = (
+    "take_many", "exchange", "ack_many", "release_many", "_retry", "_bury_held", "_give_back", "_renew",
+)  # fmt: skip
+
+
+class _Worked:
+    """A tube as a worker loop uses it: its calls are written down, and tasks are acked if their handlers returned."""
+
+    def __init__(self, program: Program, tube: Tube, done: set[int]) -> None:
+        self._program, self._tube, self._done = program, tube, done
+
+    def __getattr__(self, name: str) -> Any:
+        found, verb = getattr(self._tube, name), name.lstrip("_")
+        if name not in _WORKED:
+            return found
+
+        def written_down(*given: Any, **options: Any) -> Any:
+            args = dict(options)
+            if verb == "exchange":
+                args["n"] = args.pop("take")
+            else:
+                args["n" if verb == "take_many" else "ids"] = given[0]
+            if verb == "retry" and self._tube.type.endswith("ttl"):
+                args["backoff"] = [US, 2.0, 3600 * US]
+            acked = args.get("ack", args["ids"] if verb == "ack_many" else ())
+            assert self._done.issuperset(acked), "a task is acked whose handler has not returned"
+            call = functools.partial(found, *given, **options)
+            return self._program.call(verb, self._tube.name, args, call, raises=True)
+
+        return written_down
 
 
 class Turn:
@@ -308,6 +345,26 @@ class Turn:
             self._call("exchange", written, lambda tube: tube.exchange(ack=ids, take=n, **given))
             or []
         )
+
+    def _work(self) -> None:
+        stop, batch, done = SimEvent(), self.rng.choice((1, 1, 2)), set[int]()
+
+        def handler(given: Any) -> None:
+            ids = {task.task_id for task in (given if batch > 1 else [given])}
+            done.difference_update(ids)
+            self.program.sleep(self.rng.choice((0.0, 0.2, 1.0, 8.0)))
+            if self.rng.random() < 0.2:
+                stop.set()
+            if self.rng.random() < 0.2:
+                raise self.rng.choice((ValueError, Bury))("bad")
+            done.update(ids)
+
+        options = {
+            "threads": self.rng.choice((1, 2, 3)), "idle": self.rng.choice((0.0, 3.0)),
+            "per_utube": self.rng.choice((1, 2)) if self.has_utubes else 1, "utube": None, "on_error": "release", "time_limit": None,
+        }  # fmt: skip
+        work = functools.partial(start.work, handler=handler, batch=batch, stop=stop, **options)
+        self._call("work", {}, lambda tube: work(_Worked(self.program, tube, done)))
 
     # -- named tasks -----------------------------------------------------------------------------
 

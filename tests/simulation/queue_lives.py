@@ -21,6 +21,7 @@ NAMED = {
     "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",
     "touch": "touch", "touch_many": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
     "delete_many": "delete", "peek": "see",
+    "retry": "release", "bury_held": "bury_held", "give_back": "give_back", "renew": "renew",
 }  # fmt: skip
 #: Verbs that leave a session.
 ENDS = ("close", "identify")
@@ -194,10 +195,11 @@ class Lives:
             over = begin + self._history.ttr + self._apart + _NOTICED
             found[call.session] = Death(begin + least, over if end >= NEVER else NEVER)
         for call in self._history.calls:
-            if call.verb in ENDS and call.session is not None and call.outcome != "raised":
+            if call.verb in ENDS and call.session is not None and call.error != "SessionError":
                 # If the storage fails, tasks are left until others notice the end of the session.
                 over = call.ended + self._history.ttr + self._apart + _NOTICED
-                found.setdefault(call.session, Death(call.began, over))
+                certain = NEVER if call.outcome == "raised" else over
+                found.setdefault(call.session, Death(call.began, certain))
         # A session that several share lives on.
         return {
             session: death if len(self._sharing[session]) == 1 else death._replace(certain=NEVER)

@@ -276,8 +276,16 @@ class Program:
 
     # -- its history -----------------------------------------------------------------------------
 
-    def call(self, verb: str, tube: str, args: Mapping[str, Any], call: Callable[[], Any]) -> Any:
-        """Call a verb, and write it down; `None` if it raises."""
+    def call(
+        self,
+        verb: str,
+        tube: str,
+        args: Mapping[str, Any],
+        call: Callable[[], Any],
+        *,
+        raises: bool = False,
+    ) -> Any:
+        """Call a verb, and write it down; `None` if it raises, unless it `raises` for the caller."""
         run, queue, name = self.run, self.queue, self.name
         run.scheduler.actor.require_life()
         run.objects[name] = self.actor
@@ -304,23 +312,9 @@ class Program:
             if queue is not None and ("take" in verb or verb == "exchange"):
                 session = str(queue.session_uuid)
             self.shown = shown
-            run.history.calls.append(
-                Call(
-                    name,
-                    verb,
-                    tube,
-                    dict(args),
-                    began,
-                    run.scheduler.now_us(),
-                    first,
-                    run.number(),
-                    outcome,
-                    shown,
-                    None if error is None else type(error).__name__,
-                    str(error or ""),
-                    session,
-                )
-            )
+            span = began, run.scheduler.now_us(), first, run.number()
+            how = outcome, shown, None if error is None else type(error).__name__, str(error or "")
+            run.history.calls.append(Call(name, verb, tube, dict(args), *span, *how, session))
             found = shown if isinstance(shown, list) else [shown]
             states = {task["task_id"]: task["state"] for task in found if _is_task(task)}
             known, held = run.known.setdefault(tube, []), self.held.setdefault(tube, [])
@@ -329,6 +323,8 @@ class Program:
             ended = {number for number, state in states.items() if state != "t"}
             ended |= {*args.get("ack", ()), *lost}
             held[:] = [number for number in held if number not in ended]
+        if raises and error is not None:
+            raise error
         return result
 
 

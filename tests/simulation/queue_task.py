@@ -93,9 +93,9 @@ class Task(NamedTuple):
             return NEVER, NEVER
         return self.created[0] + state.ttl, self.created[1] + state.ttl
 
-    def pauses(self, attempts: int) -> set[int]:
-        """The possible delays after a failed attempt."""
-        steps = [backoff or (0, 1.0, 0) for backoff in self.backoffs]
+    def pauses(self, attempts: int, default: tuple[int, float, int] | None = None) -> set[int]:
+        """The possible delays after a failed attempt; `default` is the backoff of a tube that has none."""
+        steps = [backoff or default or (0, 1.0, 0) for backoff in self.backoffs]
         return {
             round(min(first * factor ** (max(attempts, 1) - 1), most))
             for first, factor, most in steps
@@ -278,11 +278,11 @@ def _release(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
     if not _held(op, state):
         return
     args = op.call.args
-    error = args.get("error")
+    error = "?" if op.call.verb == "retry" else args.get("error")
     state = state if error is None else state._replace(error=error)
     delays = {args.get("delay") or 0}
     if args.get("delay") is None and error is not None:
-        delays = task.pauses(state.attempts)
+        delays = task.pauses(state.attempts, args.get("backoff"))
     yield from (_exact(op, then) for then in _back(task, state, delays, at.low, at.high))
 
 
@@ -306,6 +306,23 @@ def _bury(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
         yield buried if error is None else buried._replace(error=error)
         if state.kind == BURIED:
             yield state
+
+
+def _bury_held(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    if _held(op, state):
+        yield _buried(state)._replace(error="?")
+
+
+def _give_back(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    if _held(op, state):
+        yield _ready(state)._replace(attempts=state.attempts - 1)
+
+
+def _renew(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
+    if _held(op, state):
+        ttr = NEVER if state.ttr is None else state.ttr
+        low, high = max(state.low, at.low + ttr), max(state.high, at.high + ttr)
+        yield _exact(op, state._replace(low=min(low, NEVER), high=min(high, NEVER)))
 
 
 def _delete(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
@@ -351,7 +368,8 @@ def _close(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
 _ACTIONS = {
     "put": _put, "take": _take, "ack": _ack, "release": _release, "touch": _touch, "bury": _bury,
     "delete": _delete, "kick": _kick, "see": _see, "truncate": _wipe, "drop": _drop,
-    "release_all": _release_all, "close": _close,
+    "release_all": _release_all, "close": _close, "bury_held": _bury_held, "give_back": _give_back,
+    "renew": _renew,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from unittest import mock
 
 from tests.simulation.scheduler import Scheduler, SimThread, current_scheduler, running
 from tests.simulation.sim_store import BEGINS
+from tubeq_spark import Backoff, tube
 from tubeq_spark.admin import closing
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.locks import table_lock
@@ -235,6 +236,9 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         used = closing.UsedTubes
         made = functools.partial(_made_anew, used)
         stack.enter_context(mock.patch.object(closing, "UsedTubes", made))
+        # The delays of a worker vary by the task.
+        steps = functools.partial(Backoff, jitter=0.0)
+        stack.enter_context(mock.patch.object(tube, "Backoff", steps))
         stack.enter_context(mock.patch.multiple(SystemClock, **_times(scheduler)))
         yield
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.errors import CommitUnknownError, NotTakenError
-from tubeq_spark.model.failures import Backoff, error_texts
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import settle
@@ -108,12 +108,9 @@ class Source:
     def _settle_failed(
         self, errors: Mapping[int, BaseException | str], ids: list[int], *, buries: bool
     ) -> list[Task]:
-        tube, some = self._tube, {task_id: errors[task_id] for task_id in ids}
-        if not buries:
-            return tube._retry(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
+        some = {task_id: errors[task_id] for task_id in ids}
         # `Tube.bury_many` would also bury a task that another consumer holds by now.
-        texts = error_texts(some, ids)
-        return tube._verb(lambda: settle.bury_held(tube._ctx, ids, texts))  # noqa: SLF001  (as above)
+        return (self._tube._bury_held if buries else self._tube._retry)(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
         """Give back tasks that no handler has begun, as if they had never been taken.
