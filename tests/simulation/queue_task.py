@@ -321,7 +321,7 @@ def _give_back(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State
 def _renew(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
     if _held(op, state):
         ttr = NEVER if state.ttr is None else state.ttr
-        low, high = max(state.low, at.low + ttr), max(state.high, at.high + ttr)
+        low, high = max(state.low, at.low + ttr), max(state.high, at.high + ttr + at.headroom)
         yield _exact(op, state._replace(low=min(low, NEVER), high=min(high, NEVER)))
 
 
