@@ -178,10 +178,10 @@ FAULTS = (
         "local",
     ),
     Fault(
-        "data files are removed though their commit may have its name",
-        f"{_LOCAL}:_link",
-        "if _is_linked(prepared, place):",
-        "if False:",
+        "an own commit on local files is taken for a rival's",
+        f"{_LOG}.next_version:NextVersion.create",
+        "return is_of(info, operation_id)",
+        "return False",
         "local",
     ),
     Fault(

@@ -43,6 +43,8 @@ _READS = {"read": 5, "read_held": 2, "read_history": 1, "forget": 1, "reopen": 1
 _OTHERS = {"append": 3, "remove": 1, "alter": 1, "vacuum": 4, "lose_pointer": 1}
 #: How probable it is that another program acts before a request, and while a program is paused.
 _RIVALS, _RIVALS_IN_PAUSES = 0.06, 0.9
+#: In so many seeds, programs only tidy up while another one is paused.
+_QUIET = 0.3
 #: So many acts are within each other, at most.
 _DEPTH = 3
 _PROGRAMS = 3
@@ -70,6 +72,8 @@ class Simulation:
         self.steps = steps
         self._other = OtherProgram(self.world, self.line, TABLE, self._ids)
         self._programs: list[Program] = []
+        #: Whether programs only tidy up while another one is paused.
+        self._is_quiet = self.world.rng.random() < _QUIET
         self._is_compared, self._depth = compared, 0
 
     def run(self) -> str | None:
@@ -103,7 +107,10 @@ class Simulation:
         if self._depth < _DEPTH and rng.random() < often:
             self.world.note(process.name, f"waits before {request}")
             self.counts["rivals"] += 1
-            self._act()
+            if request == "pause" and self._is_quiet:
+                self._act_of_other("vacuum")
+            else:
+                self._act()
 
     def _act(self) -> None:
         """Let a program that is not busy act."""
@@ -112,16 +119,18 @@ class Simulation:
         self._depth += 1
         try:
             if not idle or rng.random() < 0.06:
-                if self._tables.is_locked or self.line.last.number < 0:
-                    return
-                [act] = rng.choices([*_OTHERS], [*_OTHERS.values()])
-                self.counts[f"other {act}"] += 1
-                getattr(self._other, act)()
+                self._act_of_other(*rng.choices([*_OTHERS], [*_OTHERS.values()]))
             else:
                 self._act_of(rng.choice(idle))
             self.line.update()
         finally:
             self._depth -= 1
+
+    def _act_of_other(self, act: str) -> None:
+        if not self._tables.is_locked and self.line.last.number >= 0:
+            self.counts[f"other {act}"] += 1
+            getattr(self._other, act)()
+            self.line.update()
 
     def _act_of(self, program: Program) -> None:
         # Who waits for a lock cannot act.

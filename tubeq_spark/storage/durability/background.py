@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.storage.store.patience import one_patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,8 +66,7 @@ class Background:
                     self._thread = None
                     return
                 work = self._work.popleft()
-            with one_patience():
-                at_once(work)
+            at_once(work)
 
     def wait(self) -> None:
         """Wait until no work is left."""

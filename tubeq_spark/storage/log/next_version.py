@@ -109,7 +109,9 @@ class NextVersion:
             except (ExistsError, OSError) as error:
                 was_sent = isinstance(error, RequestError) and error.was_sent
                 is_out = is_out or was_sent
-                info = self._info(operation_id, error, is_out=is_out)
+                # A file system may have done what it calls failed, such as NFS, which sends a request twice.
+                may_be_out = is_out or not isinstance(error, (ExistsError, RequestError))
+                info = self._info(operation_id, error, is_out=may_be_out)
                 if info is not None:
                     return is_of(info, operation_id)
                 self._require_another_try(error, is_last=wait is None, is_out=is_out)

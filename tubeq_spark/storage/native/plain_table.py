@@ -25,7 +25,7 @@ from tubeq_spark.storage.log.tidying import LocalRetention, StoreRetention, Tidy
 from tubeq_spark.storage.native.bad_files import BadFiles, NoBadFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.local_store import LocalStore
-from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.storage.store.patience import Patience, one_patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -210,7 +210,9 @@ class LocalTable(PlainTable):
 
 def store_table(store: ObjectStore, background: Background) -> PlainTable:
     """A table on an object store."""
-    tidying = Tidying(store, _CLOCK, StoreRetention(), background.run)
+    tidying = Tidying(
+        store, _CLOCK, StoreRetention(), lambda work: background.run(one_patience()(work))
+    )
     return PlainTable(store, _CLOCK, FAR, tidying, store.patience)
 
 

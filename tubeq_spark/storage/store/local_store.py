@@ -12,7 +12,7 @@ import pyarrow as pa
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.log.names import version_of
-from tubeq_spark.storage.store.store import Entry, ExistsError, RequestError, SimpleStore
+from tubeq_spark.storage.store.store import Entry, ExistsError, SimpleStore
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence, Sequence
@@ -72,8 +72,7 @@ class LocalStore(SimpleStore):
 
         Raises:
             ExistsError: It exists.
-            RequestError: Nobody can tell whether it exists.
-            OSError: It cannot be written, and does not exist.
+            OSError: It cannot be written. It may exist all the same if the file system answers wrongly.
         """
         is_synced = self._synced.prepare(self._synced.table / file for file in needs)
         place = self._path(name)
@@ -83,7 +82,9 @@ class LocalStore(SimpleStore):
             self._write_new(prepared, content)
             if is_synced:
                 disk.sync_file(prepared)
-            _link(prepared, place)
+            os.link(prepared, place)
+        except FileExistsError as error:
+            raise ExistsError(place) from error
         finally:
             # The file exists or not. A prepared file that stays does not change that.
             with suppress(OSError):
@@ -155,32 +156,6 @@ class LocalStore(SimpleStore):
             with suppress(OSError):
                 os.unlink(path)  # noqa: PTH108
             raise
-
-
-def _link(prepared: str, place: str) -> None:
-    try:
-        os.link(prepared, place)
-    except OSError as error:
-        # If a request is sent twice, for example by NFS, the second one finds the link of the first one.
-        if _is_linked(prepared, place):
-            return
-        if isinstance(error, FileExistsError):
-            raise ExistsError(place) from error
-        raise
-
-
-def _is_linked(prepared: str, place: str) -> bool:
-    """Whether both are the same file.
-
-    Raises:
-        RequestError: Nobody can tell.
-    """
-    try:
-        return os.path.samefile(prepared, place)  # noqa: PTH121
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise RequestError(str(error), was_sent=True) from error
 
 
 def _tag(found: os.stat_result) -> str:
