@@ -63,7 +63,9 @@ class Checker:
             is_counted = call.returned and self.lives.are_known(call.tube)
             if call.verb == "kick" and is_counted:
                 self._check_kick(call)
-            if call.verb == "statistics" and is_counted:
+            if call.verb == "check" and call.result:
+                self.fail("check", call, f"{call.result} problems")
+            if call.verb in ("statistics", "utubes") and is_counted:
                 self._check_statistics(call)
             if call.verb == "tasks_by_state" and call.returned:
                 self._check_listing(call)
@@ -221,7 +223,8 @@ class Checker:
         sure, maybe = self.among(call, STORED)
         if not len(sure) <= counts["total"] <= len(maybe):
             self.fail("count", call, f"{counts['total']} in total, not {len(sure)} to {len(maybe)}")
-        self._check_done(call, counts["done"])
+        if "done" in counts:
+            self._check_done(call, counts["done"])
 
     def _check_done(self, call: Call, done: int) -> None:
         """Acks, deletes and swept ends of ttls since the tube was created."""

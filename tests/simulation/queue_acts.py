@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tests.simulation.queue_threads import SimEvent
 from tests.simulation.sim_store import Faults
-from tubeq_spark import Backoff, Bury, PutItem, Rate, TaskState
+from tubeq_spark import Backoff, Bury, PutItem, Rate
 from tubeq_spark.workers import start
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _OFTEN = {
     "put": 16, "put_many": 6, "put_arrow": 3, "take": 22, "take_many": 8, "take_arrow": 4,
     "exchange": 7, "ack": 14, "ack_many": 4, "release": 7, "release_many": 2, "touch": 4, "bury": 4,
     "bury_many": 1, "delete_many": 1, "delete": 3, "peek": 3, "kick": 4, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
-    "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "work": 3, "close": 1, "crash": 3,
+    "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "work": 3, "why": 1, "utubes": 1, "close": 1, "crash": 3,
     "freeze": 2.5, "sleep": 6, "share": 1.2,
 }  # fmt: skip
 
@@ -81,7 +81,12 @@ NAMED: dict[str, tuple[bool, int, tuple[str, ...]]] = {
     "ack": (True, 1, ()), "ack_many": (True, 3, ()), "release": (True, 1, ("delay", "error")),
     "release_many": (True, 2, ("delay", "error")), "touch": (True, 1, ("increment",)),
     "bury": (False, 1, ("error",)), "bury_many": (False, 2, ("error",)), "delete": (False, 1, ()),
-    "delete_many": (False, 2, ()), "peek": (False, 1, ()),
+    "delete_many": (False, 2, ()), "peek": (False, 1, ()), "why": (False, 1, ()),
+}  # fmt: skip
+#: Verbs on a tube, with the values of their arguments.
+_PLAIN: dict[str, dict[str, tuple[Any, ...]]] = {
+    "kick": {"count": (1, 1, 2, None)}, "truncate": {}, "release_all": {}, "utubes": {},
+    "tasks_by_state": {"state": ("r", "t", "~", "!")},
 }  # fmt: skip
 
 
@@ -126,10 +131,12 @@ _OPTIONS: dict[str, tuple[str, float, tuple[Any, ...]]] = {
     "backoff": ("ttl", 0.25, (Backoff(2.0, 2.0, 10.0, 0.0),)), "aging": ("ttl", 0.15, (2.0,)),
     "capacity": ("lim", 0.8, (2, 3, 5)), "parallel": ("utube", 0.25, (2, 3)),
     "rate": ("utube", 0.2, (Rate(1, 10.0), Rate(2, 10.0))),
+    "schema": ("", 0.15, ("n BIGINT, s STRING, l ARRAY<DOUBLE>",)),
     "storage_mode": ("utube", 0.2, ("ready_buffer",)), "order": ("utube", 0.2, ("fair",)),
 }  # fmt: skip
+_SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64()))])
 #: Options that are never altered.
-_FIXED = ("unique_for", "aging", "storage_mode")
+_FIXED = ("unique_for", "aging", "storage_mode", "schema")
 
 
 def _options(rng: random.Random) -> dict[str, Any]:
@@ -208,7 +215,8 @@ class Turn:
 
     def do(self) -> None:
         """Do it."""
-        getattr(self, "_named" if self.act.verb in NAMED else f"_{self.act.verb}")()
+        verb = self.act.verb
+        getattr(self, "_named" if verb in NAMED else "_plain" if verb in _PLAIN else f"_{verb}")()
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -216,6 +224,9 @@ class Turn:
         rng, found = self.rng, dict[str, Any]()
         self._serial += 1
         found["data"] = self._serial
+        if "schema" in self.options:
+            texts = rng.choice((None, "", "ä\n")), rng.choice((None, [], [0.5, None]))
+            found["data"] = {"n": self._serial, "s": texts[0], "l": texts[1]}
         if self.has_ttl:
             for name, often, values in (
                 ("pri", 0.4, (0, 1, 2)),
@@ -271,6 +282,9 @@ class Turn:
         for item in items:
             item.pop("unique", None)
         columns: dict[str, Any] = {"data": [str(item["data"]) for item in items]}
+        if "schema" in self.options:
+            rows = pa.Table.from_pylist([item["data"] for item in items], _SCHEMA)
+            columns = {name: rows[name] for name in rows.column_names}
         for name, kind in (("pri", pa.int32()), ("ttl", pa.float64()), ("ttr", pa.float64())):
             if any(name in item for item in items):
                 columns[name] = pa.array([item.get(name) for item in items], kind)
@@ -395,24 +409,20 @@ class Turn:
 
     # -- the tube --------------------------------------------------------------------------------
 
-    def _kick(self) -> None:
-        count = self.rng.choice((1, 1, 2, None))
-        self._call("kick", {"count": count}, lambda tube: tube.kick(count))
-
-    def _truncate(self) -> None:
-        self._call("truncate", {}, lambda tube: tube.truncate())
-
-    def _release_all(self) -> None:
-        self._call("release_all", {}, lambda tube: tube.release_all())
+    def _plain(self) -> None:
+        """Call a verb on the tube."""
+        given = {name: self.rng.choice(values) for name, values in _PLAIN[self.act.verb].items()}
+        if self.has_utubes or self.act.verb != "utubes":
+            self.program.on(self.act.verb, self.act.tube, **given)
 
     def _drop(self) -> None:
-        self._call("drop", {}, lambda tube: tube.drop())
+        self.program.on("drop", self.act.tube)
         self.program.create(self.act.tube)
 
     def _pause(self) -> None:
-        self._call("pause", {}, lambda tube: tube.pause())
+        self.program.on("pause", self.act.tube)
         self.program.sleep(self.rng.choice((1.0, 12.0)))
-        self._call("resume", {}, lambda tube: tube.resume())
+        self.program.on("resume", self.act.tube)
 
     def _alter(self) -> None:
         # A capacity is neither added nor removed; "fair" goes with no aging.
@@ -430,22 +440,13 @@ class Turn:
         value = self.rng.choice(values if name == "capacity" else (*values, None))
         self._call("alter", written({name: value}), lambda tube: tube.alter(**{name: value}))
 
-    def _statistics(self) -> None:
-        name = self.act.tube
-        self.program.call("statistics", name, {}, lambda: self.program.queue.statistics(name))
-
-    def _tasks_by_state(self) -> None:
-        state = self.rng.choice(("r", "t", "~", "!"))
-        self._call(
-            "tasks_by_state",
-            {"state": state},
-            lambda tube: list(tube.tasks_by_state(TaskState(state))),
-        )
-
     # -- the program -----------------------------------------------------------------------------
 
+    def _statistics(self) -> None:
+        self.program.statistics(self.act.tube)
+
     def _sweep(self) -> None:
-        self.program.call("sweep", "", {}, lambda: self.program.queue.sweep() and None)
+        self.program.sweep()
 
     def _close(self) -> None:
         self.program.close()

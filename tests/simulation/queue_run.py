@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Mapping
 
+    from tubeq_spark import UtubeCounts
+
 #: A queue object is the second one of its process with this probability, and joins its former session after a crash.
 _SECOND, _JOINS = 0.25, 0.4
 #: The fields of a task in a history.
@@ -98,45 +100,24 @@ class Run:
     def _end(self, last: Program) -> None:
         """Look at what is there, wait for all that time brings, and take every task."""
         for tube in self.plan.tubes:
-            self._look(last, tube)
-            last.call("resume", tube, {}, lambda tube=tube: last.queue.tube(tube).resume())
+            last.statistics(tube)
+            for state in ("r", "t", "~", "!"):
+                last.on("tasks_by_state", tube, state=state)
+            last.on("resume", tube)
         last.sleep(160.0)
-        last.call("sweep", "", {}, lambda: last.queue.sweep() and None)
-        for tube in self.plan.tubes:
-            self._count(last, tube)
-            last.call(
-                "kick", tube, {"count": None}, lambda tube=tube: last.queue.tube(tube).kick(None)
-            )
-            args = {"n": 50, "per_utube": 50}
+        last.sweep()
+        for tube, options in self.plan.tubes.items():
+            last.statistics(tube)
+            last.on("kick", tube, count=None)
+            per = {"per_utube": 50} if options["type"].startswith("utube") else {}
             for _ in range(4):
                 last.sleep(12.0)
-                found = last.call(
-                    "take_many", tube, args,
-                    lambda tube=tube: last.queue.tube(tube).take_many(50, **self._per_utube(tube)),
-                ) or []  # fmt: skip
-                ids = [task.task_id for task in found]
-                if not ids:
+                found = last.on("take_many", tube, n=50, **per) or []
+                if not found:
                     break
-                last.call(
-                    "ack_many", tube, {"ids": ids},
-                    lambda tube=tube, ids=ids: last.queue.tube(tube).ack_many(ids),
-                )  # fmt: skip
-            self._count(last, tube)
-
-    def _per_utube(self, tube: str) -> dict[str, int]:
-        return {"per_utube": 50} if self.plan.tubes[tube]["type"].startswith("utube") else {}
-
-    @staticmethod
-    def _count(last: Program, tube: str) -> None:
-        last.call("statistics", tube, {}, lambda: last.queue.statistics(tube))
-
-    def _look(self, last: Program, tube: str) -> None:
-        self._count(last, tube)
-        for state in ("r", "t", "~", "!"):
-            last.call(
-                "tasks_by_state", tube, {"state": state},
-                lambda state=state: list(last.queue.tube(tube).tasks_by_state(state)),
-            )  # fmt: skip
+                last.on("ack_many", tube, task_ids=[task.task_id for task in found])
+            last.statistics(tube)
+        last.call("check", "", {}, lambda: len(last.queue.check().problems))
 
 
 class Program:
@@ -274,6 +255,22 @@ class Program:
         if self.call("identify", "", args, lambda: self.queue.identify(session)) is not None:
             self.held = held
 
+    def on(self, verb: str, tube: str, **given: Any) -> Any:
+        """Call a verb of a tube."""
+        args = {"ids" if name == "task_ids" else name: value for name, value in given.items()}
+        read = _READ.get(verb, lambda found: found)
+        return self.call(
+            verb, tube, args, lambda: read(getattr(self.queue.tube(tube), verb)(**given))
+        )
+
+    def statistics(self, tube: str) -> None:
+        """Count the tasks of a tube."""
+        self.call("statistics", tube, {}, lambda: self.queue.statistics(tube))
+
+    def sweep(self) -> None:
+        """Sweep."""
+        self.call("sweep", "", {}, lambda: self.queue.sweep() and None)
+
     # -- its history -----------------------------------------------------------------------------
 
     def call(
@@ -332,6 +329,16 @@ def _is_task(found: Any) -> bool:
     return isinstance(found, dict) and "task_id" in found
 
 
+def _counted(utubes: list[UtubeCounts]) -> dict[str, dict[str, int]]:
+    """The counts of sub-queues together, as statistics have them."""
+    names = ("ready", "taken", "delayed", "buried", "total")
+    return {"tasks": {name: sum(getattr(each, name) for each in utubes) for name in names}}
+
+
+#: How results are read that are no tasks or numbers.
+_READ: dict[str, Callable[[Any], Any]] = {"tasks_by_state": list, "utubes": _counted}
+
+
 def _shown(result: Any) -> Any:
     """A result as a history has it."""
     if isinstance(result, Task):
@@ -362,7 +369,9 @@ def _task(task: Task) -> dict[str, Any]:
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of a batch."""
     found = {name: row[name] for name in ("task_id", "pri", "utube", "attempts")}
-    found |= {"data": json.loads(row["data"]), "state": "t", "created": _of(row["created"])}
+    typed = {name: row[name] for name in ("n", "s", "l") if name in row}
+    data = typed or json.loads(row["data"])
+    found |= {"data": data, "state": "t", "created": _of(row["created"])}
     return found | {"ttl": _span(row["ttl"]), "ttr": _span(row["ttr"])}
 
 

@@ -21,7 +21,7 @@ _GRACE = 8 * _SECOND
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
 #: Verbs that commit nothing.
-_LOOKS = ("peek", "statistics", "tasks_by_state")
+_LOOKS = ("peek", "statistics", "tasks_by_state", "why", "utubes")
 
 
 class Takes:
