@@ -73,7 +73,7 @@ FAULTS = (
     Fault(
         "a lost answer is taken for failure",
         f"{_LOG}.next_version:NextVersion.create",
-        "self._info(operation_id, error, is_out=is_out)",
+        "self._info(operation_id, error, is_out=may_be_out)",
         "self._info(operation_id, error, is_out=False)",
     ),
     Fault(

@@ -15,7 +15,7 @@ from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.arrow.evaluate import column
-from tubeq_spark.storage.expression import TRUE, Type
+from tubeq_spark.storage.expression import TRUE, Literal, Type
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def columns_of(rows: Sequence[StoredTask], source: Source) -> Lookup:
 
 def values_of(expression: Expression, lookup: Lookup, count: int) -> list[Any]:
     """The values of an expression for so many rows; moments are microseconds."""
+    if isinstance(expression, Literal):
+        return [expression.value] * count
     found = column(expression, lookup, None, count)
     values: list[Any] = (
         found.cast(pa.int64()) if pa.types.is_timestamp(found.type) else found

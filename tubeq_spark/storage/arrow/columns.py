@@ -155,12 +155,11 @@ def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     `Table.cast` also casts columns that have the type already. For a few rows that is most of its time, and Arrow
     cannot cast a NULL struct with a NOT NULL field, not even to its own type.
     """
-    columns = []
+    columns, given = [], dict(zip(rows.column_names, rows.columns, strict=True))
     for field in schema:
-        if field.name not in rows.column_names:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        column = rows.column(field.name)
+        column = given.get(field.name)
+        if column is None:
+            column = pa.nulls(rows.num_rows, field.type)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,13 +45,15 @@ class NotByArrowError(Exception):
 
 def of_table(rows: pa.Table, constants: Mapping[str, pa.Scalar] | None = None) -> Lookup:
     """A lookup of the columns of a table, for any alias; `constants` are columns with one value in all rows."""
-    columns: dict[str, Values] = dict(zip(rows.column_names, rows.columns, strict=True))
-    columns.update(constants or {})
+    known, schema = constants or {}, rows.schema
 
     def lookup(_alias: str, name: str) -> Values:
-        if name not in columns:
+        if name in known:
+            return known[name]
+        place = schema.get_field_index(name)
+        if place < 0:
             raise NotByArrowError(name)
-        return columns[name]
+        return rows.column(place)
 
     return lookup
 
@@ -153,23 +155,21 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
 
 
 def _literal(literal: nodes.Literal) -> pa.Scalar:
-    kind = ARROW_TYPES[literal.type]
-    if literal.value is None:
-        return pa.nulls(1, kind)[0]
-    if isinstance(literal.value, str) and len(literal.value) <= _SHORT:
-        return _text(literal.value)
+    value = literal.value
     if literal.type is Type.COUNTS:
-        return nested([literal.value], kind)[0]
+        return nested([value], ARROW_TYPES[Type.COUNTS])[0]
+    if isinstance(value, str) and len(value) > _SHORT:
+        return scalar(value, pa.string())
     try:
-        return scalar(literal.value, kind)
+        return _cached(value, literal.type)
     except OverflowError as error:
         raise NotByArrowError(str(error)) from error
 
 
 @lru_cache(maxsize=256)
-def _text(value: str) -> pa.Scalar:
-    """A short text, cached because statements name the same states and owners again and again."""
-    return scalar(value, pa.string())
+def _cached(value: Any, kind: Type) -> pa.Scalar:
+    """A value, cached because a verb names the same states, owners and moments again and again."""
+    return scalar(value, ARROW_TYPES[kind])
 
 
 def _same(left: Values, right: Values) -> Values:

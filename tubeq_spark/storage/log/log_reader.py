@@ -220,7 +220,7 @@ class LogReader:
         """Whether a known version is still in the log, and not one of another table at this place."""
         name = versions.commit_name(known.snapshot.version)
         try:
-            return self.store.get(f"{LOG}/{name}")[1] == known.tag
+            return self.store.get(f"{LOG}/{name}", span=(0, 1))[1] == known.tag
         except FileNotFoundError:
             return False
 
