@@ -313,8 +313,7 @@ class Turn:
 
     def _took(self, found: Any) -> None:
         tasks = found if isinstance(found, list) else [found]
-        held = self.program.held.setdefault(self.act.tube, [])
-        held += [task.task_id for task in tasks if task is not None]
+        self._took_ids([task.task_id for task in tasks if task is not None])
 
     def _take(self) -> None:
         written, given = self._taking(1)

@@ -311,9 +311,9 @@ class Program:
             self.shown = shown
             span = began, run.scheduler.now_us(), first, run.number()
             how = outcome, shown, None if error is None else type(error).__name__, str(error or "")
-            run.history.calls.append(Call(name, verb, tube, dict(args), *span, *how, session))
-            found = shown if isinstance(shown, list) else [shown]
-            states = {task["task_id"]: task["state"] for task in found if _is_task(task)}
+            written = Call(name, verb, tube, dict(args), *span, *how, session)
+            run.history.calls.append(written)
+            states = {task["task_id"]: task["state"] for task in written.tasks()}
             known, held = run.known.setdefault(tube, []), self.held.setdefault(tube, [])
             known += states.keys() - {*known}
             lost = args.get("ids", ()) if isinstance(error, NotTakenError) else ()
@@ -323,10 +323,6 @@ class Program:
         if raises and error is not None:
             raise error
         return result
-
-
-def _is_task(found: Any) -> bool:
-    return isinstance(found, dict) and "task_id" in found
 
 
 def _counted(utubes: list[UtubeCounts]) -> dict[str, dict[str, int]]:
@@ -369,8 +365,7 @@ def _task(task: Task) -> dict[str, Any]:
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of a batch."""
     found = {name: row[name] for name in ("task_id", "pri", "utube", "attempts")}
-    typed = {name: row[name] for name in ("n", "s", "l") if name in row}
-    data = typed or json.loads(row["data"])
+    data = {name: row[name] for name in ("n", "s", "l") if name in row} or json.loads(row["data"])
     found |= {"data": data, "state": "t", "created": _of(row["created"])}
     return found | {"ttl": _span(row["ttl"]), "ttr": _span(row["ttr"])}
 

@@ -256,13 +256,16 @@ def _put(task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
 def _take(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
     if state.kind != READY:
         return
-    low, high = (
-        (NEVER, NEVER)
-        if state.ttr is None
-        else (at.low + state.ttr, at.high + state.ttr + at.headroom)
-    )
-    taken = state._replace(kind=TAKEN, attempts=state.attempts + 1, low=low, high=high)
-    yield _exact(op, taken._replace(owner=op.call.session, is_ghost=op.may_skip))
+    taken = state._replace(kind=TAKEN, attempts=state.attempts + 1, is_ghost=op.may_skip)
+    yield _leased(op, taken._replace(owner=op.call.session), at)
+
+
+def _leased(op: Op, state: State, at: Window) -> State:
+    """A taken task whose lease begins at a call."""
+    if state.ttr is None:
+        return state._replace(low=NEVER, high=NEVER)
+    low, high = at.low + state.ttr, at.high + state.ttr + at.headroom
+    return _exact(op, state._replace(low=low, high=high))
 
 
 def _held(op: Op, state: State) -> bool:
@@ -320,9 +323,7 @@ def _give_back(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State
 
 def _renew(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
     if _held(op, state):
-        ttr = NEVER if state.ttr is None else state.ttr
-        low, high = max(state.low, at.low + ttr), max(state.high, at.high + ttr + at.headroom)
-        yield _exact(op, state._replace(low=min(low, NEVER), high=min(high, NEVER)))
+        yield _leased(op, state, at)
 
 
 def _delete(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
