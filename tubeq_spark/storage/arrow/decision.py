@@ -122,7 +122,9 @@ class StatementOutcome:
             are_in(found, self._by, changed),
         )
         becomes = pc.is_in(clause, value_set=array(kept, clause.type))
-        return whole(found.filter(pc.or_(stays, becomes)), self._schema)
+        are_new = pc.or_(stays, becomes)
+        # A filter copies each column, and mostly there is nothing to leave out.
+        return whole(found if pc.all(are_new).as_py() else found.filter(are_new), self._schema)
 
 
 def _gives_away(clause: Clause) -> bool:

@@ -260,7 +260,7 @@ def _sorted(rows: pa.Table, query: Select, constants: Constants = None) -> pa.Ta
     order = [name for name in query.order if name not in (constants or {})]
     if not {*order} <= {*rows.column_names}:
         raise NotByArrowError(str(order))
-    if not order:
+    if not order or rows.num_rows == 1:
         return rows
     keys = rows.select(order).columns
     return taken(rows, places_in_order(keys, query.limit, descending=query.descending))
