@@ -298,9 +298,13 @@ class Lives:
                 before |= 1 << i
             if op.call.first > last or op.call is call:
                 after |= 1 << i
-        for done, state in life.nodes:
-            if done & before == before and not done & after:
-                found |= by_time(life.task, state, at)
+        reached = {
+            state
+            for done, state in life.nodes
+            if done & before == before and not done & after
+        }
+        for state in reached:
+            found |= by_time(life.task, state, at)
         return found
 
     def others(self, call: Call) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.simulation.history import NEVER, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 ABSENT, READY, TAKEN, DELAYED, BURIED, GONE = "absent", "r", "t", "~", "!", "-"
 #: The fields of a result that must be as the state says, whatever the verb.
@@ -146,12 +146,13 @@ def by_time(task: Task, state: State, at: Window) -> set[State]:
 def _changes(task: Task, state: State, at: Window) -> tuple[list[State], bool]:
     """What a state may become by the next event, and whether it must."""
     if state.kind == DELAYED:
-        return _if_due([_ready(state)], state.low, state.high, at)
+        return _if_due(lambda: [_ready(state)], state.low, state.high, at)
     if state.kind in (READY, BURIED):
-        return _if_due([state._replace(kind=GONE, why="ttl")], *task.expires(state), at)
+        over = state._replace
+        return _if_due(lambda: [over(kind=GONE, why="ttl")], *task.expires(state), at)
     if state.kind != TAKEN:
         return [], False
-    later, must = _if_due(_lease_over(task, state), state.low, state.high, at)
+    later, must = _if_due(lambda: _lease_over(task, state), state.low, state.high, at)
     death = task.deaths.get(state.owner or "", ALIVE)
     if state.is_ghost or death.possible <= at.fastest:
         since = min(death.possible, at.low)
@@ -161,8 +162,10 @@ def _changes(task: Task, state: State, at: Window) -> tuple[list[State], bool]:
     return later, must or death.certain <= at.low
 
 
-def _if_due(later: list[State], low: int, high: int, at: Window) -> tuple[list[State], bool]:
-    return (later if low <= at.fastest else []), high <= at.low
+def _if_due(
+    later: Callable[[], list[State]], low: int, high: int, at: Window
+) -> tuple[list[State], bool]:
+    return (later() if low <= at.fastest else []), high <= at.low
 
 
 def _ready(state: State) -> State:
@@ -396,6 +399,8 @@ class Life:
         self._windows = windows
         self._needed = sum(1 << i for i, op in enumerate(self.ops) if not op.may_skip)
         self._known: dict[tuple[int, State], bool] = {}
+        self._orders: dict[int, list[int]] = {}
+        self._afters: dict[tuple[int, State], list[State]] = {}
         self.is_possible = self._try(0, State(ABSENT))
         self.is_cut = len(self._known) > _STEPS
         #: How far operations were done, and the state then, on a way that explains all of them.
@@ -409,12 +414,21 @@ class Life:
             return True
         self._known[node] = False
         is_good = done & self._needed == self._needed
-        for i in self._next(done):
-            op = self.ops[i]
-            for then in after(self.task, op, state, self._windows[op.call.first]):
+        if done not in self._orders:
+            self._orders[done] = list(self._next(done))
+        for i in self._orders[done]:
+            for then in self._after(i, state):
                 is_good |= self._try(done | 1 << i, then)
         self._known[node] = is_good
         return is_good
+
+    def _after(self, i: int, state: State) -> list[State]:
+        """The states after one of the operations."""
+        if (i, state) not in self._afters:
+            op = self.ops[i]
+            later = after(self.task, op, state, self._windows[op.call.first])
+            self._afters[i, state] = list(dict.fromkeys(later))
+        return self._afters[i, state]
 
     def _next(self, done: int) -> Iterator[int]:
         """The operations that may come next."""
