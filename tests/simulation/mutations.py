@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import builtins
+import hashlib
 import importlib.machinery
 import itertools
 import json
@@ -16,17 +18,18 @@ import random
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from tests.simulation.checker import Violation
+    from tests.simulation.queue_acts import Plan
 
 PACKAGE = Path(__file__).parents[2] / "tubeq_spark"
 ROOMS = ("verbs", "runtime", "storage")
-#: The seeds that show which lines are reached.
-_REACHING = range(12)
 #: Faults by name: the file, a text in it, and what it becomes.
 NAMED = {
     "a lost answer taken for a rival": (
@@ -67,62 +70,92 @@ class Mutation(NamedTuple):
     kind: str
 
 
-class Planter(ast.NodeVisitor):
-    """Numbers the places of a file that can be changed, and changes one of them."""
+class Planter(ast.NodeTransformer):
+    """Numbers the places of a file that can be changed. It changes one of them, or watches all of some kinds of change."""
 
-    def __init__(self, chosen: int = -1) -> None:
+    def __init__(self, chosen: int = -1, watched: str = "") -> None:
+        """Begin.
+
+        Args:
+            chosen: The number of the place to change.
+            watched: The name of a file whose places are watched: `watch` is asked whether a change has an effect.
+        """
         self.places: list[tuple[int, str]] = []
-        self._chosen = chosen
+        self._chosen, self._watched = chosen, watched
 
     def _is_chosen(self, line: int, kind: str) -> bool:
         self.places.append((line, kind))
         return len(self.places) - 1 == self._chosen
 
-    def generic_visit(self, node: ast.AST) -> None:
+    def _watch(self, place: int, value: ast.expr, without: bool | None = None) -> ast.expr:
+        """A call that has the value of an expression, and notes whether a change of it has an effect."""
+        if not self._watched:
+            return value
+        file, number, constant = map(ast.Constant, (self._watched, place, without))
+        return ast.Call(ast.Name("_watch_fault", ast.Load()), [file, number, value, constant], [])
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
         """Visit what is below a node, and swap statements of a block."""
         body = getattr(node, "body", None)
         if isinstance(body, list) and not isinstance(node, (ast.Module, ast.ClassDef)):
             for i, (first, second) in enumerate(itertools.pairwise(body)):
-                are_calls = _is_call(first) and _is_call(second)
-                if are_calls and self._is_chosen(second.lineno, "two statements swapped"):
+                if not (_is_call(first) and _is_call(second)):
+                    continue
+                if self._is_chosen(second.lineno, "two statements swapped"):
                     body[i], body[i + 1] = second, first
-        super().generic_visit(node)
+                elif self._watched:
+                    always = self._watch(len(self.places) - 1, ast.Constant(True))
+                    first.value = ast.IfExp(always, first.value, ast.Constant(None))
+        return super().generic_visit(node)
 
-    def visit_If(self, node: ast.If) -> None:
+    def visit_If(self, node: ast.If) -> ast.AST:
         """Drop a guard."""
         is_guard = len(node.body) == 1 and isinstance(node.body[0], _LEAVES) and not node.orelse
+        place = len(self.places)
         if is_guard and self._is_chosen(node.lineno, "a guard dropped"):
             node.test = ast.copy_location(ast.Constant(value=False), node.test)
         self.generic_visit(node)
+        if is_guard:
+            node.test = self._watch(place, node.test, without=False)
+        return node
 
-    def visit_Compare(self, node: ast.Compare) -> None:
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """Turn a comparison."""
         turned = _TURNED.get(type(node.ops[0])) if len(node.ops) == 1 else None
+        place = len(self.places)
         if turned is not None and self._is_chosen(node.lineno, "a comparison turned"):
             node.ops = [turned()]
         self.generic_visit(node)
+        return node if turned is None else self._watch(place, node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         """Remove a `not`."""
-        if isinstance(node.op, ast.Not) and self._is_chosen(node.lineno, "a not removed"):
+        is_not, place = isinstance(node.op, ast.Not), len(self.places)
+        if is_not and self._is_chosen(node.lineno, "a not removed"):
             node.op = ast.UAdd()
             node.operand = ast.copy_location(
                 ast.Call(ast.Name("bool", ast.Load()), [node.operand], []), node
             )
         self.generic_visit(node)
+        return self._watch(place, node) if is_not else node
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Leave out the first of several conditions."""
-        if len(node.values) > 1 and self._is_chosen(node.lineno, "a condition left out"):
-            node.values[1] = ast.Constant(value=isinstance(node.op, ast.And))
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """Leave out the second of several conditions."""
+        place, is_and = len(self.places), isinstance(node.op, ast.And)
+        if self._is_chosen(node.lineno, "a condition left out"):
+            node.values[1] = ast.Constant(value=is_and)
         self.generic_visit(node)
+        node.values[1] = self._watch(place, node.values[1], without=is_and)
+        return node
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """Turn a sum or a difference; in a sum with a number, this is another number."""
         is_sum = isinstance(node.op, (ast.Add, ast.Sub)) and not _is_text(node)
+        place = len(self.places)
         if is_sum and self._is_chosen(node.lineno, "a number that is another"):
             node.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
         self.generic_visit(node)
+        return self._watch(place, node) if is_sum else node
 
 
 def _is_call(node: ast.stmt) -> bool:
@@ -133,17 +166,14 @@ def _is_text(node: ast.AST) -> bool:
     return any(isinstance(part, (ast.JoinedStr, ast.List, ast.Tuple)) for part in ast.walk(node))
 
 
-def mutations(reached: dict[str, set[int]]) -> list[Mutation]:
-    """All changes of reached lines."""
+def mutations(reached: Mapping[str, Iterable[str]]) -> list[Mutation]:
+    """All changes of reached places, which are named by file and number."""
     found = []
-    for file, lines in sorted(reached.items()):
+    for file, places in sorted(reached.items()):
         planter = Planter()
         planter.visit(ast.parse((PACKAGE / file).read_text()))
-        found += [
-            Mutation(file, place, line, kind)
-            for place, (line, kind) in enumerate(planter.places)
-            if line in lines
-        ]
+        numbers = sorted(map(int, places))
+        found += [Mutation(file, place, *planter.places[place]) for place in numbers]
     return found
 
 
@@ -163,64 +193,84 @@ def _planted(file: str, place: str) -> Any:
     return ast.fix_missing_locations(tree)
 
 
-def _plant(file: str, place: str) -> None:
-    planted, path = _planted(file, place), str(PACKAGE / file)
+def _plant(planted: Callable[[str], Any]) -> None:
+    """Let modules be made of other code: of what a function makes of the path of each, if it makes something."""
     original = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: Any, name: str) -> Any:
-        if loader.path == path:
-            return compile(planted, path, "exec")
-        return original(loader, name)
+        code = planted(loader.path)
+        return original(loader, name) if code is None else compile(code, loader.path, "exec")
 
     importlib.machinery.SourceFileLoader.get_code = get_code
 
 
-def one(file: str, place: str, seeds: range) -> None:
-    """Plant a fault, and run seeds until one finds it."""
-    _plant(file, place)
-    from tests.simulation.queue import judge  # noqa: PLC0415  the package is imported with the fault
+def _marked(plan: Plan) -> tuple[list[Violation], str]:
+    """Run a plan; its violations, and a mark of all requests, results and stored bytes."""
+    from tests.simulation.queue import judged  # noqa: PLC0415  the package is imported with the fault
+
+    found, done = judged(plan)
+    if done is None:
+        return found, "stuck"
+    mark = hashlib.sha256("\n".join([*done.history.lines(), *done.world.trace]).encode())
+    for name, file in sorted(done.world.files.items()):
+        mark.update(name.encode() + file.content)
+    return found, mark.hexdigest()
+
+
+def one(file: str, place: str, seeds: Mapping[int, str], seconds: float) -> Any:
+    """Plant a fault, and run seeds until one finds it: the seed and the rule. Otherwise how many seeds ran otherwise, and one.
+
+    Args:
+        file: The file.
+        place: The number of a place in it, or the name of a fault.
+        seeds: The seeds, with the mark of each without the fault.
+        seconds: After so many it gives up.
+    """
+    path, began, other = str(PACKAGE / file), time.monotonic(), []
+    code = _planted(file, place)
+    _plant(lambda name: code if name == path else None)
     from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
 
-    for seed in seeds:
-        found, _ = judge(plan_of(seed))
+    ran = 0
+    for seed, mark in seeds.items():
+        ran += 1
+        found, now = _marked(plan_of(seed))
         if found:
-            print(json.dumps([seed, found[0].rule]))
-            return
-    print(json.dumps([None, ""]))
+            return {"seed": seed, "rule": found[0].rule, "text": found[0].text}
+        other += [seed] if now != mark else []
+        if time.monotonic() - began > seconds:
+            break
+    return {"seed": None, "ran": ran, "other": other}
 
 
-def reach() -> None:
-    """Print the lines of the package that some seeds run."""
-    from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
-    from tests.simulation.queue_run import run  # noqa: PLC0415
-    from tests.simulation.scheduler import SimThread  # noqa: PLC0415
+def watch(seeds: range, output: Path) -> None:
+    """Write which places of the package are reached, in which seeds a change of each has an effect, and the marks of all seeds."""
+    effects: dict[str, dict[int, list[int]]] = {}
+    now = -1
 
-    tops = {f"{PACKAGE / room}/" for room in ROOMS}
-    lines: dict[str, set[int]] = {}
+    def note(file: str, place: int, value: Any, without: bool | None = None) -> Any:
+        seen = effects[file].setdefault(place, [])
+        # Without a place, a condition has this value, and a change of another place has an effect in any case.
+        if value is not without and (not seen or seen[-1] != now):
+            seen.append(now)
+        return value
 
-    def trace(frame: Any, _event: str, _arg: Any) -> Any:
-        name = frame.f_code.co_filename
-        if not any(name.startswith(top) for top in tops):
+    def planted(path: str) -> Any:
+        name = os.path.relpath(path, PACKAGE)
+        if Path(name).parts[0] not in ROOMS:
             return None
-        seen = lines.setdefault(os.path.relpath(name, PACKAGE), set())
+        effects[name] = {}
+        tree = Planter(watched=name).visit(ast.parse(Path(path).read_text()))
+        return ast.fix_missing_locations(tree)
 
-        def each_line(frame: Any, event: str, _arg: Any) -> Any:
-            if event == "line":
-                seen.add(frame.f_lineno)
-            return each_line
+    builtins._watch_fault = note  # type: ignore[attr-defined]
+    _plant(planted)
+    from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
 
-        return each_line
-
-    plain = SimThread.run
-
-    def traced(thread: SimThread) -> None:
-        sys.settrace(trace)
-        plain(thread)
-
-    SimThread.run = traced  # type: ignore[method-assign]
-    for seed in _REACHING:
-        run(plan_of(seed))
-    print(json.dumps({file: sorted(found) for file, found in lines.items()}))
+    marks = {}
+    for now in seeds:
+        marks[now] = _marked(plan_of(now))[1]
+    output.write_text(json.dumps({"effects": effects, "marks": marks}))
 
 
 # -- in the process that draws ---------------------------------------------------------------------
@@ -241,33 +291,38 @@ def _child(*args: str, seconds: float) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _line_of(fault: Mutation, answer: Any) -> tuple[bool, str]:
-    """Whether a fault is found, and a line of the table."""
-    if answer is None:
-        how = "found: it does not end"
-    elif isinstance(answer, str):
-        how = f"found: {answer}"
-    else:
-        how = f"found by seed {answer[0]}: {answer[1]}" if answer[0] is not None else "NOT FOUND"
-    return how != "NOT FOUND", f"{fault.file}:{fault.line}  {fault.kind}  {how}"
-
-
-def sweep(count: int, seed: int, seeds: int, workers: int) -> Iterator[tuple[bool, str]]:
-    """Draw faults, and tell of each whether it is found; the named ones come first."""
-    answer = _child("--reach", seconds=900)
+def _line_of(fault: Mutation, answer: Any) -> tuple[str, str]:
+    """What was found of a fault, and a line of the table."""
     if not isinstance(answer, dict):
-        raise SystemExit(f"the lines that are reached cannot be told: {answer}")
-    possible = mutations({file: set(lines) for file, lines in answer.items()})
+        end, how = "found", "it does not end" if answer is None else answer
+    elif answer["seed"] is not None:
+        end, how = "found", f"by seed {answer['seed']}: {answer['rule']}"
+    elif not answer["other"]:
+        end, how = "without effect", f"in {answer['ran']} seeds"
+    else:
+        end, how = "NOT FOUND", f"in {answer['ran']} seeds, otherwise in {answer['other'][:3]}"
+    return end, f"{fault.file}:{fault.line}  {fault.kind}  {end} {how}"
+
+
+def sweep(known: Path, count: int, seed: int, seconds: float) -> Iterator[tuple[str, str]]:
+    """Draw faults, and tell of each whether it is found; the named ones come first."""
+    seen = json.loads(known.read_text())
+    possible = mutations(seen["effects"])
     drawn = random.Random(seed).sample(possible, min(count, len(possible)))
     named = [Mutation(file, -1, 0, name) for name, (file, _, _) in NAMED.items()]
-
-    def ask(fault: Mutation) -> tuple[bool, str]:
+    for fault in [*named, *drawn]:
         place = fault.kind if fault.place < 0 else str(fault.place)
-        given = ("--file", fault.file, "--place", place, "--seeds", str(seeds))
-        return _line_of(fault, _child(*given, seconds=30 + 3 * seeds))
+        given = ("--file", fault.file, "--place", place, "--known", str(known))
+        yield _line_of(fault, _child(*given, "--seconds", str(seconds), seconds=seconds + 60))
 
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(ask, [*named, *drawn])
+
+def _seeds_of(known: Path, file: str, place: str) -> dict[int, str]:
+    """The seeds in which a fault has an effect, with the mark of each without it."""
+    seen = json.loads(known.read_text())
+    marks = {int(seed): mark for seed, mark in seen["marks"].items()}
+    seeds = seen["effects"].get(file, {}).get(place, marks)
+    # -1 stands for the import of the module.
+    return marks if -1 in seeds else {seed: marks[seed] for seed in seeds}
 
 
 def main() -> int:
@@ -275,23 +330,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="draw so many faults")
     parser.add_argument("--seed", type=int, default=1, help="by this seed")
-    parser.add_argument("--seeds", type=int, default=40, help="run so many seeds with each fault")
-    parser.add_argument("--workers", type=int, default=2, help="in so many processes")
-    parser.add_argument("--reach", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--file", help=argparse.SUPPRESS)
-    parser.add_argument("--place", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=600, help="look for each so long")
+    parser.add_argument("--known", type=Path, default=Path("/tmp/reached.json"), help="a file")
+    parser.add_argument("--watch", type=int, help="write that file first, with so many seeds")
+    parser.add_argument("--file", help="only plant a fault in this file")
+    parser.add_argument("--place", help="at this place: a number, or the name of a fault")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    if given.reach:
-        reach()
+    if given.watch is not None:
+        watch(range(given.watch), given.known)
     elif given.file is not None:
-        one(given.file, given.place, range(given.seeds))
+        seeds = _seeds_of(given.known, given.file, given.place)
+        print(json.dumps(one(given.file, given.place, seeds, given.seconds)))
     else:
-        began, count, found = time.monotonic(), 0, 0
-        for is_found, line in sweep(given.count, given.seed, given.seeds, given.workers):
-            count, found = count + 1, found + is_found
+        ends = Counter[str]()
+        for end, line in sweep(given.known, given.count, given.seed, given.seconds):
+            ends[end] += 1
             print(line, flush=True)
-        print(f"{found} of {count} are found, in {time.monotonic() - began:.0f} s")
+        print(dict(ends))
     return 0
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.checker import Violation, check
 from tests.simulation.history import shown
 from tests.simulation.queue_acts import Plan, plan_of
-from tests.simulation.queue_run import run
+from tests.simulation.queue_run import Run, run
 from tests.simulation.scheduler import StuckError
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ _LEFT = ("StoreError", "CommitUnknownError")
 
 def judge(plan: Plan) -> tuple[list[Violation], History | None]:
     """Run a plan; its violations, and its history."""
+    found, done = judged(plan)
+    return found, None if done is None else done.history
+
+
+def judged(plan: Plan) -> tuple[list[Violation], Run | None]:
+    """Run a plan; its violations, and the run unless it is stuck."""
     gc.disable()
     try:
         done = run(plan)
@@ -48,7 +54,7 @@ def judge(plan: Plan) -> tuple[list[Violation], History | None]:
     for thread, error in done.scheduler.errors:
         if type(error).__name__ not in _LEFT:
             found.append(Violation("thread", "", f"{thread.name} ended with {error!r}"))
-    return found, done.history
+    return found, done
 
 
 def shrunk(plan: Plan, rules: set[str]) -> Plan:

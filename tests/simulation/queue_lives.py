@@ -299,9 +299,7 @@ class Lives:
             if op.call.first > last or op.call is call:
                 after |= 1 << i
         reached = {
-            state
-            for done, state in life.nodes
-            if done & before == before and not done & after
+            state for done, state in life.nodes if done & before == before and not done & after
         }
         for state in reached:
             found |= by_time(life.task, state, at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib
+import os
 import pkgutil
 import random
 import sys
@@ -12,7 +13,7 @@ import threading
 import types
 import uuid
 from contextlib import ExitStack, contextmanager
-from queue import Empty
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -21,6 +22,7 @@ from tests.simulation.sim_store import BEGINS
 from tubeq_spark import Backoff, tube
 from tubeq_spark.admin import closing
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.runtime import session
 from tubeq_spark.storage.locks import table_lock
 
 if TYPE_CHECKING:
@@ -184,18 +186,26 @@ _ROOMS = ("admin", "verbs", "runtime", "payloads", "model", "workers", "observe"
 _REAL = ("tubeq_spark.storage.uninterrupted", "tubeq_spark.model.json_payload")
 
 
-def _import_all() -> None:
+@functools.cache
+def _places() -> list[tuple[types.ModuleType, str, Any]]:
+    """What the modules of the package use: the module, the name there, and what is replaced."""
     for room in _ROOMS:
         package = importlib.import_module(f"tubeq_spark.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"tubeq_spark.{room}."):
             if "spark." not in found.name.removeprefix("tubeq_spark."):
                 importlib.import_module(found.name)
+    return [
+        (module, name, value)
+        for place, module in list(sys.modules.items())
+        if place.startswith("tubeq_spark") and place not in _REAL
+        for name, value in list(vars(module).items())
+        if any(value is each for each in (threading, random, uuid, uuid.uuid4, SimpleQueue))
+    ]
 
 
 @contextmanager
 def simulated(scheduler: Scheduler) -> Iterator[None]:
     """Give the code under test threads, times and randomness of a simulation in a block."""
-    _import_all()
     ids = scheduler.ids
     threads = _like(
         threading,
@@ -215,21 +225,16 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         uniform=ids.uniform,
     )
     names = _like(uuid, uuid4=lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
-    replaced = {threading: threads, random: chances, uuid: names}
+    replaced = {
+        threading: threads, random: chances, uuid: names, uuid.uuid4: names.uuid4,
+        SimpleQueue: SimQueue,
+    }  # fmt: skip
     with ExitStack() as stack:
         running.append(scheduler)
         stack.callback(running.pop)
-        for name, module in list(sys.modules.items()):
-            if not name.startswith("tubeq_spark") or name in _REAL:
-                continue
-            for attribute, value in list(vars(module).items()):
-                other = None
-                if isinstance(value, types.ModuleType):
-                    other = replaced.get(value)
-                elif attribute == "SimpleQueue":
-                    other = SimQueue
-                if other is not None:
-                    stack.enter_context(mock.patch.object(module, attribute, other))
+        for module, name, value in _places():
+            stack.enter_context(mock.patch.object(module, name, replaced[value]))
+        stack.enter_context(mock.patch.object(session, "os", _like(os, getpid=lambda: 1)))
         # Each actor is a process of its own, and the times of this module are those of the import.
         stack.enter_context(mock.patch.object(table_lock, "_table_locks", _OfActors(scheduler)))
         # The default of this field was made before the simulation began.
