@@ -26,6 +26,7 @@ from tests.native.damage import (
 from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
 from tubeq_spark.cli.app import app
 from tubeq_spark.storage.location import Location
+from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.testing import InMemoryQueue
@@ -75,6 +76,18 @@ def test_check_of_a_sound_queue_finds_nothing(place: Path) -> None:
     assert report.sound
     assert report.problems == []
     assert report.tables == ["_tubeq_tubes", "_tubeq_sessions", "work"]
+    assert run(place) == (0, [])
+
+
+def test_check_of_a_queue_whose_registry_has_a_checkpoint_finds_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "EVERY", 2)
+    with opened(place) as queue:
+        for number in range(4):
+            queue.create_tube(f"t{number}", "fifo")
+
+    assert list((place / "_tubeq_tubes" / "_delta_log").glob("*.checkpoint.parquet"))
     assert run(place) == (0, [])
 
 

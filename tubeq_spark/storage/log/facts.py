@@ -239,14 +239,18 @@ class LogFacts:
         return state
 
 
+#: The fields of actions that are maps.
+_MAPS = {"partitionValues", "configuration"}
+
+
 def _in_checkpoint(log: LogFiles, name: str, kinds: Sequence[str]) -> Iterator[Action]:
     """The actions of some kinds in a file of a checkpoint."""
     for batch in checkpoint_batches(log, name, kinds):
         for kind in batch.schema.names:
             for action in batch.column(kind).drop_null().to_pylist():
                 # Checkpoints have maps as pairs.
-                if "partitionValues" in action:
-                    action["partitionValues"] = dict(action["partitionValues"] or {})
+                for mapped in _MAPS.intersection(action):
+                    action[mapped] = dict(action[mapped] or {})
                 yield kind, action
 
 
