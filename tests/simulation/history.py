@@ -49,6 +49,7 @@ class Call:
         error: The class of the error.
         text: The text of the error.
         session: The session that calls; `None` if unknown.
+        looked: Before its last requests, which began at this moment, it had no reason to return.
     """
 
     actor: str
@@ -64,6 +65,7 @@ class Call:
     error: str | None = None
     text: str = ""
     session: str | None = None
+    looked: int = 0
 
     @property
     def returned(self) -> bool:

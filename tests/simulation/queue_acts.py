@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from tests.simulation.queue_threads import SimEvent
+from tests.simulation.scheduler import Pace
 from tests.simulation.sim_store import Faults
 from tubeq_spark import Backoff, Bury, PutItem, Rate
 from tubeq_spark.workers import start
@@ -47,6 +48,7 @@ class Plan:
         skews: By how many seconds the clock of each program is ahead.
         faults: The faults of the storage.
         acts: The acts of all threads.
+        pace: How these change hands.
     """
 
     seed: int
@@ -54,6 +56,7 @@ class Plan:
     skews: tuple[float, ...]
     faults: Faults
     acts: tuple[Act, ...] = field(repr=False)
+    pace: Pace = field(default_factory=Pace)
 
     def only(self, acts: tuple[Act, ...]) -> Plan:
         """The same with some acts."""
@@ -90,13 +93,18 @@ _PLAIN: dict[str, dict[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
-#: Verbs of programs that all want the same tasks at a time.
-_RUSH = ("put_many", "take_many", "exchange", "ack", "release", "crash", "freeze")
+#: Verbs of programs that all want the same tasks at a time, and of a program that works on while another is paused for hours.
+_RUSH = ("put_many", "take_many", "exchange", "ack", "release", "crash", "freeze", "sweep")
+_LONG = ("put", "put_many", "take", "ack", "exchange")
+_KINDS = {"mixed": 62, "rush": 25, "quiet": 10, "long": 3}
 
 
 def plan_of(seed: int, acts: int = 30) -> Plan:
     """The plan of a seed."""
     rng = random.Random(f"plan {seed}")
+    (kind,) = rng.choices(list(_KINDS), list(_KINDS.values()))
+    if kind == "long":
+        return _long(seed, rng)
     names = ["t", "u"][: rng.choice((1, 1, 1, 2))]
     programs = rng.choice((1, 2, 2, 3, 3, 4))
     tubes = {name: _options(rng) for name in names}
@@ -105,22 +113,38 @@ def plan_of(seed: int, acts: int = 30) -> Plan:
     if rng.random() < 0.4:
         faults = Faults(lost=rng.choice((0.02, 0.1)), refused=rng.choice((0.0, 0.02)))
     threads = [rng.choice((1, 1, 1, 2)) for _ in range(programs)]
+    pace = Pace(
+        rng.choice((0.0, 0.3, 0.9)), rng.choice((0.0, 0.0, 0.02, 0.15)), rng.choice((4, 50))
+    )
     # Each simulation has a mix of its own, with few kinds of acts, so that these meet more often.
-    verbs = list(_OFTEN)
-    weights = [_OFTEN[verb] * rng.choice((0, 0.3, 1, 3)) + 1e-6 for verb in verbs]
-    if rng.random() < 0.3:
-        weights = [_OFTEN[verb] if verb in _RUSH else 0 for verb in verbs]
-    weights[verbs.index("take")] += 10
-    weights[verbs.index("put")] += 5
-    chosen = rng.choices(verbs, weights, k=acts)
+    weights = {verb: often * rng.choice((0, 0.3, 1, 3)) + 1e-6 for verb, often in _OFTEN.items()}
+    if kind == "rush":
+        weights = {verb: often for verb, often in _OFTEN.items() if verb in _RUSH}
+    if kind == "quiet":
+        skews, threads, faults, pace = (0.0,), [1], Faults(), Pace()
+        weights = {
+            verb: often for verb, often in weights.items() if verb not in ("crash", "freeze")
+        }
+    weights["take"] = weights.get("take", 0) + 10
+    weights["put"] = weights.get("put", 0) + 5
+    chosen = rng.choices(list(weights), list(weights.values()), k=acts)
     made = []
     for number, verb in enumerate(chosen):
-        program = rng.randrange(programs)
+        program = rng.randrange(len(skews))
         thread = rng.randrange(threads[program])
         # A simulation begins with tasks.
         first = rng.choice(("put", "put_many")) if number < 3 else verb
         made.append(Act(number, program, thread, first, rng.choice(names)))
-    return Plan(seed, tubes, skews, faults, tuple(made))
+    return Plan(seed, tubes, skews, faults, tuple(made), pace)
+
+
+def _long(seed: int, rng: random.Random) -> Plan:
+    """A program is paused at a commit for longer than commits are kept, while another works on."""
+    verbs = [(0, "put"), (0, "halt"), *((0, verb) for verb in rng.choices(_LONG, k=4))]
+    verbs += [(1, verb) for verb in rng.choices(_LONG, k=26)]
+    verbs.insert(6 + rng.randrange(10, 16), (1, "nap"))
+    acts = [Act(number, program, 0, verb, "t") for number, (program, verb) in enumerate(verbs)]
+    return Plan(seed, {"t": _options(rng)}, (0.0, 0.0), Faults(), tuple(acts), Pace(every=4))
 
 
 #: The options of tubes: the begin of the types that have it, how often a tube has it, and its values.
@@ -455,7 +479,17 @@ class Turn:
         self.program.actor.fuse(self.rng.randint(1, 25), None)
 
     def _freeze(self) -> None:
-        self.program.actor.fuse(self.rng.randint(1, 25), self.rng.choice((6.0, 20.0, 100.0)))
+        seconds = self.rng.choice((6.0, 20.0, 100.0))
+        if self.rng.random() < 0.5:
+            self.program.actor.fuse(self.rng.randint(1, 3), seconds, "CREATE")
+        else:
+            self.program.actor.fuse(self.rng.randint(1, 25), seconds)
+
+    def _halt(self) -> None:
+        self.program.actor.fuse(self.rng.randint(1, 3), 3 * 3600.0, "CREATE")
+
+    def _nap(self) -> None:
+        self.program.sleep(2.3 * 3600)
 
     def _sleep(self) -> None:
         self.program.sleep(self.rng.choice((0.5, 2.0, 5.0, 12.0, 35.0)))

@@ -283,18 +283,18 @@ class Lives:
         if not call.returned or call.ended - call.began > _SLOW:
             # It may also have taken tasks that it has lost, or given back, before it returned.
             for key in self._of_tube[call.tube]:
-                if key not in shown and is_wanted(call, self.puts[key].item):
+                if is_wanted(call, self.puts[key].item):
                     yield key, Op(call, "take", None, may_skip=True)
 
     # -- what is sure ----------------------------------------------------------------------------
 
-    def states_at(self, key: str, call: Call) -> set[State]:
-        """The states in which a call may have found a task, by all orders of its operations."""
+    def states_at(self, key: str, call: Call, since: Call | None = None) -> set[State]:
+        """The states in which a call may have found a task, by all orders of its operations, perhaps after another call."""
         life, found = self.by_key[key], set[State]()
         at, last = self.windows[call.first], NEVER if call.unknown else call.last
         before = after = 0
         for i, op in enumerate(life.ops):
-            if op.last < call.first and not op.may_skip:
+            if (op.last < call.first and not op.may_skip) or op.call is since:
                 before |= 1 << i
             if op.call.first > last or op.call is call:
                 after |= 1 << i
@@ -309,14 +309,15 @@ class Lives:
         """The tasks of a call's tube that are not in its result, and whose lives are known."""
         shown = {key_of(task["data"]) for task in call.tasks()}
         for key in self._of_tube[call.tube]:
-            if key not in shown and self._is_known(key):
+            if key not in shown and self.is_known(key):
                 yield key
 
     def are_known(self, tube: str) -> bool:
         """Whether the lives of all tasks of a tube are known, so that they can be counted."""
-        return all(self._is_known(key) for key in self._of_tube[tube])
+        return all(self.is_known(key) for key in self._of_tube[tube])
 
-    def _is_known(self, key: str) -> bool:
+    def is_known(self, key: str) -> bool:
+        """Whether the life of a task is known."""
         return self.by_key[key].is_possible and not self.by_key[key].is_cut
 
     def kinds(self, call: Call) -> dict[str, set[str]]:

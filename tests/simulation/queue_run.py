@@ -13,7 +13,7 @@ from tests.simulation.queue_seam import LOCATION, storage
 from tests.simulation.queue_threads import simulated
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_store import Crash, Faults, SimStore
-from tubeq_spark import CommitUnknownError, NotTakenError, Queue, Task
+from tubeq_spark import CommitUnknownError, Queue, Task
 from tubeq_spark.batch import Batch
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Run:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.world = SimStore(random.Random(f"world {plan.seed}"))
-        self.scheduler = Scheduler(plan.seed, self.world)
+        self.scheduler = Scheduler(plan.seed, self.world, plan.pace)
         self.history = History(is_faulty=plan.faults != Faults())
         self.history.tubes = {name: written(options) for name, options in plan.tubes.items()}
         #: The ids of tasks that somebody has seen, by tube.
@@ -310,19 +310,25 @@ class Program:
                 session = str(queue.session_uuid)
             self.shown = shown
             span = began, run.scheduler.now_us(), first, run.number()
-            how = outcome, shown, None if error is None else type(error).__name__, str(error or "")
-            written = Call(name, verb, tube, dict(args), *span, *how, session)
+            kind = None if error is None else type(error).__name__
+            how = outcome, shown, kind, str(error or ""), session, run.scheduler.looked_us()
+            written = Call(name, verb, tube, dict(args), *span, *how)
             run.history.calls.append(written)
-            states = {task["task_id"]: task["state"] for task in written.tasks()}
-            known, held = run.known.setdefault(tube, []), self.held.setdefault(tube, [])
-            known += states.keys() - {*known}
-            lost = args.get("ids", ()) if isinstance(error, NotTakenError) else ()
-            ended = {number for number, state in states.items() if state != "t"}
-            ended |= {*args.get("ack", ()), *lost}
-            held[:] = [number for number in held if number not in ended]
+            self._know(written)
         if raises and error is not None:
             raise error
         return result
+
+    def _know(self, call: Call) -> None:
+        """Note the ids that a call has shown, and the tasks that are not held any more."""
+        states = {task["task_id"]: task["state"] for task in call.tasks()}
+        known = self.run.known.setdefault(call.tube, [])
+        held = self.held.setdefault(call.tube, [])
+        known += states.keys() - {*known}
+        lost = call.args.get("ids", ()) if call.error == "NotTakenError" else ()
+        ended = {number for number, state in states.items() if state != "t"}
+        ended |= {*call.args.get("ack", ()), *lost}
+        held[:] = [number for number in held if number not in ended]
 
 
 def _counted(utubes: list[UtubeCounts]) -> dict[str, dict[str, int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.simulation.queue_lives import NAMED, PAUSED, TAKES, is_wanted
+from tests.simulation.queue_lives import NAMED, PAUSED, TAKES, is_wanted, key_of
 from tests.simulation.queue_task import READY, TAKEN
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Takes:
         """Check all rules."""
         self._check_result()
         self._check_limits()
+        self._check_leases()
         if self.tasks:
             self._check_pause()
         ready = [key for key in self._kinds if self._kinds[key] == {READY} and self._is_asked(key)]
@@ -103,16 +105,50 @@ class Takes:
     def _check_limits(self) -> None:
         taken = [key for key, kinds in self._kinds.items() if kinds == {TAKEN}]
         limits = self.checker.lives.values(self.call, "most_taken")
-        if self.tasks and None not in limits and len(taken) + len(self.tasks) > max(limits):
-            self.checker.fail("most_taken", self.call, f"{len(taken)} and {len(self.tasks)} taken")
+        beside = self._beside()
+        most = max(map(len, beside), default=0) if not taken else 0
+        if self.tasks and None not in limits and len(taken) + most + len(self.tasks) > max(limits):
+            text = f"{len(taken) + most} and {len(self.tasks)} taken"
+            self.checker.fail("most_taken", self.call, text)
         if not self.has_utubes:
             return
         parallel = max(value or 1 for value in self.checker.lives.values(self.call, "parallel"))
         for utube in {task["utube"] for task in self.tasks}:
-            held = [key for key in taken if self._item(key).get("utube") == utube]
+            rest = taken if parallel > 1 else [*taken, *itertools.chain(*beside)]
+            held = [key for key in rest if self._item(key).get("utube") == utube]
             own = sum(task["utube"] == utube for task in self.tasks)
             if held and (parallel == 1 or len(held) + own > parallel):
                 self.checker.fail("exclusive", self.call, f"{held} of {utube} are taken, too")
+
+    def _beside(self) -> list[list[str]]:
+        """The tasks of each rival that are held at the same time as the taken ones, whichever take came first."""
+        own = {key_of(task["data"]) for task in self.tasks}
+        found = []
+        for rival in self.rivals:
+            theirs = {key_of(task["data"]) for task in rival.tasks()} if rival.returned else set()
+            pairs = [(theirs, self.call, rival), (own, rival, self.call)]
+            if own and theirs and all(self._hold(*pair) for pair in pairs):
+                found.append(sorted(theirs))
+        return found
+
+    def _hold(self, keys: set[str], call: Call, since: Call) -> bool:
+        """Whether some tasks are surely still taken at a call if another take came before it."""
+        lives = self.checker.lives
+        return all(
+            lives.is_known(key)
+            and {state.kind for state in lives.states_at(key, call, since)} == {TAKEN}
+            for key in keys
+        )
+
+    def _check_leases(self) -> None:
+        """A task whose lease is over when it is handed out."""
+        now = self.call.looked + self.checker.history.actors[self.call.actor].skew
+        for task in self.tasks:
+            end = task.get("next_event")
+            if task["ttr"] is not None and end is not None and end < now:
+                self.checker.fail(
+                    "lease", self.call, f"{task['data']} is over since {now - end} µs"
+                )
 
     def _check_pause(self) -> None:
         calls = [
@@ -213,6 +249,9 @@ class Takes:
             for other in history.calls
             if other.verb in NAMED and other.first < self.call.first < other.last
         ]
+        if history.is_faulty and self.call.ended - self.call.began > _SECOND:
+            # A take that the storage fails tries again beside its own lock.
+            return True
         if not broken:
             return False
         since = max(min(other.ended, self.call.began) for other in broken)

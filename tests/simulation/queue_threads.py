@@ -24,6 +24,7 @@ from tubeq_spark.admin import closing
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.runtime import session
 from tubeq_spark.storage.locks import table_lock
+from tubeq_spark.storage.log import tidying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -235,6 +236,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         for module, name, value in _places():
             stack.enter_context(mock.patch.object(module, name, replaced[value]))
         stack.enter_context(mock.patch.object(session, "os", _like(os, getpid=lambda: 1)))
+        stack.enter_context(mock.patch.object(tidying, "EVERY", scheduler.pace.every))
         # Each actor is a process of its own, and the times of this module are those of the import.
         stack.enter_context(mock.patch.object(table_lock, "_table_locks", _OfActors(scheduler)))
         # The default of this field was made before the simulation began.

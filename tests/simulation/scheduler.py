@@ -9,16 +9,18 @@ from __future__ import annotations
 import _thread
 import random
 import threading
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.sim_store import Crash, Faults, Process, SimStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A thread goes on with this probability, though others could.
-_GOES_ON = 0.3
-
+#: After the last look at its leases a take sends fewer requests.
+_LAST = 4
+#: The seconds of a request that takes long.
+_STALLS = (0.3, 1.0, 4.0, 12.0)
 
 #: The scheduler of the running simulation.
 running: list[Scheduler] = []
@@ -41,8 +43,7 @@ class Actor(Process):
         #: Until when it is paused, and all times in which it was silent.
         self.frozen = 0.0
         self.silent: list[tuple[float, float]] = []
-        self._requests = 0
-        self._fuse: list[tuple[int, float | None]] = []
+        self._fuses: list[tuple[list[str], float | None]] = []
 
     def step(self, request: str) -> None:
         """Go on to the next request."""
@@ -50,19 +51,25 @@ class Actor(Process):
         self.require_life()
         world.pass_time(world.rng.uniform(0.002, 0.05))
         self._burn(request)
+        self.scheduler.note(request)
         self.scheduler.hand_over()
 
-    def fuse(self, requests: int, seconds: float | None) -> None:
-        """After so many requests pause for some seconds, or crash."""
-        self._fuse.append((self._requests + requests, seconds))
+    def fuse(self, requests: int, seconds: float | None, kind: str = "") -> None:
+        """After so many requests, perhaps of one kind, pause for some seconds, or crash."""
+        self._fuses.append(([kind] * requests, seconds))
 
     def _burn(self, request: str) -> None:
-        self._requests += 1
-        for fuse in [fuse for fuse in self._fuse if fuse[0] <= self._requests]:
-            self._fuse.remove(fuse)
-            if fuse[1] is None:
+        for fuse in self._fuses.copy():
+            left, seconds = fuse
+            if left and request.startswith(left[-1]):
+                left.pop()
+            if left:
+                continue
+            self._fuses.remove(fuse)
+            if seconds is None:
                 self.end(request)
-            self.freeze(fuse[1])
+            else:
+                self.freeze(seconds)
 
     def freeze(self, seconds: float) -> None:
         """Let none of its threads run for a while."""
@@ -106,6 +113,9 @@ class SimThread:
         self.ready: Callable[[], bool] = lambda: True
         self.deadline = float("inf")
         self.is_over = False
+        #: The requests that it has sent, those of them that make a version of a log, and the times of the last ones.
+        self.requests = self.commits = 0
+        self.times: deque[float] = deque([0.0], maxlen=_LAST)
         self.error: BaseException | None = None
         self.ident = 0
 
@@ -145,10 +155,25 @@ class SimThread:
         return self.deadline <= now or self.ready()
 
 
+class Pace(NamedTuple):
+    """How threads change hands.
+
+    Attributes:
+        goes_on: How probably a thread goes on, though others could.
+        stalls: How probably a request of a program takes long.
+        every: After so many versions a log gets a checkpoint, and may be shortened.
+    """
+
+    goes_on: float = 0.3
+    stalls: float = 0.0
+    every: int = 50
+
+
 class Scheduler:
     """Hands the one turn to a thread."""
 
-    def __init__(self, seed: int, world: SimStore) -> None:
+    def __init__(self, seed: int, world: SimStore, pace: Pace) -> None:
+        self.pace = pace
         self.rng = random.Random(f"turns {seed}")
         self.ids = random.Random(f"ids {seed}")
         self.world = world
@@ -188,12 +213,23 @@ class Scheduler:
         if self._stuck:
             raise StuckError(", ".join(thread.name for thread in self.threads))
 
+    def note(self, request: str) -> None:
+        """Count a request of the running thread."""
+        if self.current is not None:
+            self.current.requests += 1
+            self.current.times.append(self.world.now)
+            self.current.commits += request.startswith("CREATE") and request.endswith(".json")
+
     def hand_over(self) -> None:
         """Let another thread run, perhaps."""
         me = self.current
         if me is None or len(self.threads) == 1:
             return
-        if self.rng.random() < _GOES_ON and me.actor.frozen <= self.world.now:
+        if self.rng.random() < self.pace.goes_on and me.actor.frozen <= self.world.now:
+            return
+        # The heart of a program beats in another thread.
+        if me.name == me.actor.name and self.rng.random() < self.pace.stalls:
+            self.wait(lambda: False, self.rng.choice(_STALLS))
             return
         me.ready, me.deadline = _always, float("inf")
         self._turn(me)
@@ -264,6 +300,10 @@ class Scheduler:
         for thread in self.threads:
             thread.actor.is_dead = True
         self._pass_on()
+
+    def looked_us(self) -> int:
+        """When the running thread sent the first of its last requests, in microseconds."""
+        return 0 if self.current is None else round(self.current.times[0] * 1e6)
 
     def now_us(self) -> int:
         """The true time, in microseconds."""
