@@ -7,9 +7,10 @@ tasks. They only count what holds in all such orders: a task that is surely read
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tests.simulation.history import NEVER, Call, History
+from tests.simulation.costs import too_costly
+from tests.simulation.history import NEVER, Call, History, Violation
 from tests.simulation.queue_lives import PUTS, TAKES, Lives, key_of
 from tests.simulation.queue_takes import Takes
 from tests.simulation.queue_task import ABSENT, BURIED, DELAYED, GONE, READY, TAKEN, State
@@ -22,20 +23,6 @@ STORED = (READY, TAKEN, DELAYED, BURIED)
 _RULED = ("NotTakenError", "TaskNotFoundError", "TubeBusyError")
 _ALLOWED = ("TubeNotFoundError", "TubeExistsError", "ConflictError", "QueueStateError")
 _BY_FAULTS = ("StoreError", "CommitUnknownError", "SessionError")
-
-
-class Violation(NamedTuple):
-    """A result that the contract does not allow.
-
-    Attributes:
-        rule: A name of the rule.
-        tube: The tube.
-        text: What happened.
-    """
-
-    rule: str
-    tube: str
-    text: str
 
 
 def check(history: History) -> list[Violation]:
@@ -71,6 +58,8 @@ class Checker:
                 self._check_listing(call)
         for tube in self.history.tubes:
             self._check_rate(tube)
+        if self.history.is_quiet:
+            self.found += too_costly(self.history)
         return self.found
 
     def fail(self, rule: str, call: Call, text: str) -> None:
@@ -90,12 +79,8 @@ class Checker:
         """Other calls of some verbs of its tube that overlap a call, or ended so many microseconds before it."""
         return [
             other
-            for other in self.history.calls
-            if other is not call
-            and other.verb in verbs
-            and other.tube == call.tube
-            and other.first < call.last
-            and (other.last > call.first or other.ended >= call.began - since)
+            for other in self.history.earlier(call, *verbs)
+            if other.last > call.first or other.ended >= call.began - since
         ]
 
     # -- rules -----------------------------------------------------------------------------------
@@ -177,13 +162,11 @@ class Checker:
                 self.fail("fields", call, f"{name} is {task.get(name)}, not {values}")
 
     def _check_capacity(self, call: Call, wanted: int, added: int) -> None:
-        limits = [limit for limit in self.lives.values(call, "capacity") if limit is not None]
+        limits, most = self.lives.limits(call, "capacity")
         has_keys = any(item.get("unique") is not None for item in call.args["items"])
         sure, maybe = self.among(call, STORED)
         if added:
-            if len(limits) == len(self.lives.values(call, "capacity")) and len(sure) + added > max(
-                limits
-            ):
+            if len(sure) + added > most:
                 self.fail("capacity", call, f"{len(sure)} tasks and {added} more in {limits}")
         elif not has_keys and (not limits or len(maybe) + wanted <= min(limits)):
             if not self.lives.are_known(call.tube) or self.overlapping(call, PUTS):
@@ -228,11 +211,10 @@ class Checker:
 
     def _check_done(self, call: Call, done: int) -> None:
         """Acks, deletes and swept ends of ttls since the tube was created."""
-        earlier = [c for c in self.history.calls if c.first < call.last and c.tube == call.tube]
-        drops = [c for c in earlier if c.verb == "drop"]
+        drops = self.history.earlier(call, "drop")
         sure = max((c.first for c in drops if c.returned and c.before(call)), default=-1)
         since = max((c.first for c in drops if c.outcome != "raised"), default=-1)
-        sweeps = [c for c in self.history.calls if c.verb == "sweep" and c.before(call)]
+        sweeps = [c for c in self.history.earlier(call, "sweep") if c.before(call)]
         # A sweep leaves out a tube whose storage fails.
         sweep = sweeps[-1] if sweeps and not self.history.is_faulty else None
         least = most = 0

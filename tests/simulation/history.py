@@ -1,4 +1,4 @@
-"""A written history of calls of a queue, as JSON lines: who called a verb, when, and with which result.
+"""A written history of calls of a queue, as JSON: who called a verb, when, and with which result.
 
 Times are microseconds of the true time, `number`s order begins and ends of calls even at the same time. A task in a
 result is a dict of its fields, with times in microseconds of the clock of its writer.
@@ -7,15 +7,28 @@ result is a dict of its fields, with times in microseconds of the clock of its w
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 #: The end of a call whose effect may come at any later time.
 NEVER = 1 << 62
+
+
+class Violation(NamedTuple):
+    """A result that the contract does not allow.
+
+    Attributes:
+        rule: A name of the rule.
+        tube: The tube.
+        text: What happened.
+    """
+
+    rule: str
+    tube: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,7 @@ class Call:
         error: The class of the error.
         text: The text of the error.
         session: The session that calls; `None` if unknown.
+        commits: The commits that it has sent, and `requests` all requests.
         looked: Before its last requests, which began at this moment, it had no reason to return.
     """
 
@@ -65,6 +79,8 @@ class Call:
     error: str | None = None
     text: str = ""
     session: str | None = None
+    commits: int = 0
+    requests: int = 0
     looked: int = 0
 
     @property
@@ -97,6 +113,7 @@ class History:
         tubes: The options of each tube, as microseconds, with its type as `type`.
         ttr: Microseconds after which the session of a silent queue object is dead.
         is_faulty: Whether the storage lost requests or answers.
+        is_quiet: Whether one thread of one program called, and nothing failed, so that the costs of calls are known.
     """
 
     actors: dict[str, Actor] = field(default_factory=dict)
@@ -104,44 +121,39 @@ class History:
     tubes: dict[str, dict[str, Any]] = field(default_factory=dict)
     ttr: int = 60_000_000
     is_faulty: bool = False
+    is_quiet: bool = False
 
-    def lines(self) -> Iterable[str]:
-        """The history as JSON lines."""
-        yield json.dumps({"tubes": self.tubes, "ttr": self.ttr, "is_faulty": self.is_faulty})
-        for actor in self.actors.values():
-            yield json.dumps({"actor": asdict(actor)})
-        for call in self.calls:
-            yield json.dumps({"call": asdict(call)})
+    def earlier(self, call: Call, *verbs: str) -> list[Call]:
+        """Other calls on the tube of a call, or on all, that began before it ended; of some verbs, or of all."""
+        return [
+            other
+            for other in self.calls
+            if other.first < call.last and other is not call and other.tube in (call.tube, "")
+            if not verbs or other.verb in verbs
+        ]
 
-    def save(self, path: Path) -> None:
-        """Write it to a file."""
-        path.write_text("\n".join(self.lines()) + "\n")
+    def text(self) -> str:
+        """The history as JSON."""
+        return json.dumps(asdict(self))
 
     @classmethod
-    def of_lines(cls, lines: Iterable[str]) -> History:
-        """Read what `lines` has written."""
-        found = cls()
-        for line in lines:
-            entry = json.loads(line)
-            if "call" in entry:
-                found.calls.append(Call(**entry["call"]))
-            elif "actor" in entry:
-                actor = entry["actor"]
-                silent = tuple((begin, end) for begin, end in actor["silent"])
-                found.actors[actor["name"]] = Actor(actor["name"], actor["skew"], silent)
-            else:
-                found.tubes, found.ttr = entry["tubes"], entry["ttr"]
-                found.is_faulty = entry["is_faulty"]
+    def of_text(cls, text: str) -> History:
+        """Read what `text` has written."""
+        found = cls(**json.loads(text))
+        found.calls = [Call(**call) for call in cast("list[Any]", found.calls)]
+        for name, actor in cast("dict[str, Any]", found.actors).items():
+            found.actors[name] = Actor(**actor)
         return found
 
 
-def shown(history: History, tubes: Iterable[str]) -> list[str]:
-    """The calls of some tubes, a line each, for people."""
-    wanted = {*tubes, ""}
-    return [_line(call) for call in history.calls if call.tube in wanted]
+def again(module: str) -> int:
+    """Run a module of this package anew, so that the order of a set of texts does not differ between two runs."""
+    command = [sys.executable, "-m", f"tests.simulation.{module}", *sys.argv[1:]]
+    return subprocess.call(command, env={**os.environ, "PYTHONHASHSEED": "0"})
 
 
-def _line(call: Call) -> str:
+def line_of(call: Call) -> str:
+    """A line about a call, for people."""
     args = ", ".join(f"{name}={value}" for name, value in call.args.items() if value is not None)
     end = call.error or _brief(call.result)
     if call.unknown:

@@ -13,19 +13,20 @@ import importlib.machinery
 import itertools
 import json
 import logging
+import multiprocessing
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.simulation.history import again
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from tests.simulation.checker import Violation
+    from tests.simulation.history import Violation
     from tests.simulation.queue_acts import Plan
 
 PACKAGE = Path(__file__).parents[2] / "tubeq_spark"
@@ -47,8 +48,7 @@ NAMED = {
     ),
     "a lock that is freed whatever its number": (
         "storage/tables/utube_locks.py",
-        "_T.claim.is_in([*take_ids, operation_id]),\n            [Clause(None)],\n            operation_id,\n            utubes,",
-        "_T.claim != operation_id,\n            [Clause(None)],\n            operation_id,\n            utubes,",
+        "_T.claim.is_in([*take_ids, operation_id])", "_T.claim != operation_id",
     ),
     "a paused take that is not fenced": (
         "verbs/subqueue_locks.py", "    return _without_tasks(ctx, fenced)\n", "    return fenced\n",
@@ -58,7 +58,6 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
-_LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
 class Mutation(NamedTuple):
@@ -94,6 +93,17 @@ class Planter(ast.NodeTransformer):
         file, number, constant = map(ast.Constant, (self._watched, place, without))
         return ast.Call(ast.Name("_watch_fault", ast.Load()), [file, number, value, constant], [])
 
+    def visit(self, node: ast.AST) -> Any:
+        """Change a place, or watch it."""
+        change, place = _change_of(node), len(self.places)
+        if change is None:
+            return self.generic_visit(node)
+        kind, other, without = change
+        if self._is_chosen(node.lineno, kind):  # type: ignore[attr-defined]
+            return _with(node, other)
+        node = self.generic_visit(node)
+        return _with(node, self._watch(place, _with(node), without))
+
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Visit what is below a node, and swap statements of a block."""
         body = getattr(node, "body", None)
@@ -108,54 +118,36 @@ class Planter(ast.NodeTransformer):
                     first.value = ast.IfExp(always, first.value, ast.Constant(None))
         return super().generic_visit(node)
 
-    def visit_If(self, node: ast.If) -> ast.AST:
-        """Drop a guard."""
-        is_guard = len(node.body) == 1 and isinstance(node.body[0], _LEAVES) and not node.orelse
-        place = len(self.places)
-        if is_guard and self._is_chosen(node.lineno, "a guard dropped"):
-            node.test = ast.copy_location(ast.Constant(value=False), node.test)
-        self.generic_visit(node)
-        if is_guard:
-            node.test = self._watch(place, node.test, without=False)
-        return node
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """Turn a comparison."""
-        turned = _TURNED.get(type(node.ops[0])) if len(node.ops) == 1 else None
-        place = len(self.places)
-        if turned is not None and self._is_chosen(node.lineno, "a comparison turned"):
-            node.ops = [turned()]
-        self.generic_visit(node)
-        return node if turned is None else self._watch(place, node)
+def _change_of(node: ast.AST) -> tuple[str, ast.expr, bool | None] | None:
+    """How a place is changed: the name of the change, the new expression, and whether this is a constant."""
+    match node:
+        case ast.If(body=[ast.Raise() | ast.Return() | ast.Continue() | ast.Break()], orelse=[]):
+            return "a guard dropped", ast.Constant(False), False
+        case ast.Compare(ops=[op]) if type(op) in _TURNED:
+            turned = ast.Compare(node.left, [_TURNED[type(op)]()], node.comparators)
+            return "a comparison turned", turned, None
+        case ast.UnaryOp(op=ast.Not()):
+            plain = ast.Call(ast.Name("bool", ast.Load()), [node.operand], [])
+            return "a not removed", plain, None
+        case ast.BoolOp():
+            is_and = isinstance(node.op, ast.And)
+            return "a condition left out", ast.Constant(is_and), is_and
+        case ast.BinOp(op=ast.Add() | ast.Sub()) if not _is_text(node):
+            op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
+            return "a number that is another", ast.BinOp(node.left, op, node.right), None
+    return None
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """Remove a `not`."""
-        is_not, place = isinstance(node.op, ast.Not), len(self.places)
-        if is_not and self._is_chosen(node.lineno, "a not removed"):
-            node.op = ast.UAdd()
-            node.operand = ast.copy_location(
-                ast.Call(ast.Name("bool", ast.Load()), [node.operand], []), node
-            )
-        self.generic_visit(node)
-        return self._watch(place, node) if is_not else node
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        """Leave out the second of several conditions."""
-        place, is_and = len(self.places), isinstance(node.op, ast.And)
-        if self._is_chosen(node.lineno, "a condition left out"):
-            node.values[1] = ast.Constant(value=is_and)
-        self.generic_visit(node)
-        node.values[1] = self._watch(place, node.values[1], without=is_and)
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """Turn a sum or a difference; in a sum with a number, this is another number."""
-        is_sum = isinstance(node.op, (ast.Add, ast.Sub)) and not _is_text(node)
-        place = len(self.places)
-        if is_sum and self._is_chosen(node.lineno, "a number that is another"):
-            node.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
-        self.generic_visit(node)
-        return self._watch(place, node) if is_sum else node
+def _with(node: ast.AST, value: ast.expr | None = None) -> Any:
+    """The changed expression of a place, or the place with another one."""
+    if isinstance(node, ast.If):
+        node.test = value or node.test
+        return node.test if value is None else node
+    if isinstance(node, ast.BoolOp):
+        node.values[1] = value or node.values[1]
+        return node.values[1] if value is None else node
+    return value or node
 
 
 def _is_call(node: ast.stmt) -> bool:
@@ -172,7 +164,7 @@ def mutations(reached: Mapping[str, Iterable[str]]) -> list[Mutation]:
     for file, places in sorted(reached.items()):
         planter = Planter()
         planter.visit(ast.parse((PACKAGE / file).read_text()))
-        numbers = sorted(map(int, places))
+        numbers = sorted(int(place) for place in places if place.isdecimal())
         found += [Mutation(file, place, *planter.places[place]) for place in numbers]
     return found
 
@@ -180,16 +172,16 @@ def mutations(reached: Mapping[str, Iterable[str]]) -> list[Mutation]:
 # -- in the process of a fault ---------------------------------------------------------------------
 
 
-def _planted(file: str, place: str) -> Any:
-    """The code of a file with a fault: the number of a place, or a name."""
-    text = (PACKAGE / file).read_text()
-    if place in NAMED:
-        _, before, after = NAMED[place]
+def _planted(fault: Mutation) -> Any:
+    """The code of a file with a fault."""
+    text = (PACKAGE / fault.file).read_text()
+    if fault.kind in NAMED:
+        _, before, after = NAMED[fault.kind]
         if text.count(before) != 1:
-            raise SystemExit(f"{file} has changed: {before!r} is not there")
+            msg = f"{fault.file} has changed: {before!r} is not there"
+            raise ValueError(msg)
         return text.replace(before, after)
-    tree = ast.parse(text)
-    Planter(int(place)).visit(tree)
+    tree = Planter(fault.place).visit(ast.parse(text))
     return ast.fix_missing_locations(tree)
 
 
@@ -206,41 +198,40 @@ def _plant(planted: Callable[[str], Any]) -> None:
 
 def _marked(plan: Plan) -> tuple[list[Violation], str]:
     """Run a plan; its violations, and a mark of all requests, results and stored bytes."""
-    from tests.simulation.queue import judged  # noqa: PLC0415  the package is imported with the fault
+    from tests.simulation.queue import judge  # noqa: PLC0415  the package is imported with the fault
 
-    found, done = judged(plan)
+    found, done = judge(plan)
     if done is None:
         return found, "stuck"
-    mark = hashlib.sha256("\n".join([*done.history.lines(), *done.world.trace]).encode())
+    mark = hashlib.sha256("\n".join([done.history.text(), *done.world.trace]).encode())
     for name, file in sorted(done.world.files.items()):
         mark.update(name.encode() + file.content)
     return found, mark.hexdigest()
 
 
-def one(file: str, place: str, seeds: Mapping[int, str], seconds: float) -> Any:
-    """Plant a fault, and run seeds until one finds it: the seed and the rule. Otherwise how many seeds ran otherwise, and one.
+def one(fault: Mutation, marks: Mapping[str, str], seconds: float) -> tuple[str, str]:
+    """Plant a fault, and run seeds until one finds it: whether it was found, and by what.
 
     Args:
-        file: The file.
-        place: The number of a place in it, or the name of a fault.
-        seeds: The seeds, with the mark of each without the fault.
-        seconds: After so many it gives up.
+        fault: The fault.
+        marks: The seeds, with the mark of each without the fault.
+        seconds: After so many of the processor it gives up.
     """
-    path, began, other = str(PACKAGE / file), time.monotonic(), []
-    code = _planted(file, place)
+    path, other, ran = str(PACKAGE / fault.file), list[str](), 0
+    code = _planted(fault)
     _plant(lambda name: code if name == path else None)
     from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
 
-    ran = 0
-    for seed, mark in seeds.items():
-        ran += 1
-        found, now = _marked(plan_of(seed))
+    for seed, mark in marks.items():
+        found, now = _marked(plan_of(int(seed)))
         if found:
-            return {"seed": seed, "rule": found[0].rule, "text": found[0].text}
-        other += [seed] if now != mark else []
-        if time.monotonic() - began > seconds:
+            return "found", f"by seed {seed}: {found[0].rule}"
+        ran, other = ran + 1, other + [seed] * (now != mark)
+        if time.process_time() > seconds:
             break
-    return {"seed": None, "ran": ran, "other": other}
+    if not other:
+        return "without effect", f"in {ran} seeds"
+    return "NOT FOUND", f"in {ran} seeds; otherwise in {len(other)}, such as {', '.join(other[:3])}"
 
 
 def watch(seeds: range, output: Path) -> None:
@@ -276,53 +267,25 @@ def watch(seeds: range, output: Path) -> None:
 # -- in the process that draws ---------------------------------------------------------------------
 
 
-def _child(*args: str, seconds: float) -> Any:
-    """The answer of a process of this module; `None` if it does not end in time, an error's text if it fails."""
-    command = [sys.executable, "-m", "tests.simulation.mutations", *args]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, check=False,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return None
-    if done.returncode or not done.stdout:
-        return f"fails: {done.stderr.strip().splitlines()[-1][:80]}"
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def _line_of(fault: Mutation, answer: Any) -> tuple[str, str]:
-    """What was found of a fault, and a line of the table."""
-    if not isinstance(answer, dict):
-        end, how = "found", "it does not end" if answer is None else answer
-    elif answer["seed"] is not None:
-        end, how = "found", f"by seed {answer['seed']}: {answer['rule']}"
-    elif not answer["other"]:
-        end, how = "without effect", f"in {answer['ran']} seeds"
-    else:
-        end, how = "NOT FOUND", f"in {answer['ran']} seeds, otherwise in {answer['other'][:3]}"
-    return end, f"{fault.file}:{fault.line}  {fault.kind}  {end} {how}"
-
-
-def sweep(known: Path, count: int, seed: int, seconds: float) -> Iterator[tuple[str, str]]:
-    """Draw faults, and tell of each whether it is found; the named ones come first."""
+def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tuple[str, str]]:
+    """Tell of each fault whether it is found, and a line of the table."""
     seen = json.loads(known.read_text())
-    possible = mutations(seen["effects"])
-    drawn = random.Random(seed).sample(possible, min(count, len(possible)))
-    named = [Mutation(file, -1, 0, name) for name, (file, _, _) in NAMED.items()]
-    for fault in [*named, *drawn]:
+    for fault in drawn:
         place = fault.kind if fault.place < 0 else str(fault.place)
-        given = ("--file", fault.file, "--place", place, "--known", str(known))
-        yield _line_of(fault, _child(*given, "--seconds", str(seconds), seconds=seconds + 60))
-
-
-def _seeds_of(known: Path, file: str, place: str) -> dict[int, str]:
-    """The seeds in which a fault has an effect, with the mark of each without it."""
-    seen = json.loads(known.read_text())
-    marks = {int(seed): mark for seed, mark in seen["marks"].items()}
-    seeds = seen["effects"].get(file, {}).get(place, marks)
-    # -1 stands for the import of the module.
-    return marks if -1 in seeds else {seed: marks[seed] for seed in seeds}
+        reached = seen["effects"].get(fault.file, {}).get(place, [-1])
+        # -1 stands for the import of the module.
+        seeds = seen["marks"] if -1 in reached else map(str, reached)
+        marks = {seed: seen["marks"].get(seed) for seed in seeds}
+        # Each fault has a process of its own, which imports the package with it.
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            try:
+                asked = pool.apply_async(one, (fault, marks, seconds))
+                end, how = asked.get(300 + 6 * seconds)
+            except multiprocessing.TimeoutError:
+                end, how = "found", "it does not end"
+            except Exception as error:  # noqa: BLE001  (it shows at once)
+                end, how = "found", f"it fails: {error!r:.80}"
+        yield end, f"{fault.file}:{fault.line}  {fault.kind}  {end} {how}"
 
 
 def main() -> int:
@@ -333,23 +296,21 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="look for each so long")
     parser.add_argument("--known", type=Path, default=Path("/tmp/reached.json"), help="a file")
     parser.add_argument("--watch", type=int, help="write that file first, with so many seeds")
-    parser.add_argument("--file", help="only plant a fault in this file")
-    parser.add_argument("--place", help="at this place: a number, or the name of a fault")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if given.watch is not None:
         watch(range(given.watch), given.known)
-    elif given.file is not None:
-        seeds = _seeds_of(given.known, given.file, given.place)
-        print(json.dumps(one(given.file, given.place, seeds, given.seconds)))
-    else:
-        ends = Counter[str]()
-        for end, line in sweep(given.known, given.count, given.seed, given.seconds):
-            ends[end] += 1
-            print(line, flush=True)
-        print(dict(ends))
+        return 0
+    possible = mutations(json.loads(given.known.read_text())["effects"])
+    drawn = random.Random(given.seed).sample(possible, min(given.count, len(possible)))
+    named = [Mutation(file, -1, 0, name) for name, (file, _, _) in NAMED.items()]
+    ends = Counter[str]()
+    for end, line in sweep(given.known, [*named, *drawn], given.seconds):
+        ends[end] += 1
+        print(line, flush=True)
+    print(dict(ends))
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(again("mutations") if os.environ.get("PYTHONHASHSEED") != "0" else main())

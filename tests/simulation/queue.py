@@ -9,15 +9,13 @@ import argparse
 import gc
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from tests.simulation.checker import Violation, check
-from tests.simulation.history import shown
+from tests.simulation.checker import check
+from tests.simulation.history import Violation, again, line_of
 from tests.simulation.queue_acts import Plan, plan_of
 from tests.simulation.queue_run import Run, run
 from tests.simulation.scheduler import StuckError
@@ -27,21 +25,13 @@ if TYPE_CHECKING:
 
     from tests.simulation.history import History
 
-#: So often it is told how far it is.
-_TOLD = 100
 #: The most lines of a printed history, and the most runs that make it shorter.
 _LINES, _RUNS = 30, 150
 #: Background work that fails: a failure of the storage is no fault.
 _LEFT = ("StoreError", "CommitUnknownError")
 
 
-def judge(plan: Plan) -> tuple[list[Violation], History | None]:
-    """Run a plan; its violations, and its history."""
-    found, done = judged(plan)
-    return found, None if done is None else done.history
-
-
-def judged(plan: Plan) -> tuple[list[Violation], Run | None]:
+def judge(plan: Plan) -> tuple[list[Violation], Run | None]:
     """Run a plan; its violations, and the run unless it is stuck."""
     gc.disable()
     try:
@@ -83,12 +73,12 @@ def replay(seed: int, acts: Sequence[int] | None = None) -> int:
         print(f"seed {seed}: nothing was found")
         return 0
     plan = shrunk(plan, {violation.rule for violation in found})
-    found, history = judge(plan)
+    found, done = judge(plan)
     print(f"seed {seed}: {dict(plan.tubes)}, {plan.faults}, clocks ahead by {plan.skews}")
     print("\n".join(f"  {violation.rule}: {violation.text}" for violation in found[:5]))
-    if history is not None:
+    if done is not None:
         tubes = {violation.tube for violation in found} - {""} or set(plan.tubes)
-        print("\n".join(line[:300] for line in _concerned(history, tubes)))
+        print("\n".join(line[:300] for line in _concerned(done.history, tubes)))
     numbers = ",".join(str(act.number) for act in plan.acts)
     print(f"again: python -m tests.simulation.queue --seed {seed} --acts {numbers}")
     return 1
@@ -96,7 +86,7 @@ def replay(seed: int, acts: Sequence[int] | None = None) -> int:
 
 def _concerned(history: History, tubes: Iterable[str]) -> list[str]:
     """The calls of some tubes; without what only looks at the end, if they are many."""
-    lines = shown(history, tubes)
+    lines = [line_of(call) for call in history.calls if call.tube in {*tubes, ""}]
     if len(lines) > _LINES:
         lines = [line for line in lines if not any(verb in line for verb in ("tasks_by", ".open"))]
     return lines[:_LINES]
@@ -111,13 +101,11 @@ def sweep(seeds: range, workers: int) -> int:
     """Run seeds, and print those that violate something; 1 if one does."""
     began, bad, rules = time.monotonic(), list[int](), Counter[str]()
     with ProcessPoolExecutor(workers) as pool:
-        for done, (seed, found) in enumerate(pool.map(_one, seeds, chunksize=4), 1):
+        for seed, found in pool.map(_one, seeds, chunksize=4):
             if found:
                 bad.append(seed)
                 rules.update({violation.rule for violation in found})
                 print(f"seed {seed}: {found[0].rule}: {found[0].text[:300]}", flush=True)
-            if done % _TOLD == 0:
-                print(f"{done} seeds, {time.monotonic() - began:.0f} s", flush=True)
     print(
         f"{len(seeds)} seeds, {time.monotonic() - began:.0f} s, found in {len(bad)}: {dict(rules)}"
     )
@@ -141,8 +129,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # The order of a set of texts must not differ between two runs.
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        again = [sys.executable, "-m", "tests.simulation.queue", *sys.argv[1:]]
-        raise SystemExit(subprocess.call(again, env={**os.environ, "PYTHONHASHSEED": "0"}))
-    raise SystemExit(main())
+    raise SystemExit(again("queue") if os.environ.get("PYTHONHASHSEED") != "0" else main())

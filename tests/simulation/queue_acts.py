@@ -19,7 +19,7 @@ from tubeq_spark import Backoff, Bury, PutItem, Rate
 from tubeq_spark.workers import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.simulation.queue_run import Program
     from tubeq_spark.tube import Tube
@@ -49,14 +49,18 @@ class Plan:
         faults: The faults of the storage.
         acts: The acts of all threads.
         pace: How these change hands.
+        is_quiet: Whether there is one thread, and nothing fails.
+        utubes: The sub-queues of its tasks.
     """
 
     seed: int
     tubes: Mapping[str, Mapping[str, Any]]
-    skews: tuple[float, ...]
-    faults: Faults
     acts: tuple[Act, ...] = field(repr=False)
+    skews: tuple[float, ...] = (0.0,)
+    faults: Faults = field(default_factory=Faults)
     pace: Pace = field(default_factory=Pace)
+    is_quiet: bool = False
+    utubes: tuple[str | None, ...] = ("a", "a", "b", "c", None)
 
     def only(self, acts: tuple[Act, ...]) -> Plan:
         """The same with some acts."""
@@ -75,6 +79,10 @@ _OFTEN = {
 
 #: Arguments that are durations.
 _TIMES = ("ttl", "ttr", "delay", "increment", "aging", "unique_for")
+#: How often items get an option, and its values.
+_ITEM: dict[str, tuple[float, tuple[Any, ...]]] = {
+    "pri": (0.4, (0, 1, 2)), "ttl": (0.15, (6.0, 25.0, 90.0)), "ttr": (0.2, (3.0, 12.0)), "delay": (0.2, (1.0, 8.0)),
+}  # fmt: skip
 #: How often verbs on named tasks get an option, and its values.
 _GIVEN: dict[str, tuple[float, tuple[Any, ...]]] = {
     "delay": (0.4, (2.0, 6.0)), "error": (0.4, ("bad", "worse")), "increment": (1.0, (2.0, 15.0)),
@@ -93,49 +101,73 @@ _PLAIN: dict[str, dict[str, tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
+#: The seconds of pauses between two calls.
+_SLEEPS = {"sleep": (0.5, 2.0, 5.0, 12.0, 35.0), "nap": (2.3 * 3600,)}
 #: Verbs of programs that all want the same tasks at a time, and of a program that works on while another is paused for hours.
-_RUSH = ("put_many", "take_many", "exchange", "ack", "release", "crash", "freeze", "sweep")
+_RUSH = {
+    "put_many": 7, "take": 16, "take_many": 12, "exchange": 6, "ack": 14, "release": 4, "crash": 2,
+    "freeze": 7, "sweep": 5, "sleep": 2,
+}  # fmt: skip
 _LONG = ("put", "put_many", "take", "ack", "exchange")
-_KINDS = {"mixed": 62, "rush": 25, "quiet": 10, "long": 3}
+_KINDS = {"mixed": 60, "rush": 25, "quiet": 12, "long": 3}
+#: How many acts a plan has.
+_ACTS = 30
 
 
-def plan_of(seed: int, acts: int = 30) -> Plan:
+def plan_of(seed: int) -> Plan:
     """The plan of a seed."""
     rng = random.Random(f"plan {seed}")
     (kind,) = rng.choices(list(_KINDS), list(_KINDS.values()))
-    if kind == "long":
-        return _long(seed, rng)
-    names = ["t", "u"][: rng.choice((1, 1, 1, 2))]
-    programs = rng.choice((1, 2, 2, 3, 3, 4))
-    tubes = {name: _options(rng) for name in names}
-    skews = tuple(rng.choice((0.0, 0.0, rng.uniform(-1.5, 1.5))) for _ in range(programs))
+    return {"mixed": _mixed, "quiet": _quiet, "rush": _rush, "long": _long}[kind](seed, rng)
+
+
+def _mixed(seed: int, rng: random.Random) -> Plan:
+    """Programs do anything."""
+    skews = [rng.choice((0.0, 0.0, rng.uniform(-1.5, 1.5))) for _ in range(rng.randint(1, 4))]
     faults = Faults()
     if rng.random() < 0.4:
         faults = Faults(lost=rng.choice((0.02, 0.1)), refused=rng.choice((0.0, 0.02)))
-    threads = [rng.choice((1, 1, 1, 2)) for _ in range(programs)]
-    pace = Pace(
-        rng.choice((0.0, 0.3, 0.9)), rng.choice((0.0, 0.0, 0.02, 0.15)), rng.choice((4, 50))
-    )
+    stalls = rng.choice((0.0, 0.0, 0.02, 0.1))
+    pace = Pace(rng.choice((0.0, 0.3, 0.9)), stalls, rng.choice((4, 50)))
+    threads = [rng.choice((1, 1, 1, 2)) for _ in skews]
+    return Plan(seed, *_acts(rng, threads, _OFTEN), tuple(skews), faults, pace)
+
+
+def _quiet(seed: int, rng: random.Random) -> Plan:
+    """One thread does anything, and nothing fails."""
+    often = {verb: n for verb, n in _OFTEN.items() if verb not in ("crash", "freeze")}
+    return Plan(seed, *_acts(rng, [1], often), is_quiet=True)
+
+
+def _acts(
+    rng: random.Random, threads: Sequence[int], often: Mapping[str, float]
+) -> tuple[dict[str, Any], tuple[Act, ...]]:
+    """One or two tubes, and acts of some threads of each program on them."""
+    names = ["t", "u"][: rng.choice((1, 1, 1, 2))]
     # Each simulation has a mix of its own, with few kinds of acts, so that these meet more often.
-    weights = {verb: often * rng.choice((0, 0.3, 1, 3)) + 1e-6 for verb, often in _OFTEN.items()}
-    if kind == "rush":
-        weights = {verb: often for verb, often in _OFTEN.items() if verb in _RUSH}
-    if kind == "quiet":
-        skews, threads, faults, pace = (0.0,), [1], Faults(), Pace()
-        weights = {
-            verb: often for verb, often in weights.items() if verb not in ("crash", "freeze")
-        }
-    weights["take"] = weights.get("take", 0) + 10
-    weights["put"] = weights.get("put", 0) + 5
-    chosen = rng.choices(list(weights), list(weights.values()), k=acts)
+    weights = {verb: n * rng.choice((0, 0.3, 1, 3)) + 1e-6 for verb, n in often.items()}
+    weights["take"] += 10
+    weights["put"] += 5
     made = []
-    for number, verb in enumerate(chosen):
-        program = rng.randrange(len(skews))
+    for number, verb in enumerate(rng.choices(list(weights), list(weights.values()), k=_ACTS)):
+        program = rng.randrange(len(threads))
         thread = rng.randrange(threads[program])
         # A simulation begins with tasks.
         first = rng.choice(("put", "put_many")) if number < 3 else verb
         made.append(Act(number, program, thread, first, rng.choice(names)))
-    return Plan(seed, tubes, skews, faults, tuple(made), pace)
+    return {name: _options(rng, rng.choice(TYPES)) for name in names}, tuple(made)
+
+
+def _rush(seed: int, rng: random.Random) -> Plan:
+    """Several programs want the same few sub-queues at a time, and are paused between any two requests."""
+    options = _options(rng, rng.choice(("utube", "utubettl", *TYPES)))
+    if rng.random() < 0.8:
+        options = {name: options[name] for name in ("type", "ttr", "ttl") if name in options}
+    programs, verbs = rng.choice((3, 4)), rng.choices(list(_RUSH), list(_RUSH.values()), k=40)
+    verbs[:2] = ["put_many", "put_many"]
+    acts = tuple(Act(n, rng.randrange(programs), 0, verb, "t") for n, verb in enumerate(verbs))
+    pace = Pace(rng.choice((0.3, 0.9)), rng.choice((0.05, 0.15)), rng.choice((4, 50)))
+    return Plan(seed, {"t": options}, acts, (0.0,) * programs, pace=pace, utubes=("a", "a", "b"))
 
 
 def _long(seed: int, rng: random.Random) -> Plan:
@@ -143,8 +175,9 @@ def _long(seed: int, rng: random.Random) -> Plan:
     verbs = [(0, "put"), (0, "halt"), *((0, verb) for verb in rng.choices(_LONG, k=4))]
     verbs += [(1, verb) for verb in rng.choices(_LONG, k=26)]
     verbs.insert(6 + rng.randrange(10, 16), (1, "nap"))
-    acts = [Act(number, program, 0, verb, "t") for number, (program, verb) in enumerate(verbs)]
-    return Plan(seed, {"t": _options(rng)}, (0.0, 0.0), Faults(), tuple(acts), Pace(every=4))
+    acts = tuple(Act(n, program, 0, verb, "t") for n, (program, verb) in enumerate(verbs))
+    options = _options(rng, rng.choice(TYPES))
+    return Plan(seed, {"t": options}, acts, (0.0, 0.0), pace=Pace(every=4))
 
 
 #: The options of tubes: the begin of the types that have it, how often a tube has it, and its values.
@@ -163,9 +196,8 @@ _SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.fl
 _FIXED = ("unique_for", "aging", "storage_mode", "schema")
 
 
-def _options(rng: random.Random) -> dict[str, Any]:
-    """The type and the options of a tube."""
-    kind = rng.choice(TYPES)
+def _options(rng: random.Random, kind: str) -> dict[str, Any]:
+    """The options of a tube of a type."""
     found: dict[str, Any] = {"type": kind}
     for name, (types, often, values) in _OPTIONS.items():
         if types in kind and rng.random() < often:
@@ -252,16 +284,11 @@ class Turn:
             texts = rng.choice((None, "", "ä\n")), rng.choice((None, [], [0.5, None]))
             found["data"] = {"n": self._serial, "s": texts[0], "l": texts[1]}
         if self.has_ttl:
-            for name, often, values in (
-                ("pri", 0.4, (0, 1, 2)),
-                ("ttl", 0.15, (6.0, 25.0, 90.0)),
-                ("ttr", 0.2, (3.0, 12.0)),
-                ("delay", 0.2, (1.0, 8.0)),
-            ):
+            for name, (often, values) in _ITEM.items():
                 if rng.random() < often:
                     found[name] = rng.choice(values)
         if self.has_utubes:
-            found["utube"] = rng.choice(("a", "a", "b", "c", None))
+            found["utube"] = rng.choice(self.program.run.plan.utubes)
         if rng.random() < (0.5 if "unique_for" in self.options else 0.12):
             found["unique"] = rng.choice("xyz")
         return found
@@ -282,7 +309,7 @@ class Turn:
     def _call(self, verb: str, args: Mapping[str, Any], call: Callable[[Any], Any]) -> Any:
         """Call a verb of the tube."""
         name = self.act.tube
-        return self.program.call(verb, name, args, lambda: call(self.program.queue.tube(name)))
+        return self.program.call(verb, name, args, lambda: call(self.program.tube(name)))
 
     # -- puts ------------------------------------------------------------------------------------
 
@@ -317,11 +344,8 @@ class Turn:
         if self.has_utubes:
             columns["utube"] = pa.array([item["utube"] for item in items], pa.string())
         table = pa.table(columns)
-        self._call(
-            "put_arrow",
-            {"items": [plain(item) for item in items]},
-            lambda tube: tube.put_arrow(table, key=f"k{self.act.number}"),
-        )
+        args, key = {"items": [plain(item) for item in items]}, f"k{self.act.number}"
+        self._call("put_arrow", args, lambda tube: tube.put_arrow(table, key=key))
 
     # -- takes -----------------------------------------------------------------------------------
 
@@ -378,10 +402,8 @@ class Turn:
         written, given = self._taking(n)
         ids = self._held(self.rng.choice((1, 1, 2)))
         written["ack"] = ids
-        self._took(
-            self._call("exchange", written, lambda tube: tube.exchange(ack=ids, take=n, **given))
-            or []
-        )
+        args = {"ack": ids, "take": n, **given}
+        self._took(self._call("exchange", written, lambda tube: tube.exchange(**args)))
 
     def _work(self) -> None:
         stop, batch, done = SimEvent(), self.rng.choice((1, 1, 2)), set[int]()
@@ -407,16 +429,14 @@ class Turn:
 
     def _named(self) -> None:
         """Call a verb on named tasks."""
-        is_held, most, _ = NAMED[self.act.verb]
+        verb = self.act.verb
+        is_held, most, _ = NAMED[verb]
         ids = self._held(most) if is_held else self._any(most)
-        if ids and self._can(self.act.verb):
-            options = self._options_of(self.act.verb)
-            some = ids if self.act.verb.endswith("_many") else ids[0]
-            self._call(
-                self.act.verb,
-                {"ids": ids, **plain(options)},
-                lambda tube: getattr(tube, self.act.verb)(some, **options),
-            )
+        if ids and self._can(verb):
+            options = self._options_of(verb)
+            some = ids if verb.endswith("_many") else ids[0]
+            args = {"ids": ids, **plain(options)}
+            self._call(verb, args, lambda tube: getattr(tube, verb)(some, **options))
 
     def _can(self, verb: str) -> bool:
         return self.has_ttl or not verb.startswith("touch")
@@ -449,15 +469,10 @@ class Turn:
 
     def _alter(self) -> None:
         # A capacity is neither added nor removed; "fair" goes with no aging.
-        fixed = {
-            *_FIXED,
-            "order" if "aging" in self.options else "",
-            *{"capacity"} - {*self.options},
-        }
-        kind = self.options["type"]
-        names = [
-            name for name, (types, _, _) in _OPTIONS.items() if types in kind and name not in fixed
-        ]
+        fixed = {*_FIXED, "order" if "aging" in self.options else "", "capacity"}
+        fixed -= {*self.options} & {"capacity"}
+        names = [name for name in _OPTIONS if _OPTIONS[name][0] in self.options["type"]]
+        names = [name for name in names if name not in fixed]
         name = self.rng.choice(names)
         values = _OPTIONS[name][2]
         value = self.rng.choice(values if name == "capacity" else (*values, None))
@@ -479,20 +494,17 @@ class Turn:
         self.program.actor.fuse(self.rng.randint(1, 25), None)
 
     def _freeze(self) -> None:
-        seconds = self.rng.choice((6.0, 20.0, 100.0))
-        if self.rng.random() < 0.5:
-            self.program.actor.fuse(self.rng.randint(1, 3), seconds, "CREATE")
-        else:
-            self.program.actor.fuse(self.rng.randint(1, 25), seconds)
+        seconds = self.rng.choice((3.0, 6.0, 20.0, 100.0))
+        kind = self.rng.choice(("", "CREATE"))
+        self.program.actor.fuse(self.rng.randint(1, 3 if kind else 25), seconds, kind)
 
     def _halt(self) -> None:
         self.program.actor.fuse(self.rng.randint(1, 3), 3 * 3600.0, "CREATE")
 
-    def _nap(self) -> None:
-        self.program.sleep(2.3 * 3600)
-
     def _sleep(self) -> None:
-        self.program.sleep(self.rng.choice((0.5, 2.0, 5.0, 12.0, 35.0)))
+        self.program.sleep(self.rng.choice(_SLEEPS[self.act.verb]))
+
+    _nap = _sleep
 
     def _share(self) -> None:
         self.program.share(self.rng)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -147,13 +148,18 @@ class Lives:
         if not changes:
             return [initial]
         sure = [c for c in changes if c.returned and c.ended + PAUSED < call.began]
-        drops = [c for c in self._history.calls if c.verb == "drop" and c.tube == call.tube]
-        is_new = any(c.outcome != "raised" and c.first < call.last for c in drops)
+        is_new = any(c.outcome != "raised" for c in self._history.earlier(call, "drop"))
         return [initial] * (not sure or is_new) + [
             change.args[name]
             for change in changes
             if is_new or not any(change.before(later) for later in sure)
         ]
+
+    def limits(self, call: Call, name: str) -> tuple[list[Any], float]:
+        """The limits that an option may set for a call, and the greatest; infinite if it may set none."""
+        values = self.values(call, name)
+        limits = [value for value in values if value is not None]
+        return limits, max(limits) if len(limits) == len(values) else math.inf
 
     def resolved(self, call: Call, item: Mapping[str, Any]) -> list[dict[str, Any]]:
         """An item of a put with the defaults that its tube may have then."""
@@ -294,7 +300,7 @@ class Lives:
         at, last = self.windows[call.first], NEVER if call.unknown else call.last
         before = after = 0
         for i, op in enumerate(life.ops):
-            if (op.last < call.first and not op.may_skip) or op.call is since:
+            if not op.may_skip and (op.last < call.first or op.call is since):
                 before |= 1 << i
             if op.call.first > last or op.call is call:
                 after |= 1 << i

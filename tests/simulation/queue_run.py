@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tubeq_spark import UtubeCounts
+    from tubeq_spark.tube import Tube
 
 #: A queue object is the second one of its process with this probability, and joins its former session after a crash.
 _SECOND, _JOINS = 0.25, 0.4
+#: One call of so many uses a new object of its tube.
+_ANEW = 4
 #: The fields of a task in a history.
 _FIELDS = ("task_id", "data", "pri", "utube", "attempts", "owner", "error", "unique")
 
@@ -43,7 +47,7 @@ class Run:
         self.plan = plan
         self.world = SimStore(random.Random(f"world {plan.seed}"))
         self.scheduler = Scheduler(plan.seed, self.world, plan.pace)
-        self.history = History(is_faulty=plan.faults != Faults())
+        self.history = History(is_faulty=plan.faults != Faults(), is_quiet=plan.is_quiet)
         self.history.tubes = {name: written(options) for name, options in plan.tubes.items()}
         #: The ids of tasks that somebody has seen, by tube.
         self.known: dict[str, list[int]] = {}
@@ -52,7 +56,6 @@ class Run:
         #: The process of each queue object.
         self.objects: dict[str, Actor] = {}
         self.programs: list[Program] = []
-        self._running = 0
 
     def play(self) -> None:
         """Run it."""
@@ -101,7 +104,7 @@ class Run:
         """Look at what is there, wait for all that time brings, and take every task."""
         for tube in self.plan.tubes:
             last.statistics(tube)
-            for state in ("r", "t", "~", "!"):
+            for state in random.Random(f"states {self.plan.seed}").sample("rt~!", 2):
                 last.on("tasks_by_state", tube, state=state)
             last.on("resume", tube)
         last.sleep(160.0)
@@ -130,6 +133,7 @@ class Program:
         self.actor = run.actor(name, skew, faults) if actor is None else actor
         self.queue: Queue = None  # type: ignore[assignment]  # it is opened first
         self.held: dict[str, list[int]] = {}
+        self._tubes: dict[str, tuple[Queue, Tube]] = {}
         #: The last result, as the history has it.
         self.shown: Any = None
         self.threads: list[list[Any]] = [[]]
@@ -196,32 +200,33 @@ class Program:
 
     # -- its queue object ------------------------------------------------------------------------
 
-    def open(self, **options: Any) -> bool:
-        """Open the queue; a storage that fails is tried again."""
+    def _until(self, call: Callable[[], Any]) -> Any:
+        """Call until something is returned; a storage that fails is tried again."""
         for _ in range(20):
-            queue = self.call(
-                "open", "", {}, lambda: Queue(None, LOCATION, engine="native", **options)
-            )
-            if queue is not None:
-                self.queue = queue
-                self.held = {}
-                return True
+            found = call()
+            if found is not None:
+                return found
             self.sleep(5.0)
-        return False
+        return None
+
+    def _opened(self, **options: Any) -> Queue | None:
+        made = functools.partial(Queue, None, LOCATION, engine="native", **options)
+        queue: Queue | None = self.call("open", "", {}, made)
+        return queue
+
+    def open(self) -> bool:
+        """Open the queue."""
+        queue = self._until(self._opened)
+        if queue is not None:
+            self.queue, self.held = queue, {}
+        return queue is not None
 
     def create(self, tube: str) -> None:
         """Create a tube."""
-        options = dict(self.run.plan.tubes[tube])
-        for _ in range(20):
-            done = self.call(
-                "create_tube", tube, {},
-                lambda: self.queue.create_tube(tube, options["type"], if_not_exists=True, **{
-                    name: value for name, value in options.items() if name != "type"
-                }),
-            )  # fmt: skip
-            if done is not None:
-                return
-            self.sleep(5.0)
+        options = {**self.run.plan.tubes[tube], "if_not_exists": True}
+        kind = options.pop("type")
+        made = functools.partial(self.queue.create_tube, tube, kind, **options)
+        self._until(lambda: self.call("create_tube", tube, {}, made))
 
     def close(self) -> None:
         """Close the queue object."""
@@ -241,9 +246,7 @@ class Program:
             self.join(session, held)
             return
         self.close()
-        queue = self.call(
-            "open", "", {}, lambda: Queue(None, LOCATION, engine="native", session_uuid=session)
-        )
+        queue = self._opened(session_uuid=session)
         if queue is None:
             self.open()
         else:
@@ -259,9 +262,14 @@ class Program:
         """Call a verb of a tube."""
         args = {"ids" if name == "task_ids" else name: value for name, value in given.items()}
         read = _READ.get(verb, lambda found: found)
-        return self.call(
-            verb, tube, args, lambda: read(getattr(self.queue.tube(tube), verb)(**given))
-        )
+        return self.call(verb, tube, args, lambda: read(getattr(self.tube(tube), verb)(**given)))
+
+    def tube(self, name: str) -> Tube:
+        """A tube of the queue object, mostly the one of the last call."""
+        queue, found = self._tubes.get(name, (None, None))
+        if found is None or queue is not self.queue or self.run.numbers % _ANEW == 0:
+            queue, found = self._tubes[name] = self.queue, self.queue.tube(name)
+        return found
 
     def statistics(self, tube: str) -> None:
         """Count the tasks of a tube."""
@@ -286,7 +294,7 @@ class Program:
         run, queue, name = self.run, self.queue, self.name
         run.scheduler.actor.require_life()
         run.objects[name] = self.actor
-        began, first = run.scheduler.now_us(), run.number()
+        began, first, sent = run.scheduler.now_us(), run.number(), run.scheduler.sent()
         before = None if queue is None else str(queue.session_uuid)
         result, shown, error, outcome = None, None, None, "returned"
         try:
@@ -311,8 +319,10 @@ class Program:
             self.shown = shown
             span = began, run.scheduler.now_us(), first, run.number()
             kind = None if error is None else type(error).__name__
-            how = outcome, shown, kind, str(error or ""), session, run.scheduler.looked_us()
-            written = Call(name, verb, tube, dict(args), *span, *how)
+            how = outcome, shown, kind, str(error or ""), session
+            commits, requests, looked = run.scheduler.sent()
+            cost = commits - sent[0], requests - sent[1], looked
+            written = Call(name, verb, tube, dict(args), *span, *how, *cost)
             run.history.calls.append(written)
             self._know(written)
         if raises and error is not None:
@@ -321,6 +331,8 @@ class Program:
 
     def _know(self, call: Call) -> None:
         """Note the ids that a call has shown, and the tasks that are not held any more."""
+        if call.error == "TubeNotFoundError":
+            self._tubes.pop(call.tube, None)
         states = {task["task_id"]: task["state"] for task in call.tasks()}
         known = self.run.known.setdefault(call.tube, [])
         held = self.held.setdefault(call.tube, [])

@@ -61,11 +61,8 @@ class Takes:
     def _meets_others(self) -> bool:
         return any(
             other.actor != self.call.actor or other.verb not in TAKES
-            for other in self.checker.history.calls
-            if other is not self.call
-            and other.verb != "work"
-            and other.tube in (self.call.tube, "")
-            if other.first < self.call.last and other.last > self.call.first
+            for other in self.checker.history.earlier(self.call)
+            if other.last > self.call.first and other.verb != "work"
         )
 
     def _is_asked(self, key: str) -> bool:
@@ -104,10 +101,10 @@ class Takes:
 
     def _check_limits(self) -> None:
         taken = [key for key, kinds in self._kinds.items() if kinds == {TAKEN}]
-        limits = self.checker.lives.values(self.call, "most_taken")
+        _, limit = self.checker.lives.limits(self.call, "most_taken")
         beside = self._beside()
         most = max(map(len, beside), default=0) if not taken else 0
-        if self.tasks and None not in limits and len(taken) + most + len(self.tasks) > max(limits):
+        if self.tasks and len(taken) + most + len(self.tasks) > limit:
             text = f"{len(taken) + most} and {len(self.tasks)} taken"
             self.checker.fail("most_taken", self.call, text)
         if not self.has_utubes:
@@ -150,15 +147,14 @@ class Takes:
                     "lease", self.call, f"{task['data']} is over since {now - end} µs"
                 )
 
+    def _pauses(self) -> list[Call]:
+        """The calls that may have paused its tube, or resumed it."""
+        verbs = "pause", "resume", "drop", "create_tube"
+        calls = self.checker.history.earlier(self.call, *verbs)
+        return [other for other in calls if other.outcome != "raised"]
+
     def _check_pause(self) -> None:
-        calls = [
-            other
-            for other in self.checker.history.calls
-            if other.tube == self.call.tube
-            and other.verb in ("pause", "resume", "drop", "create_tube")
-            and other.outcome != "raised"
-            and other.first < self.call.last
-        ]
+        calls = self._pauses()
         if not calls or calls[-1].verb != "pause" or not calls[-1].returned:
             return
         last = calls[-1]
@@ -188,11 +184,7 @@ class Takes:
             or self.call.args.get("per_utube", 1) > 1
         ):
             return False
-        calls = [
-            other
-            for other in self.checker.history.calls
-            if other.tube in (self.call.tube, "") and other.first < self.call.last
-        ]
+        calls = [*self.checker.history.earlier(self.call), self.call]
         own = [
             other
             for other in calls
@@ -207,11 +199,7 @@ class Takes:
     def _may_take(self, key: str) -> bool:
         """Whether no limit keeps a ready task back."""
         maybe = [other for other, kinds in self._kinds.items() if TAKEN in kinds]
-        limits = [
-            value
-            for value in self.checker.lives.values(self.call, "most_taken")
-            if value is not None
-        ]
+        limits, _ = self.checker.lives.limits(self.call, "most_taken")
         if limits and len(maybe) + len(self.tasks) >= min(limits):
             return False
         if not self.has_utubes:
@@ -239,15 +227,8 @@ class Takes:
         history = self.checker.history
         broken = [
             other
-            for other in history.calls
-            if not other.returned
-            and other.tube in (self.call.tube, "")
-            and other.first < self.call.last
-        ]
-        broken += [
-            other
-            for other in history.calls
-            if other.verb in NAMED and other.first < self.call.first < other.last
+            for other in history.earlier(self.call)
+            if not other.returned or (other.verb in NAMED and other.last > self.call.first)
         ]
         if history.is_faulty and self.call.ended - self.call.began > _SECOND:
             # A take that the storage fails tries again beside its own lock.
@@ -270,16 +251,8 @@ class Takes:
             self.checker.fail("not found", self.call, f"{key} is ready")
 
     def _may_be_paused(self) -> bool:
-        last = [
-            other
-            for other in self.checker.history.calls
-            if other.tube == self.call.tube
-            and other.verb in ("pause", "resume")
-            and other.outcome != "raised"
-            and other.first < self.call.last
-        ]
+        last = [other for other in self._pauses() if other.verb in ("pause", "resume")]
         if not last:
             return False
         end = last[-1]
-        is_resumed = end.verb == "resume" and end.returned and end.ended + PAUSED < self.call.began
-        return not is_resumed
+        return not (end.verb == "resume" and end.returned and end.ended + PAUSED < self.call.began)

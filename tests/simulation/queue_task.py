@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.history import NEVER, Call
@@ -400,6 +402,7 @@ class Life:
         self._needed = sum(1 << i for i, op in enumerate(self.ops) if not op.may_skip)
         self._known: dict[tuple[int, State], bool] = {}
         self._orders: dict[int, list[int]] = {}
+        self._all_passed: dict[int, int] = {}
         self._afters: dict[tuple[int, State], list[State]] = {}
         self.is_possible = self._try(0, State(ABSENT))
         self.is_cut = len(self._known) > _STEPS
@@ -418,9 +421,19 @@ class Life:
             self._orders[done] = list(self._next(done))
         for i in self._orders[done]:
             for then in self._after(i, state):
-                is_good |= self._try(done | 1 << i, then)
+                # What may be skipped, and changes nothing, is skipped.
+                if then != state or not self.ops[i].may_skip:
+                    is_good |= self._try(self._passed(done | 1 << i), then)
         self._known[node] = is_good
         return is_good
+
+    def _passed(self, done: int) -> int:
+        """The same with the operations that are skipped because later ones were done."""
+        if done not in self._all_passed:
+            newest = max(op.call.first for i, op in enumerate(self.ops) if done >> i & 1)
+            skipped = (1 << i for i, op in enumerate(self.ops) if op.may_skip and op.last <= newest)
+            self._all_passed[done] = functools.reduce(operator.or_, skipped, done)
+        return self._all_passed[done]
 
     def _after(self, i: int, state: State) -> list[State]:
         """The states after one of the operations."""

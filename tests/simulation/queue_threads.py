@@ -67,10 +67,6 @@ class SimLock:
             raise RuntimeError(msg)
         self._count -= 1
 
-    def locked(self) -> bool:
-        """Whether it is held."""
-        return self._count > 0
-
     def __enter__(self) -> bool:
         return self.acquire()
 
@@ -147,10 +143,6 @@ class SimCondition:
             waiting[0] = True
         del self._waiting[:n]
 
-    def notify_all(self) -> None:
-        """Wake all."""
-        self.notify(len(self._waiting))
-
 
 class SimQueue:
     """A `SimpleQueue`."""
@@ -171,10 +163,6 @@ class SimQueue:
     def get_nowait(self) -> Any:
         """Take an item that is there."""
         return self.get(block=False)
-
-    def empty(self) -> bool:
-        """Whether it has none."""
-        return not self._items
 
 
 def _like(module: types.ModuleType, **replaced: Any) -> types.SimpleNamespace:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import _thread
 import random
 import threading
-from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.sim_store import Crash, Faults, Process, SimStore
@@ -17,10 +16,12 @@ from tests.simulation.sim_store import Crash, Faults, Process, SimStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: A commit stalls so many times as often as another request.
+_AT_COMMITS = 3
 #: After the last look at its leases a take sends fewer requests.
 _LAST = 4
 #: The seconds of a request that takes long.
-_STALLS = (0.3, 1.0, 4.0, 12.0)
+_STALLS = (0.5, 2.0, 3.0, 5.0, 12.0)
 
 #: The scheduler of the running simulation.
 running: list[Scheduler] = []
@@ -52,7 +53,7 @@ class Actor(Process):
         world.pass_time(world.rng.uniform(0.002, 0.05))
         self._burn(request)
         self.scheduler.note(request)
-        self.scheduler.hand_over()
+        self.scheduler.hand_over(_AT_COMMITS if request.startswith("CREATE") else 1)
 
     def fuse(self, requests: int, seconds: float | None, kind: str = "") -> None:
         """After so many requests, perhaps of one kind, pause for some seconds, or crash."""
@@ -95,17 +96,9 @@ class SimThread:
     """A thread of the simulation, with what `threading.Thread` has."""
 
     def __init__(
-        self,
-        group: None = None,
-        target: Callable[..., object] = lambda: None,
-        name: str = "",
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-        *,
-        daemon: bool | None = None,
+        self, *, target: Callable[..., object], name: str = "", args: Any = (), daemon: bool = False
     ) -> None:
-        del group, kwargs
-        self.target, self.args, self.name, self.daemon = target, args, name, bool(daemon)
+        self.target, self.args, self.name, self.daemon = target, args, name, daemon
         self.scheduler = current_scheduler()
         self.actor = self.scheduler.actor
         self.gate = _thread.allocate_lock()
@@ -113,11 +106,9 @@ class SimThread:
         self.ready: Callable[[], bool] = lambda: True
         self.deadline = float("inf")
         self.is_over = False
-        #: The requests that it has sent, those of them that make a version of a log, and the times of the last ones.
-        self.requests = self.commits = 0
-        self.times: deque[float] = deque([0.0], maxlen=_LAST)
+        #: The commits that it has sent, and the times of all requests.
+        self.commits, self.times = 0, [0.0] * _LAST
         self.error: BaseException | None = None
-        self.ident = 0
 
     def start(self) -> None:
         """Let it run when its turn comes."""
@@ -216,19 +207,18 @@ class Scheduler:
     def note(self, request: str) -> None:
         """Count a request of the running thread."""
         if self.current is not None:
-            self.current.requests += 1
-            self.current.times.append(self.world.now)
             self.current.commits += request.startswith("CREATE") and request.endswith(".json")
+            self.current.times.append(self.world.now)
 
-    def hand_over(self) -> None:
-        """Let another thread run, perhaps."""
+    def hand_over(self, factor: int = 1) -> None:
+        """Let another thread run, perhaps; requests stall so many times as often."""
         me = self.current
         if me is None or len(self.threads) == 1:
             return
         if self.rng.random() < self.pace.goes_on and me.actor.frozen <= self.world.now:
             return
         # The heart of a program beats in another thread.
-        if me.name == me.actor.name and self.rng.random() < self.pace.stalls:
+        if me.name == me.actor.name and self.rng.random() < self.pace.stalls * factor:
             self.wait(lambda: False, self.rng.choice(_STALLS))
             return
         me.ready, me.deadline = _always, float("inf")
@@ -301,9 +291,11 @@ class Scheduler:
             thread.actor.is_dead = True
         self._pass_on()
 
-    def looked_us(self) -> int:
-        """When the running thread sent the first of its last requests, in microseconds."""
-        return 0 if self.current is None else round(self.current.times[0] * 1e6)
+    def sent(self) -> tuple[int, int, int]:
+        """How many commits and requests the running thread has sent, and when it began the last requests."""
+        assert self.current is not None
+        times = self.current.times
+        return self.current.commits, len(times), round(times[-_LAST] * 1e6)
 
     def now_us(self) -> int:
         """The true time, in microseconds."""

@@ -93,7 +93,7 @@ class Story:
     @property
     def rules(self) -> set[str]:
         """The rules that are violated."""
-        again = History.of_lines(self.history.lines())
+        again = History.of_text(self.history.text())
         return {violation.rule for violation in check(again)}
 
 

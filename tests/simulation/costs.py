@@ -1,0 +1,77 @@
+"""What calls may cost where one thread of one program calls, and nothing fails: commits and requests.
+
+`costs.json` has by the kind of a call the most commits of one call, and the commits and requests that a quarter of the
+calls of one history do not exceed; 99 if no history had enough calls. `python -m tests.simulation.costs` writes it anew,
+from the greatest costs of some seeds. The numbers of commits must be those of the docstrings: a verb that finds
+something due, such as ended leases, makes more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.simulation.history import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.history import Call, History
+
+_FILE = Path(__file__).with_suffix(".json")
+#: The table is made of the quiet ones of so many seeds.
+_SEEDS = 3_000
+#: One call may make so many more commits: where much comes together, a verb makes some that it seldom needs.
+_MORE = 1
+#: A quarter of the calls is judged if there are so many.
+_SOME = 4
+_TAKES = ("take", "take_many", "take_arrow", "exchange")
+
+
+def kind_of(call: Call, history: History) -> str:
+    """The verb, in a tube with sub-queues ("u") or another ("p"), and whether it failed ("!") or took nothing ("0")."""
+    options = history.tubes.get(call.tube, {"type": ""})
+    way = "u" if options["type"].startswith("utube") else "p"
+    end = "!" if call.error else "0" if call.verb in _TAKES and not call.result else ""
+    return f"{call.verb} {way}{end}"
+
+
+def costs(history: History) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """The costs of each kind of call in a history."""
+    by_kind = defaultdict(list)
+    for call in (call for call in history.calls if call.verb != "work"):
+        by_kind[kind_of(call, history)].append(call)
+    for kind, calls in by_kind.items():
+        commits, requests = sorted(c.commits for c in calls), sorted(c.requests for c in calls)
+        some, is_judged = len(calls) // 4, len(calls) >= _SOME
+        yield kind, (commits[-1], commits[some] * is_judged, requests[some] * is_judged)
+
+
+def too_costly(history: History) -> Iterator[Violation]:
+    """The kinds of calls that cost more than they may."""
+    known = json.loads(_FILE.read_text())
+    for kind, cost in costs(history):
+        one, *some = known.get(kind, (99, 99, 99))
+        if any(now > most for now, most in zip(cost, (one + _MORE, *some), strict=True)):
+            yield Violation("cost", "", f"{kind}: {cost}, at most {one + _MORE, *some}")
+
+
+def main() -> None:
+    """Write the table."""
+    from tests.simulation.queue_acts import plan_of  # noqa: PLC0415
+    from tests.simulation.queue_run import run  # noqa: PLC0415
+
+    logging.disable(logging.CRITICAL)
+    most: dict[str, tuple[int, ...]] = {}
+    for plan in filter(lambda plan: plan.is_quiet, map(plan_of, range(_SEEDS))):
+        for kind, cost in costs(run(plan).history):
+            most[kind] = tuple(map(max, cost, most.get(kind, cost)))
+    lines = (json.dumps(kind) + ": " + json.dumps(most[kind]) for kind in sorted(most))
+    _FILE.write_text("{\n" + ",\n".join(lines).replace("0, 0]", "99, 99]") + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
