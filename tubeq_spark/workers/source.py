@@ -109,8 +109,10 @@ class Source:
         self, errors: Mapping[int, BaseException | str], ids: list[int], *, buries: bool
     ) -> list[Task]:
         some = {task_id: errors[task_id] for task_id in ids}
+        if not buries:
+            return self._tube._retry(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
         # `Tube.bury_many` would also bury a task that another consumer holds by now.
-        return (self._tube._bury_held if buries else self._tube._retry)(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
+        return self._tube._bury_held(ids, some)  # noqa: SLF001  (as above)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
         """Give back tasks that no handler has begun, as if they had never been taken.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
 from tubeq_spark.storage.log.log_files import LogFiles
 from tubeq_spark.storage.log.names import LAST_CHECKPOINT, checkpoints_in, log_file, versions_of
@@ -239,19 +240,13 @@ class LogFacts:
         return state
 
 
-#: The fields of actions that are maps.
-_MAPS = {"partitionValues", "configuration"}
-
-
 def _in_checkpoint(log: LogFiles, name: str, kinds: Sequence[str]) -> Iterator[Action]:
     """The actions of some kinds in a file of a checkpoint."""
     for batch in checkpoint_batches(log, name, kinds):
         for kind in batch.schema.names:
-            for action in batch.column(kind).drop_null().to_pylist():
-                # Checkpoints have maps as pairs.
-                for mapped in _MAPS.intersection(action):
-                    action[mapped] = dict(action[mapped] or {})
-                yield kind, action
+            column = batch.column(kind).drop_null()
+            for action in column.to_pylist():
+                yield kind, with_dicts(action, column.type)
 
 
 @dataclass(frozen=True, slots=True)

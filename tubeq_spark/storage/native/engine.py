@@ -146,7 +146,7 @@ class NativeEngine(Engine):
                     if not _finds_bad(query, table, bad):
                         raise
                     # The next attempt leaves the damaged files out, or raises an error that names one.
-                    log.info("%s is read once more", table.path, exc_info=True)
+                    log.info("%s is read once more", table.store, exc_info=True)
 
     def look_ahead(self, table: str) -> None:
         """Update the snapshot on which the next statement will decide."""

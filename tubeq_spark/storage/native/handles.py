@@ -79,7 +79,7 @@ class Handles:
                     msg = f"{name} is a name in a catalog: only Spark knows where it is"
                     raise StoreError(msg)
                 table = self._known[name] = self.plain(path)
-                table.path, table.require_place = path, partial(self._require_place, path)
+                table.require_place = partial(self._require_place, path)
             return table
 
     def _require_place(self, path: str) -> None:

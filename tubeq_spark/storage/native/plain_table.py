@@ -48,12 +48,10 @@ class PlainTable(Log):
     """The log of a table, and its data files, with the checks before each use. Thread-safe.
 
     Attributes:
-        path: Its path or URI.
         bad_files: Its data files that cannot be read.
         require_place: Raises if its location was created again since the table was opened.
     """
 
-    path: str
     bad_files: BadFiles = NoBadFiles()
     require_place: Callable[[], None]
     #: Delta's id of the table at the last read. A table that is created again has another one.

@@ -20,7 +20,7 @@ from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.log.commit_text import is_of, told_by, user_metadata
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
@@ -127,13 +127,13 @@ class NativeTables(Tables):
         opened, change = self._handles.table(table), None
         for _ in range(APPENDS if opened.is_far else 1):
             try:
-                with errors.telling(), opened.changing() as newest:
-                    before = newest.snapshot.shape
+                with errors.telling(), opened.changing() as base:
+                    before = base.snapshot.shape
                     if before.properties.get(name) != former:
                         return False
                     shape = with_property(before, name, value)
                     change = _change("set_property", "SET TBLPROPERTIES", shape, before)
-                    opened.commit(newest, change)
+                    opened.commit(base, change)
                     return True
             except EngineError as error:
                 if error.outcome is not Outcome.CONFLICT:
@@ -153,8 +153,8 @@ class NativeTables(Tables):
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.table(table)
-        with errors.telling(), opened.changing() as newest:
-            opened.vacuum(newest.snapshot)
+        with errors.telling(), opened.changing() as base:
+            opened.vacuum(base.snapshot)
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
@@ -286,13 +286,14 @@ class NativeTables(Tables):
         """The counts of ended tasks in the log of a tube's table."""
         opened, apps = self._handles.table(table), (total(tube), told_total(tube))
         # On S3 only one engine commits.
-        looks = for_sum and opened.is_far and not allows_one_engine_only(opened.path)
+        path = str(path_of(table))
+        looks = for_sum and opened.is_far and not allows_one_engine_only(path)
         with errors.reading():
             newest = opened.newest()
             native, told = (newest.version_under(app) or 0 for app in apps)
             version = newest.version
             _, at_ms = newest.transactions.get(apps[1], (0, None))
-            directory = local_directory(opened.path)
+            directory = local_directory(path)
             if directory is not None:
                 known = self._ended.get((table, tube))
                 if known is not None and known.told_version != told:
