@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation.history import Violation
+from tests.simulation.queue_lives import TAKES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,14 +29,15 @@ _SEEDS = 3_000
 _MORE = 1
 #: A quarter of the calls is judged if there are so many.
 _SOME = 4
-_TAKES = ("take", "take_many", "take_arrow", "exchange")
+#: The bounds of a kind that is not judged.
+_ANY = (99, 99, 99)
 
 
 def kind_of(call: Call, history: History) -> str:
     """The verb, in a tube with sub-queues ("u") or another ("p"), and whether it failed ("!") or took nothing ("0")."""
     options = history.tubes.get(call.tube, {"type": ""})
     way = "u" if options["type"].startswith("utube") else "p"
-    end = "!" if call.error else "0" if call.verb in _TAKES and not call.result else ""
+    end = "!" if call.error else "0" if call.verb in TAKES and not call.result else ""
     return f"{call.verb} {way}{end}"
 
 
@@ -54,7 +56,7 @@ def too_costly(history: History) -> Iterator[Violation]:
     """The kinds of calls that cost more than they may."""
     known = json.loads(_FILE.read_text())
     for kind, cost in costs(history):
-        one, *some = known.get(kind, (99, 99, 99))
+        one, *some = known.get(kind, _ANY)
         if any(now > most for now, most in zip(cost, (one + _MORE, *some), strict=True)):
             yield Violation("cost", "", f"{kind}: {cost}, at most {one + _MORE, *some}")
 
@@ -69,8 +71,10 @@ def main() -> None:
     for plan in filter(lambda plan: plan.is_quiet, map(plan_of, range(_SEEDS))):
         for kind, cost in costs(run(plan).history):
             most[kind] = tuple(map(max, cost, most.get(kind, cost)))
-    lines = (json.dumps(kind) + ": " + json.dumps(most[kind]) for kind in sorted(most))
-    _FILE.write_text("{\n" + ",\n".join(lines).replace("0, 0]", "99, 99]") + "\n}\n")
+    lines = []
+    for kind, (one, *some) in sorted(most.items()):
+        lines.append(f"{json.dumps(kind)}: {json.dumps([one, *(some if any(some) else _ANY[1:])])}")
+    _FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

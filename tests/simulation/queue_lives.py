@@ -222,12 +222,14 @@ class Lives:
                 # A session that others share keeps its tasks, and one whose storage fails leaves them.
                 is_shared = len(self._sharing[call.session]) > 1
                 may_skip = not call.returned or is_shared or self._history.is_faulty
-                ops = ((key, Op(call, "close", None, may_skip)) for key in self._earlier(call))
+                ops = (
+                    (key, Op(call, "close", None, may_skip)) for key in self._put_before_end(call)
+                )
             for key, op in ops:
                 found[key].append(op)
         return found
 
-    def _earlier(self, call: Call) -> Iterator[str]:
+    def _put_before_end(self, call: Call) -> Iterator[str]:
         """The tasks that may have been put before a call ended."""
         for key, put in self.puts.items():
             if put.call.first < call.last and call.tube in ("", put.call.tube):
@@ -244,7 +246,7 @@ class Lives:
             yield from self._of_take(call, {})
         if call.error == "StoreError" and call.verb in WHOLE:
             # It makes several commits.
-            for key in self._earlier(call):
+            for key in self._put_before_end(call):
                 yield key, Op(call, call.verb, None, may_skip=True)
 
     def _of_verb(self, call: Call) -> Iterator[tuple[str, Op]]:
@@ -260,10 +262,10 @@ class Lives:
         elif call.verb == "tasks_by_state":
             yield from ((key, Op(call, "see", task)) for key, task in shown.items())
         elif call.verb == "kick" and call.result != 0:
-            yield from ((key, Op(call, "kick", None, True)) for key in self._earlier(call))
+            yield from ((key, Op(call, "kick", None, True)) for key in self._put_before_end(call))
         elif call.verb in WHOLE:
             yield from (
-                (key, Op(call, call.verb, None, call.unknown)) for key in self._earlier(call)
+                (key, Op(call, call.verb, None, call.unknown)) for key in self._put_before_end(call)
             )
 
     def _of_put(self, call: Call, shown: Mapping[str, Any]) -> Iterator[tuple[str, Op]]:

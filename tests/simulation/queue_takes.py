@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.simulation.queue_lives import NAMED, PAUSED, TAKES, is_wanted, key_of
+from tests.simulation.queue_lives import NAMED, PAUSED, SECOND, TAKES, is_wanted, key_of
 from tests.simulation.queue_task import READY, TAKEN
 
 if TYPE_CHECKING:
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.checker import Checker
     from tests.simulation.history import Call
 
-_SECOND = 1_000_000
 #: Microseconds for which a lock of an interrupted take is left to it.
-_GRACE = 8 * _SECOND
+_GRACE = 8 * SECOND
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
 #: Verbs that commit nothing.
@@ -230,7 +229,7 @@ class Takes:
             for other in history.earlier(self.call)
             if not other.returned or (other.verb in NAMED and other.last > self.call.first)
         ]
-        if history.is_faulty and self.call.ended - self.call.began > _SECOND:
+        if history.is_faulty and self.call.ended - self.call.began > SECOND:
             # A take that the storage fails tries again beside its own lock.
             return True
         if not broken:
