@@ -1,9 +1,9 @@
-"""What calls may cost where one thread of one program calls, and nothing fails: commits and requests.
+"""Bounds for the commits and requests of calls, in plans with one thread and without failures.
 
-`costs.json` has by the kind of a call the most commits of one call, and the commits and requests that a quarter of the
-calls of one history do not exceed; 99 if no history had enough calls. `python -m tests.simulation.costs` writes it anew,
-from the greatest costs of some seeds. The numbers of commits must be those of the docstrings: a verb that finds
-something due, such as ended leases, makes more.
+`costs.json` has three numbers for each kind of call: the most commits of one call, and the first quartiles of commits
+and of requests in one history. A quartile is 99 if no history had enough calls. `python -m tests.simulation.costs`
+runs some seeds and writes their greatest numbers. Compare the commits with the docstrings before you commit the file.
+A verb makes more commits if it first writes changes that are due, such as ended leases.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tests.simulation.history import Call, History
 
 _FILE = Path(__file__).with_suffix(".json")
-#: The table is made of the quiet ones of so many seeds.
+#: `main` makes the table from the quiet plans among this many seeds.
 _SEEDS = 3_000
-#: One call may make so many more commits: where much comes together, a verb makes some that it seldom needs.
+#: A call may make this many commits more than the table says, because the seeds do not show each rare commit.
 _MORE = 1
-#: A quarter of the calls is judged if there are so many.
+#: The quartiles of a kind are judged if a history has at least this many calls of it.
 _SOME = 4
 #: The bounds of a kind that is not judged.
 _ANY = (99, 99, 99)
@@ -53,7 +53,7 @@ def costs(history: History) -> Iterator[tuple[str, tuple[int, int, int]]]:
 
 
 def too_costly(history: History) -> Iterator[Violation]:
-    """The kinds of calls that cost more than they may."""
+    """One violation for each kind of call that exceeds its bounds."""
     known = json.loads(_FILE.read_text())
     for kind, cost in costs(history):
         one, *some = known.get(kind, _ANY)

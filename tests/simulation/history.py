@@ -63,7 +63,7 @@ class Call:
         text: The text of the error.
         session: The session that calls; `None` if unknown.
         commits: The commits that it has sent, and `requests` all requests.
-        looked: Before its last requests, which began at this moment, it had no reason to return.
+        looked: When its last few requests began. A verb that checks leases has checked them before.
     """
 
     actor: str
@@ -124,7 +124,12 @@ class History:
     is_quiet: bool = False
 
     def earlier(self, call: Call, *verbs: str) -> list[Call]:
-        """Other calls on the tube of a call, or on all, that began before it ended; of some verbs, or of all."""
+        """Other calls that began before a call ended, on its tube or on all tubes.
+
+        Args:
+            call: The call.
+            verbs: The verbs of the other calls; none stands for all.
+        """
         return [
             other
             for other in self.calls
@@ -147,7 +152,7 @@ class History:
 
 
 def again(module: str) -> int:
-    """Run a module of this package anew, so that the order of a set of texts does not differ between two runs."""
+    """Run a module of this package in a new process with a fixed hash seed, so that sets of texts keep their order."""
     command = [sys.executable, "-m", f"tests.simulation.{module}", *sys.argv[1:]]
     return subprocess.call(command, env={**os.environ, "PYTHONHASHSEED": "0"})
 

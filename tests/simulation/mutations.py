@@ -1,6 +1,6 @@
 """Plants faults in the package by a seed, and tells which the simulation finds: `python -m tests.simulation.mutations`.
 
-A fault is planted in a process of its own, when the module is imported. Only lines that a few seeds reach are changed.
+Each fault has a process of its own, which imports the changed module. Only places that some seeds reach are changed.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class Mutation(NamedTuple):
 
 
 class Planter(ast.NodeTransformer):
-    """Numbers the places of a file that can be changed. It changes one of them, or watches all of some kinds of change."""
+    """Numbers the places of a file that can be changed. It changes one of them, or watches all of them."""
 
     def __init__(self, chosen: int = -1, watched: str = "") -> None:
         """Begin.
 
         Args:
             chosen: The number of the place to change.
-            watched: The name of a file whose places are watched: `watch` is asked whether a change has an effect.
+            watched: The name of the file if its places are watched. Each place then reports its value to `watch`.
         """
         self.places: list[tuple[int, str]] = []
         self._chosen, self._watched = chosen, watched
@@ -87,7 +87,7 @@ class Planter(ast.NodeTransformer):
         return len(self.places) - 1 == self._chosen
 
     def _watch(self, place: int, value: ast.expr, without: bool | None = None) -> ast.expr:
-        """A call that has the value of an expression, and notes whether a change of it has an effect."""
+        """A call that returns the value of an expression, and reports it to `watch`."""
         if not self._watched:
             return value
         file, number, constant = map(ast.Constant, (self._watched, place, without))
@@ -120,7 +120,7 @@ class Planter(ast.NodeTransformer):
 
 
 def _change_of(node: ast.AST) -> tuple[str, ast.expr, bool | None] | None:
-    """How a place is changed: the name of the change, the new expression, and whether this is a constant."""
+    """The change of a place: its name, the new expression, and the constant that this is, if it is one."""
     match node:
         case ast.If(body=[ast.Raise() | ast.Return() | ast.Continue() | ast.Break()], orelse=[]):
             return "a guard dropped", ast.Constant(False), False
@@ -140,7 +140,7 @@ def _change_of(node: ast.AST) -> tuple[str, ast.expr, bool | None] | None:
 
 
 def _with(node: ast.AST, value: ast.expr | None = None) -> Any:
-    """The changed expression of a place, or the place with another one."""
+    """The node with another expression in its place; without one, the expression that is there."""
     if isinstance(node, ast.If):
         node.test = value or node.test
         return node.test if value is None else node
@@ -159,7 +159,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def mutations(reached: Mapping[str, Iterable[str]]) -> list[Mutation]:
-    """All changes of reached places, which are named by file and number."""
+    """All changes of the places that seeds reach. `reached` has the numbers of these places by file."""
     found = []
     for file, places in sorted(reached.items()):
         planter = Planter()
@@ -186,7 +186,7 @@ def _planted(fault: Mutation) -> Any:
 
 
 def _plant(planted: Callable[[str], Any]) -> None:
-    """Let modules be made of other code: of what a function makes of the path of each, if it makes something."""
+    """Import modules from other code. `planted` returns the code for a path, or `None` to leave the module as it is."""
     original = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: Any, name: str) -> Any:
@@ -197,7 +197,7 @@ def _plant(planted: Callable[[str], Any]) -> None:
 
 
 def _marked(plan: Plan) -> tuple[list[Violation], str]:
-    """Run a plan; its violations, and a mark of all requests, results and stored bytes."""
+    """Run a plan; its violations, and a hash of all requests, results and stored bytes."""
     from tests.simulation.queue import judge  # noqa: PLC0415  the package is imported with the fault
 
     found, done = judge(plan)
@@ -210,12 +210,12 @@ def _marked(plan: Plan) -> tuple[list[Violation], str]:
 
 
 def one(fault: Mutation, marks: Mapping[str, str], seconds: float) -> tuple[str, str]:
-    """Plant a fault, and run seeds until one finds it: whether it was found, and by what.
+    """Plant a fault, run seeds until one finds it, and return how that ended, in a word and in a sentence.
 
     Args:
         fault: The fault.
-        marks: The seeds, with the mark of each without the fault.
-        seconds: After so many of the processor it gives up.
+        marks: The hash of each seed's run without the fault.
+        seconds: The processor time after which it gives up.
     """
     path, other, ran = str(PACKAGE / fault.file), list[str](), 0
     code = _planted(fault)
@@ -235,13 +235,13 @@ def one(fault: Mutation, marks: Mapping[str, str], seconds: float) -> tuple[str,
 
 
 def watch(seeds: range, output: Path) -> None:
-    """Write which places of the package are reached, in which seeds a change of each has an effect, and the marks of all seeds."""
+    """Write a file for `sweep`: in which seeds a change of each place has an effect, and the hash of each seed's run."""
     effects: dict[str, dict[int, list[int]]] = {}
     now = -1
 
     def note(file: str, place: int, value: Any, without: bool | None = None) -> Any:
         seen = effects[file].setdefault(place, [])
-        # Without a place, a condition has this value, and a change of another place has an effect in any case.
+        # A change to a constant has no effect where the value is this constant already.
         if value is not without and (not seen or seen[-1] != now):
             seen.append(now)
         return value
@@ -268,7 +268,7 @@ def watch(seeds: range, output: Path) -> None:
 
 
 def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tuple[str, str]]:
-    """Tell of each fault whether it is found, and a line of the table."""
+    """For each fault, a word for its end, and a line of the table."""
     seen = json.loads(known.read_text())
     for fault in drawn:
         place = fault.kind if fault.place < 0 else str(fault.place)
@@ -283,7 +283,7 @@ def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tu
                 end, how = asked.get(300 + 6 * seconds)
             except multiprocessing.TimeoutError:
                 end, how = "found", "it does not end"
-            except Exception as error:  # noqa: BLE001  (it shows at once)
+            except Exception as error:  # noqa: BLE001  (the package does not run with the fault)
                 end, how = "found", f"it fails: {error!r:.80}"
         yield end, f"{fault.file}:{fault.line}  {fault.kind}  {end} {how}"
 
@@ -293,9 +293,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="draw so many faults")
     parser.add_argument("--seed", type=int, default=1, help="by this seed")
-    parser.add_argument("--seconds", type=float, default=600, help="look for each so long")
-    parser.add_argument("--known", type=Path, default=Path("/tmp/reached.json"), help="a file")
-    parser.add_argument("--watch", type=int, help="write that file first, with so many seeds")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="the processor time for each fault"
+    )
+    parser.add_argument(
+        "--known",
+        type=Path,
+        default=Path("/tmp/reached.json"),
+        help="the file that --watch has written",
+    )
+    parser.add_argument("--watch", type=int, help="only write the file, from this many seeds")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if given.watch is not None:

@@ -87,7 +87,7 @@ _ITEM: dict[str, tuple[float, tuple[Any, ...]]] = {
 _GIVEN: dict[str, tuple[float, tuple[Any, ...]]] = {
     "delay": (0.4, (2.0, 6.0)), "error": (0.4, ("bad", "worse")), "increment": (1.0, (2.0, 15.0)),
 }  # fmt: skip
-#: Verbs on named tasks: whether these are held by the program, how many at most, and the options.
+#: Verbs on named tasks: whether the program holds the tasks, how many they are at most, and the options.
 NAMED: dict[str, tuple[bool, int, tuple[str, ...]]] = {
     "ack": (True, 1, ()), "ack_many": (True, 3, ()), "release": (True, 1, ("delay", "error")),
     "release_many": (True, 2, ("delay", "error")), "touch": (True, 1, ("increment",)),
@@ -103,7 +103,7 @@ _PLAIN: dict[str, dict[str, tuple[Any, ...]]] = {
 
 #: The seconds of pauses between two calls.
 _SLEEPS = {"sleep": (0.5, 2.0, 5.0, 12.0, 35.0), "nap": (2.3 * 3600,)}
-#: Verbs of programs that all want the same tasks at a time, and of a program that works on while another is paused for hours.
+#: The verbs of `_rush` by their frequencies, and the verbs of `_long`.
 _RUSH = {
     "put_many": 7, "take": 16, "take_many": 12, "exchange": 6, "ack": 14, "release": 4, "crash": 2,
     "freeze": 7, "sweep": 5, "sleep": 2,
@@ -171,7 +171,7 @@ def _rush(seed: int, rng: random.Random) -> Plan:
 
 
 def _long(seed: int, rng: random.Random) -> Plan:
-    """A program is paused at a commit for longer than commits are kept, while another works on."""
+    """A program is paused at a commit for longer than the log keeps commits. Another one works meanwhile."""
     verbs = [(0, "put"), (0, "halt"), *((0, verb) for verb in rng.choices(_LONG, k=4))]
     verbs += [(1, verb) for verb in rng.choices(_LONG, k=26)]
     verbs.insert(6 + rng.randrange(10, 16), (1, "nap"))
@@ -180,7 +180,7 @@ def _long(seed: int, rng: random.Random) -> Plan:
     return Plan(seed, {"t": options}, acts, (0.0, 0.0), pace=Pace(every=4))
 
 
-#: The options of tubes: the begin of the types that have it, how often a tube has it, and its values.
+#: The options of tubes: a part of the names of the types that have it, how often a tube has it, and its values.
 _OPTIONS: dict[str, tuple[str, float, tuple[Any, ...]]] = {
     "max_attempts": ("", 0.25, (1, 2, 3)), "most_taken": ("", 0.15, (1, 2, 4)),
     "unique_for": ("", 0.1, (5.0, 40.0)), "ttr": ("ttl", 0.8, (4.0, 10.0, 30.0)),
@@ -233,7 +233,7 @@ _WORKED = (
 
 
 class _Worked:
-    """A tube as a worker loop uses it: its calls are written down, and tasks are acked if their handlers returned."""
+    """A tube for a worker loop. It writes the calls into the history, and checks that handlers of acked tasks returned."""
 
     def __init__(self, program: Program, tube: Tube, done: set[int]) -> None:
         self._program, self._tube, self._done = program, tube, done

@@ -29,7 +29,7 @@ ENDS = ("close", "identify")
 #: Verbs on all tasks of a tube.
 WHOLE = ("truncate", "drop", "release_all")
 SECOND = 1_000_000
-#: Microseconds after which all see a pause, or altered options.
+#: After this many microseconds all queue objects use a pause, or altered options.
 PAUSED = 6 * SECOND
 #: Clocks round to a microsecond.
 _NEAR = 2
@@ -138,7 +138,7 @@ class Lives:
                     yield key, Put(call, item)
 
     def values(self, call: Call, name: str) -> list[Any]:
-        """The values that an option may have for a call, as `alter` changes them."""
+        """The values that an option may have for a call, with regard to calls of `alter`."""
         changes = [
             other
             for other in self._alters
@@ -156,7 +156,7 @@ class Lives:
         ]
 
     def limits(self, call: Call, name: str) -> tuple[list[Any], float]:
-        """The limits that an option may set for a call, and the greatest; infinite if it may set none."""
+        """The possible limits of an option for a call, and the greatest one, which is infinite if there may be none."""
         values = self.values(call, name)
         limits = [value for value in values if value is not None]
         return limits, max(limits) if len(limits) == len(values) else math.inf
@@ -297,7 +297,10 @@ class Lives:
     # -- what is sure ----------------------------------------------------------------------------
 
     def states_at(self, key: str, call: Call, since: Call | None = None) -> set[State]:
-        """The states in which a call may have found a task, by all orders of its operations, perhaps after another call."""
+        """The states in which a call may have found a task, over all orders of its operations.
+
+        With `since`, only orders in which that call comes first count.
+        """
         life, found = self.by_key[key], set[State]()
         at, last = self.windows[call.first], NEVER if call.unknown else call.last
         before = after = 0

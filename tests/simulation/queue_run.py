@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tubeq_spark import UtubeCounts
     from tubeq_spark.tube import Tube
 
-#: A queue object is the second one of its process with this probability, and joins its former session after a crash.
+#: The probability that a queue object is the second one of its process, and that after a crash it joins its session.
 _SECOND, _JOINS = 0.25, 0.4
-#: One call of so many uses a new object of its tube.
+#: On average one in this many calls opens its tube anew.
 _ANEW = 4
 #: The fields of a task in a history.
 _FIELDS = ("task_id", "data", "pri", "utube", "attempts", "owner", "error", "unique")
@@ -201,7 +201,7 @@ class Program:
     # -- its queue object ------------------------------------------------------------------------
 
     def _until(self, call: Callable[[], Any]) -> Any:
-        """Call until something is returned; a storage that fails is tried again."""
+        """Repeat a call until it returns something, because the storage may fail."""
         for _ in range(20):
             found = call()
             if found is not None:
@@ -290,7 +290,7 @@ class Program:
         *,
         raises: bool = False,
     ) -> Any:
-        """Call a verb, and write it down; `None` if it raises, unless it `raises` for the caller."""
+        """Call a verb, and write the call into the history. An error becomes `None`, or with `raises` is raised."""
         run, queue, name = self.run, self.queue, self.name
         run.scheduler.actor.require_life()
         run.objects[name] = self.actor
@@ -349,7 +349,7 @@ def _counted(utubes: list[UtubeCounts]) -> dict[str, dict[str, int]]:
     return {"tasks": {name: sum(getattr(each, name) for each in utubes) for name in names}}
 
 
-#: How results are read that are no tasks or numbers.
+#: Functions for results that are neither tasks nor numbers, by the verb.
 _READ: dict[str, Callable[[Any], Any]] = {"tasks_by_state": list, "utubes": _counted}
 
 

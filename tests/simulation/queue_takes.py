@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.checker import Checker
     from tests.simulation.history import Call
 
-#: Microseconds for which a lock of an interrupted take is left to it.
+#: Other takes leave the lock of an interrupted take alone for at most this many microseconds.
 _GRACE = 8 * SECOND
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
@@ -128,7 +128,7 @@ class Takes:
         return found
 
     def _hold(self, keys: set[str], call: Call, since: Call) -> bool:
-        """Whether some tasks are surely still taken at a call if another take came before it."""
+        """Whether all these tasks are certainly still taken at a call, if the take `since` came before it."""
         lives = self.checker.lives
         return all(
             lives.is_known(key)
@@ -175,7 +175,7 @@ class Takes:
 
     def _is_alone(self) -> bool:
         """Whether no other consumer works on the tube, so that the order is strict."""
-        # A take with a lost answer may find its own lock of a sub-queue, and leave that out.
+        # After a lost answer a take may find its own lock of a sub-queue, and skip this sub-queue.
         if self.has_utubes and self.checker.history.is_faulty:
             return False
         if (
@@ -230,7 +230,7 @@ class Takes:
             if not other.returned or (other.verb in NAMED and other.last > self.call.first)
         ]
         if history.is_faulty and self.call.ended - self.call.began > SECOND:
-            # A take that the storage fails tries again beside its own lock.
+            # After a failure of the storage a take tries again, although its own lock is still there.
             return True
         if not broken:
             return False

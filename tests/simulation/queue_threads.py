@@ -177,7 +177,7 @@ _REAL = ("tubeq_spark.storage.uninterrupted", "tubeq_spark.model.json_payload")
 
 @functools.cache
 def _places() -> list[tuple[types.ModuleType, str, Any]]:
-    """What the modules of the package use: the module, the name there, and what is replaced."""
+    """Each name in a module of the package that refers to threads, randomness or ids: module, name and value."""
     for room in _ROOMS:
         package = importlib.import_module(f"tubeq_spark.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"tubeq_spark.{room}."):
@@ -231,7 +231,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         used = closing.UsedTubes
         made = functools.partial(_made_anew, used)
         stack.enter_context(mock.patch.object(closing, "UsedTubes", made))
-        # The delays of a worker vary by the task.
+        # A worker delays failed tasks by a jitter that depends on the task id. The checker expects none.
         steps = functools.partial(Backoff, jitter=0.0)
         stack.enter_context(mock.patch.object(tube, "Backoff", steps))
         stack.enter_context(mock.patch.multiple(SystemClock, **_times(scheduler)))

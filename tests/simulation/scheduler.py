@@ -16,11 +16,11 @@ from tests.simulation.sim_store import Crash, Faults, Process, SimStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A commit stalls so many times as often as another request.
+#: A commit is this many times as likely to stall as another request.
 _AT_COMMITS = 3
-#: After the last look at its leases a take sends fewer requests.
+#: After a take has checked its leases for the last time, it sends fewer requests than this.
 _LAST = 4
-#: The seconds of a request that takes long.
+#: How many seconds a stalled request takes.
 _STALLS = (0.5, 2.0, 3.0, 5.0, 12.0)
 
 #: The scheduler of the running simulation.
@@ -56,7 +56,13 @@ class Actor(Process):
         self.scheduler.hand_over(_AT_COMMITS if request.startswith("CREATE") else 1)
 
     def fuse(self, requests: int, seconds: float | None, kind: str = "") -> None:
-        """After so many requests, perhaps of one kind, pause for some seconds, or crash."""
+        """Arrange a pause, or a crash if `seconds` is `None`, at a later request.
+
+        Args:
+            requests: The number of the request, from 1 on.
+            seconds: The length of the pause.
+            kind: Only requests that begin with this text count.
+        """
         self._fuses.append(([kind] * requests, seconds))
 
     def _burn(self, request: str) -> None:
@@ -150,9 +156,9 @@ class Pace(NamedTuple):
     """How threads change hands.
 
     Attributes:
-        goes_on: How probably a thread goes on, though others could.
-        stalls: How probably a request of a program takes long.
-        every: After so many versions a log gets a checkpoint, and may be shortened.
+        goes_on: The probability that a thread goes on at a request, although others could.
+        stalls: The probability that a request of a program takes seconds.
+        every: The number of versions from one checkpoint of a log to the next. Each may shorten the log.
     """
 
     goes_on: float = 0.3
@@ -211,13 +217,13 @@ class Scheduler:
             self.current.times.append(self.world.now)
 
     def hand_over(self, factor: int = 1) -> None:
-        """Let another thread run, perhaps; requests stall so many times as often."""
+        """Perhaps let another thread run, or stall. `factor` multiplies the probability to stall."""
         me = self.current
         if me is None or len(self.threads) == 1:
             return
         if self.rng.random() < self.pace.goes_on and me.actor.frozen <= self.world.now:
             return
-        # The heart of a program beats in another thread.
+        # Only threads with the name of their program stall. Those that beat its heart have other names.
         if me.name == me.actor.name and self.rng.random() < self.pace.stalls * factor:
             self.wait(lambda: False, self.rng.choice(_STALLS))
             return

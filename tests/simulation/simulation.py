@@ -43,7 +43,7 @@ _READS = {"read": 5, "read_held": 2, "read_history": 1, "forget": 1, "reopen": 1
 _OTHERS = {"append": 3, "remove": 1, "alter": 1, "vacuum": 4, "lose_pointer": 1}
 #: How probable it is that another program acts before a request, and while a program is paused.
 _RIVALS, _RIVALS_IN_PAUSES = 0.06, 0.9
-#: In so many seeds, programs only tidy up while another one is paused.
+#: The share of seeds in which other programs only run VACUUM while one is paused.
 _QUIET = 0.3
 #: So many acts are within each other, at most.
 _DEPTH = 3
@@ -72,7 +72,7 @@ class Simulation:
         self.steps = steps
         self._other = OtherProgram(self.world, self.line, TABLE, self._ids)
         self._programs: list[Program] = []
-        #: Whether programs only tidy up while another one is paused.
+        #: Whether other programs only run VACUUM while one is paused.
         self._is_quiet = self.world.rng.random() < _QUIET
         self._is_compared, self._depth = compared, 0
 

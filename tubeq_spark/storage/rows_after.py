@@ -33,7 +33,7 @@ _STATES = {state.value: state for state in TIMERS}
 _ATTRIBUTES = {
     "claim" if field.name == "take_id" else field.name: field.name for field in fields(StoredTask)
 }
-#: The types of all columns. No tube has `chosen`.
+#: The types of all columns that clauses read. `chosen` is a column of source rows only.
 _TYPES = {**TUBE_TYPES, "chosen": Type.BOOLEAN}
 
 

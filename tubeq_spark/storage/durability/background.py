@@ -1,4 +1,4 @@
-"""Runs work for which no verb waits: what follows a commit, and the syncs of commits, once a second."""
+"""Runs work for which no verb waits: checkpoints and removals of files after a commit, and one sync of commits a second."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Background:
         """Run some work later, and log its failure.
 
         Returns:
-            Whether a thread does it. If the system has no thread left, the work waits for the next call.
+            Whether a thread does it. If the system can start no thread, the work waits for the next call.
         """
         with self._lock:
             if self._is_closed:
@@ -101,9 +101,9 @@ class _Flusher:
     def add(self, table: SyncedLog) -> None:
         """Flush a table within a second, or at once if no thread can be started."""
         with self._lock:
-            is_waited_for = bool(self._unwritten)
+            is_pending = bool(self._unwritten)
             self._unwritten[table] = None
-        if not is_waited_for and not self._background.run(self._flush_later):
+        if not is_pending and not self._background.run(self._flush_later):
             self.flush()
 
     def flush(self) -> None:

@@ -173,7 +173,8 @@ def _encode(rows: pa.Table, partition: Mapping[str, int | None], sink: pa.Native
     from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
 
     stored = [name for name in rows.column_names if name not in partition]
-    # Readers take a missing column as NULL, and half of a task's columns are. A file has at least one column.
+    # Half of a new task's columns are NULL. They are left out, because readers take a missing column as NULL. A file
+    # needs at least one column.
     named = [name for name in stored if rows.column(name).null_count < rows.num_rows]
     # Arrow's own schema is left out, because readers take their types from the log. For a few rows
     # dictionaries make the file larger and slower to write.

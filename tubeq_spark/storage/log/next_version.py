@@ -109,7 +109,7 @@ class NextVersion:
             except (ExistsError, OSError) as error:
                 was_sent = isinstance(error, RequestError) and error.was_sent
                 is_out = is_out or was_sent
-                # A file system may have done what it calls failed, such as NFS, which sends a request twice.
+                # A file system may report a failure although it made the link: NFS may send a request twice.
                 may_be_out = is_out or not isinstance(error, (ExistsError, RequestError))
                 info = self._info(operation_id, error, is_out=may_be_out)
                 if info is not None:

@@ -430,7 +430,7 @@ class SparkEngine:
             return Affected(inserted=statement.size)
         if told is None:
             msg = (
-                f"version {commit['version']} of the table is this commit, but the history does not say what it has "
+                f"version {commit['version']} of the table is this commit, but the history does not say how many rows it "
                 "changed: spark.databricks.delta.history.metricsEnabled must be true"
             )
             raise StoreError(msg)

@@ -72,7 +72,7 @@ class LocalStore(SimpleStore):
 
         Raises:
             ExistsError: It exists.
-            OSError: It cannot be written. It may exist all the same if the file system answers wrongly.
+            OSError: The write failed. A file system such as NFS may have made the link all the same.
         """
         is_synced = self._synced.prepare(self._synced.table / file for file in needs)
         place = self._path(name)

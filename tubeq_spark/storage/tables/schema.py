@@ -85,7 +85,7 @@ _TUBE_COLUMNS = {
     "rank": ("BIGINT", "its place in the order of a tube with aging, microseconds; else its pri"),
     "trace": ("STRING", "the span that it was put in, as in headers of W3C Trace Context"),
 }
-#: The SQL types of a tube's columns, without a typed payload's.
+#: The SQL types of a tube's columns. The payload is JSON text here; a tube with a schema has another type.
 TUBE_TYPES = {name: kind for name, (kind, _) in _TUBE_COLUMNS.items()}
 _REGISTRY_COLUMNS = {
     "name": ("STRING", "name of the tube and of its table"),
