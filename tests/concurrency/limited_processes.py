@@ -323,7 +323,10 @@ def _leased(table: Path, added: Mapping[str, Any]) -> list[Leased]:
     if not least <= "t" <= greatest:
         return []
     columns = ["state", "utube", "task_id", "attempts", "taken_at"]
-    rows = pq.ParquetFile(table / added["path"]).read(columns)
+    file = pq.ParquetFile(table / added["path"])
+    if "taken_at" not in file.schema_arrow.names:  # A column of only NULLs is not in the file.
+        return []
+    rows = file.read(columns)
     rows = rows.set_column(4, "taken_at", rows.column("taken_at").cast("int64"))
     return [
         Leased(*row) for state, *row in zip(*rows.to_pydict().values(), strict=True) if state == "t"
