@@ -532,14 +532,16 @@ class Tube:
     def _is_still_allowed(self, before: TubeRecord, taken: LeasedBatch | TakenRows) -> bool:
         """Whether the newest record still allows a take that an earlier record allowed; if not, undo it.
 
-        A process that was suspended may have taken by a record that was too old.
+        A process that was suspended may have taken by a record that was too old. If the leases have ended while the
+        record was read, the take is undone, too.
         """
         try:
             after = self._current.look().record
         except BaseException:
             taking.undo(self._ctx, taken)
             raise
-        if not after.paused and after.limits == before.limits:
+        is_same = not after.paused and after.limits == before.limits
+        if is_same and taken.lasts(self._ctx.queue.now_us()):
             return True
         taking.undo(self._ctx, taken)
         return False

@@ -161,6 +161,25 @@ def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
 
 @pytest.mark.without_spark
 @plain
+def test_take_when_its_leases_end_while_it_reads_the_record_takes_again(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides.put("a")
+    check, waits = sides.tube._is_still_allowed, [PAST_TTR]
+
+    def slow(*args: Any) -> bool:
+        sides.clock.advance(waits.pop() if waits else 0)
+        return check(*args)
+
+    monkeypatch.setattr(sides.tube, "_is_still_allowed", slow)
+    (task,) = sides.take("many")
+
+    assert task.data == "a"
+    assert sides.left(task) > 0
+
+
+@pytest.mark.without_spark
+@plain
 @pytest.mark.parametrize(
     ("seconds", "commits"), [(0.25 * TTR, ["take"]), (0.25 * TTR + 1, ["take", "renew"])]
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STORED = (READY, TAKEN, DELAYED, BURIED)
 #: Errors that a verb may raise when nothing is wrong with the storage; each has a rule here.
 _RULED = ("NotTakenError", "TaskNotFoundError", "TubeBusyError")
-_ALLOWED = ("TubeNotFoundError", "TubeExistsError", "ConflictError", "QueueStateError")
+_ALLOWED = ("TubeExistsError", "ConflictError", "QueueStateError")
 _BY_FAULTS = ("StoreError", "CommitUnknownError", "SessionError")
 
 
@@ -104,6 +104,9 @@ class Checker:
             return
         if call.error in _RULED:
             self._check_refusal(call)
+        elif call.error == "TubeNotFoundError":
+            if not self.history.earlier(call, "drop"):
+                self.fail("no tube", call, call.text)
         elif call.error not in _ALLOWED and not (
             call.error in _BY_FAULTS
             and (self.history.is_faulty or call.verb in ("open", "identify"))

@@ -170,10 +170,8 @@ def line_of(call: Call) -> str:
 def _brief(result: Any) -> str:
     if isinstance(result, dict) and "task_id" in result:
         names = ("state", "pri", "utube", "attempts", "next_event")
-        values = " ".join(
-            f"{name}={result[name]}" for name in names if result.get(name) is not None
-        )
-        return f"#{result['data']} {values}"
+        values = [f"{name}={result[name]}" for name in names if result.get(name) is not None]
+        return " ".join([f"#{result['data']}", *values])
     if isinstance(result, list):
         return f"[{'; '.join(_brief(each) for each in result)}]"
     return str(result)

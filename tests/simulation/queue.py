@@ -106,9 +106,8 @@ def sweep(seeds: range, workers: int) -> int:
                 bad.append(seed)
                 rules.update({violation.rule for violation in found})
                 print(f"seed {seed}: {found[0].rule}: {found[0].text[:300]}", flush=True)
-    print(
-        f"{len(seeds)} seeds, {time.monotonic() - began:.0f} s, found in {len(bad)}: {dict(rules)}"
-    )
+    spent = time.monotonic() - began
+    print(f"{len(seeds)} seeds, {spent:.0f} s, found in {len(bad)}: {dict(rules)}")
     return 1 if bad else 0
 
 

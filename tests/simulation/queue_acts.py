@@ -6,6 +6,7 @@ An act has a seed of its own, so a plan without some of its acts is still a plan
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -330,8 +331,8 @@ class Turn:
 
     def _put_arrow(self) -> None:
         items = [self._item() for _ in range(self.rng.randint(1, 3))]
-        for item in items:
-            item.pop("unique", None)
+        for item, name in itertools.product(items, ("unique", "delay")):
+            item.pop(name, None)
         columns: dict[str, Any] = {"data": [str(item["data"]) for item in items]}
         if "schema" in self.options:
             rows = pa.Table.from_pylist([item["data"] for item in items], _SCHEMA)
@@ -339,8 +340,6 @@ class Turn:
         for name, kind in (("pri", pa.int32()), ("ttl", pa.float64()), ("ttr", pa.float64())):
             if any(name in item for item in items):
                 columns[name] = pa.array([item.get(name) for item in items], kind)
-        for item in items:
-            item.pop("delay", None)
         if self.has_utubes:
             columns["utube"] = pa.array([item["utube"] for item in items], pa.string())
         table = pa.table(columns)

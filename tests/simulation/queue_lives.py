@@ -139,11 +139,8 @@ class Lives:
 
     def values(self, call: Call, name: str) -> list[Any]:
         """The values that an option may have for a call, with regard to calls of `alter`."""
-        changes = [
-            other
-            for other in self._alters
-            if other.tube == call.tube and name in other.args and other.first < call.last
-        ]
+        alters = self._history.earlier(call, "alter")
+        changes = [c for c in alters if name in c.args and c.outcome != "raised"]
         initial = self._history.tubes[call.tube].get(name)
         if not changes:
             return [initial]

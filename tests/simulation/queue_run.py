@@ -65,9 +65,7 @@ class Run:
             self.scheduler.run()
         self.history.calls.sort(key=lambda call: call.first)
         for name, actor in self.objects.items():
-            silent = tuple(
-                (_us(a), NEVER if b == float("inf") else _us(b)) for a, b in actor.silent
-            )
+            silent = tuple((_us(a), _us(b)) for a, b in actor.silent)
             self.history.actors[name] = WrittenActor(name, round(actor.drift * US), silent)
 
     def actor(self, name: str, skew: float, faults: Faults) -> Actor:
@@ -397,4 +395,4 @@ def _of(moment: dt.datetime | None) -> int | None:
 
 
 def _us(seconds: float) -> int:
-    return round(seconds * US)
+    return NEVER if seconds == float("inf") else round(seconds * US)

@@ -70,26 +70,22 @@ class Takes:
     def _item(self, key: str) -> Mapping[str, Any]:
         return self.checker.lives.puts[key].item
 
-    def _order(self, pri: int | None, created: int, number: int) -> tuple[int, int]:
-        aging = self.options.get("aging")
-        if aging is not None:
-            return created + (pri or 0) * aging, number
-        return pri or 0, number
+    def _order(self, task: Mapping[str, Any]) -> tuple[int, int]:
+        """The place of a task in the order of its tube."""
+        pri, aging = task["pri"] or 0, self.options.get("aging")
+        return (pri if aging is None else task["created"] + pri * aging), task["task_id"]
 
     def _order_of(self, key: str) -> tuple[int, int] | None:
         life = self.checker.lives.by_key[key]
         seen = next((op.seen for op in life.ops if op.seen is not None), None)
-        return None if seen is None else self._order(seen["pri"], seen["created"], seen["task_id"])
-
-    def _order_of_result(self, task: Mapping[str, Any]) -> tuple[int, int]:
-        return self._order(task["pri"], task["created"], task["task_id"])
+        return None if seen is None else self._order(seen)
 
     def _check_result(self) -> None:
         if len(self.tasks) > self.wanted:
             self.checker.fail("too many", self.call, f"{len(self.tasks)} of {self.wanted}")
         per = defaultdict(list)
         for task in self.tasks:
-            per[task["utube"] if self.has_utubes else None].append(self._order_of_result(task))
+            per[task["utube"] if self.has_utubes else None].append(self._order(task))
             if not is_wanted(self.call, task):
                 self.checker.fail("utube", self.call, f"{task['utube']} was not asked for")
         for utube, orders in per.items():
@@ -142,9 +138,8 @@ class Takes:
         for task in self.tasks:
             end = task.get("next_event")
             if task["ttr"] is not None and end is not None and end < now:
-                self.checker.fail(
-                    "lease", self.call, f"{task['data']} is over since {now - end} µs"
-                )
+                text = f"{task['data']} is over since {now - end} µs"
+                self.checker.fail("lease", self.call, text)
 
     def _pauses(self) -> list[Call]:
         """The calls that may have paused its tube, or resumed it."""
@@ -157,10 +152,8 @@ class Takes:
         if not calls or calls[-1].verb != "pause" or not calls[-1].returned:
             return
         last = calls[-1]
-        if (
-            all(other.before(last) for other in calls[:-1])
-            and last.ended + PAUSED < self.call.began
-        ):
+        is_last = all(other.before(last) for other in calls[:-1])
+        if is_last and last.ended + PAUSED < self.call.began:
             self.checker.fail("pause", self.call, "the tube is paused")
 
     def _check_order(self, key: str) -> None:
@@ -168,7 +161,7 @@ class Takes:
         order, utube = self._order_of(key), self._item(key).get("utube")
         for task in self.tasks:
             same = self.has_utubes and task["utube"] == utube
-            if order is None or order > self._order_of_result(task):
+            if order is None or order > self._order(task):
                 continue
             if same or (self._is_alone() and self._may_take(key)):
                 self.checker.fail("order", self.call, f"{task['data']} came before {key}")
@@ -178,10 +171,8 @@ class Takes:
         # After a lost answer a take may find its own lock of a sub-queue, and skip this sub-queue.
         if self.has_utubes and self.checker.history.is_faulty:
             return False
-        if (
-            "fair" in self.checker.lives.values(self.call, "order")
-            or self.call.args.get("per_utube", 1) > 1
-        ):
+        is_fair = "fair" in self.checker.lives.values(self.call, "order")
+        if is_fair or self.call.args.get("per_utube", 1) > 1:
             return False
         calls = [*self.checker.history.earlier(self.call), self.call]
         own = [
@@ -237,11 +228,9 @@ class Takes:
         since = max(min(other.ended, self.call.began) for other in broken)
         return not any(
             other.actor == self.call.actor
-            and other.tube == self.call.tube
-            and other.verb in TAKES
             and other.began >= since
             and other.ended + _GRACE <= self.call.began
-            for other in history.calls
+            for other in history.earlier(self.call, *TAKES)
         )
 
     def _check_found(self, key: str) -> None:

@@ -298,20 +298,14 @@ def _touch(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
     if not _held(op, state):
         return
     more = op.call.args["increment"]
-    grown = {
-        name: None if getattr(state, name) is None else getattr(state, name) + more
-        for name in ("ttl", "ttr")
-    }
-    low = state.low if state.low == NEVER else state.low + more
-    high = state.high if state.high == NEVER else state.high + more
-    yield _exact(op, state._replace(low=low, high=high, **grown))
+    times = {name: getattr(state, name) for name in ("ttl", "ttr", "low", "high")}
+    grown = {name: t if t in (None, NEVER) else t + more for name, t in times.items()}
+    yield _exact(op, state._replace(**grown))
 
 
 def _bury(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
     if state.kind in (READY, TAKEN, DELAYED, BURIED):
-        error = op.call.args.get("error")
-        buried = _buried(state)
-        yield buried if error is None else buried._replace(error=error)
+        yield _buried(state)._replace(error=op.call.args.get("error") or state.error)
         if state.kind == BURIED:
             yield state
 

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from tests.simulation.scheduler import Scheduler, SimThread, current_scheduler, running
+from tests.simulation.scheduler import Scheduler, SimThread, running
 from tests.simulation.sim_store import BEGINS
 from tubeq_spark import Backoff, tube
 from tubeq_spark.admin import closing
@@ -38,17 +38,19 @@ _AT_LOCKS = 0.05
 class SimLock:
     """A lock."""
 
+    _is_reentrant = False
+
     def __init__(self) -> None:
         self._holder: SimThread | None = None
         self._count = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it."""
-        scheduler = current_scheduler()
+        scheduler = running[-1]
         me = scheduler.current
         if scheduler.rng.random() < _AT_LOCKS:
             scheduler.hand_over()
-        if self._count and not self._is_mine(me):
+        if self._count and not (self._is_reentrant and self._holder is me):
             if not blocking:
                 return False
             if not scheduler.wait(lambda: not self._count, None if timeout < 0 else timeout):
@@ -56,9 +58,6 @@ class SimLock:
         self._holder = me
         self._count += 1
         return True
-
-    def _is_mine(self, _me: SimThread | None) -> bool:
-        return False
 
     def release(self) -> None:
         """Give it back."""
@@ -77,8 +76,7 @@ class SimLock:
 class SimRLock(SimLock):
     """A lock that its holder may take again."""
 
-    def _is_mine(self, me: SimThread | None) -> bool:
-        return self._holder is me
+    _is_reentrant = True
 
 
 class SimEvent:
@@ -101,7 +99,7 @@ class SimEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for it."""
-        return current_scheduler().wait(self.is_set, timeout)
+        return running[-1].wait(self.is_set, timeout)
 
 
 class SimCondition:
@@ -123,15 +121,15 @@ class SimCondition:
         self._waiting.append(mine)
         self._lock.release()
         try:
-            return current_scheduler().wait(lambda: mine[0], timeout)
+            return running[-1].wait(lambda: mine[0], timeout)
         finally:
             self._lock.acquire()
 
     def wait_for(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until something is so."""
-        until = None if timeout is None else current_scheduler().world.now + timeout
+        until = None if timeout is None else running[-1].world.now + timeout
         while not is_so():
-            rest = None if until is None else until - current_scheduler().world.now
+            rest = None if until is None else until - running[-1].world.now
             if rest is not None and rest <= 0:
                 break
             self.wait(rest)
@@ -156,7 +154,7 @@ class SimQueue:
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Take an item."""
-        if not current_scheduler().wait(lambda: bool(self._items), timeout if block else 0.0):
+        if not running[-1].wait(lambda: bool(self._items), timeout if block else 0.0):
             raise Empty
         return self._items.pop(0)
 
@@ -228,18 +226,13 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         # Each actor is a process of its own, and the times of this module are those of the import.
         stack.enter_context(mock.patch.object(table_lock, "_table_locks", _OfActors(scheduler)))
         # The default of this field was made before the simulation began.
-        used = closing.UsedTubes
-        made = functools.partial(_made_anew, used)
+        made = functools.partial(lambda used: used(lock=SimRLock()), closing.UsedTubes)
         stack.enter_context(mock.patch.object(closing, "UsedTubes", made))
         # A worker delays failed tasks by a jitter that depends on the task id. The checker expects none.
         steps = functools.partial(Backoff, jitter=0.0)
         stack.enter_context(mock.patch.object(tube, "Backoff", steps))
         stack.enter_context(mock.patch.multiple(SystemClock, **_times(scheduler)))
         yield
-
-
-def _made_anew(used: Callable[..., Any]) -> Any:
-    return used(lock=SimRLock())
 
 
 class _OfActors(dict[Any, Any]):

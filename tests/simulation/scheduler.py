@@ -27,10 +27,6 @@ _STALLS = (0.5, 2.0, 3.0, 5.0, 12.0)
 running: list[Scheduler] = []
 
 
-def current_scheduler() -> Scheduler:
-    return running[-1]
-
-
 class StuckError(Exception):
     """No thread can go on."""
 
@@ -76,13 +72,10 @@ class Actor(Process):
             if seconds is None:
                 self.end(request)
             else:
-                self.freeze(seconds)
-
-    def freeze(self, seconds: float) -> None:
-        """Let none of its threads run for a while."""
-        self.frozen = self.world.now + seconds
-        self.silent.append((self.world.now, self.frozen))
-        self.world.note(self.name, f"is paused for {seconds:.0f} s")
+                # None of its threads runs for a while.
+                self.frozen = self.world.now + seconds
+                self.silent.append((self.world.now, self.frozen))
+                self.world.note(self.name, f"is paused for {seconds:.0f} s")
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -105,7 +98,7 @@ class SimThread:
         self, *, target: Callable[..., object], name: str = "", args: Any = (), daemon: bool = False
     ) -> None:
         self.target, self.args, self.name, self.daemon = target, args, name, daemon
-        self.scheduler = current_scheduler()
+        self.scheduler = running[-1]
         self.actor = self.scheduler.actor
         self.gate = _thread.allocate_lock()
         self.gate.acquire()
@@ -118,7 +111,8 @@ class SimThread:
 
     def start(self) -> None:
         """Let it run when its turn comes."""
-        self.scheduler.add(self)
+        self.scheduler.threads.append(self)
+        _thread.start_new_thread(self.run, ())
 
     def is_alive(self) -> bool:
         """Whether it runs."""
@@ -189,11 +183,6 @@ class Scheduler:
         assert found is not None
         return found
 
-    def add(self, thread: SimThread) -> None:
-        """Add a thread."""
-        self.threads.append(thread)
-        _thread.start_new_thread(thread.run, ())
-
     def spawn(self, actor: Actor, target: Callable[[], object]) -> SimThread:
         """Start a thread of an actor."""
         before, self.current = self.current, None
@@ -212,9 +201,9 @@ class Scheduler:
 
     def note(self, request: str) -> None:
         """Count a request of the running thread."""
-        if self.current is not None:
-            self.current.commits += request.startswith("CREATE") and request.endswith(".json")
-            self.current.times.append(self.world.now)
+        assert self.current is not None
+        self.current.commits += request.startswith("CREATE") and request.endswith(".json")
+        self.current.times.append(self.world.now)
 
     def hand_over(self, factor: int = 1) -> None:
         """Perhaps let another thread run, or stall. `factor` multiplies the probability to stall."""
@@ -227,7 +216,7 @@ class Scheduler:
         if me.name == me.actor.name and self.rng.random() < self.pace.stalls * factor:
             self.wait(lambda: False, self.rng.choice(_STALLS))
             return
-        me.ready, me.deadline = _always, float("inf")
+        me.ready, me.deadline = lambda: True, float("inf")
         self._turn(me)
 
     def wait(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
@@ -306,7 +295,3 @@ class Scheduler:
     def now_us(self) -> int:
         """The true time, in microseconds."""
         return round(self.world.now * 1e6)
-
-
-def _always() -> bool:
-    return True
