@@ -58,7 +58,7 @@ class Checker:
                 self._check_listing(call)
         for tube in self.history.tubes:
             self._check_rate(tube)
-        if self.history.is_quiet:
+        if self.history.quiet is not None:
             self.found += too_costly(self.history)
         return self.found
 

@@ -113,7 +113,7 @@ class History:
         tubes: The options of each tube, as microseconds, with its type as `type`.
         ttr: Microseconds after which the session of a silent queue object is dead.
         is_faulty: Whether the storage lost requests or answers.
-        is_quiet: Whether one thread of one program called, and nothing failed, so that the costs of calls are known.
+        quiet: The seed, if one thread of one program called, and nothing failed, so that the costs of calls are known.
     """
 
     actors: dict[str, Actor] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class History:
     tubes: dict[str, dict[str, Any]] = field(default_factory=dict)
     ttr: int = 60_000_000
     is_faulty: bool = False
-    is_quiet: bool = False
+    quiet: int | None = None
 
     def earlier(self, call: Call, *verbs: str) -> list[Call]:
         """Other calls that began before a call ended, on its tube or on all tubes.

@@ -47,7 +47,8 @@ class Run:
         self.plan = plan
         self.world = SimStore(random.Random(f"world {plan.seed}"))
         self.scheduler = Scheduler(plan.seed, self.world, plan.pace)
-        self.history = History(is_faulty=plan.faults != Faults(), is_quiet=plan.is_quiet)
+        quiet = plan.seed if plan.is_quiet else None
+        self.history = History(is_faulty=plan.faults != Faults(), quiet=quiet)
         self.history.tubes = {name: written(options) for name, options in plan.tubes.items()}
         #: The ids of tasks that somebody has seen, by tube.
         self.known: dict[str, list[int]] = {}

@@ -33,12 +33,9 @@ class Takes:
         self.has_utubes = self.options["type"].startswith("utube")
         self.tasks = [] if call.result is None else call.tasks()
         self.wanted = call.args["n"]
-        acked = call.args.get("ack", ())
-        self._kinds: dict[str, set[str]] = {
-            key: kinds
-            for key, kinds in checker.lives.kinds(call).items()
-            if not any(checker.lives.keys.get(number) == key for number in acked)
-        }
+        acked = {checker.lives.keys.get(number) for number in call.args.get("ack", ())}
+        kinds = checker.lives.kinds(call)
+        self._kinds = {key: kinds[key] for key in kinds if key not in acked}
         self.rivals = checker.overlapping(call, TAKES)
 
     def check(self) -> None:
@@ -48,7 +45,8 @@ class Takes:
         self._check_leases()
         if self.tasks:
             self._check_pause()
-        ready = [key for key in self._kinds if self._kinds[key] == {READY} and self._is_asked(key)]
+        ready = [key for key, kinds in self._kinds.items() if kinds == {READY}]
+        ready = [key for key in ready if is_wanted(self.call, self._item(key))]
         for key in ready:
             self._check_order(key)
         # Others may take away a part of what a take has chosen.
@@ -63,9 +61,6 @@ class Takes:
             for other in self.checker.history.earlier(self.call)
             if other.last > self.call.first and other.verb != "work"
         )
-
-    def _is_asked(self, key: str) -> bool:
-        return is_wanted(self.call, self._item(key))
 
     def _item(self, key: str) -> Mapping[str, Any]:
         return self.checker.lives.puts[key].item
