@@ -239,9 +239,8 @@ class Checker:
         others = {task["state"] for task in call.tasks()} - {call.args["state"]}
         if others:
             self.fail("listing", call, f"has tasks that are {others}")
-        around = self.overlapping(call, TAKES)
         sure, _ = self.among(call, [call.args["state"]])
-        if sure and not around:
+        if sure and not self.overlapping(call, TAKES):
             self.fail("listing", call, f"without {sure}, which are {call.args['state']}")
 
     def _check_rate(self, tube: str) -> None:
