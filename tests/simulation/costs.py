@@ -1,10 +1,10 @@
 """Bounds for the commits and requests of calls, in plans with one thread and without failures.
 
 `costs.json` has three numbers for each kind of call: the most commits of one call, and the first quartiles of commits
-and of requests in one history. A quartile is 99 if no history had enough calls. For each quiet seed it has all commits, and a
-quarter of all requests. `python -m tests.simulation.costs`
-runs some seeds and writes their greatest numbers. Compare the commits with the docstrings before you commit the file.
-A verb makes more commits if it first writes changes that are due, such as ended leases.
+and of requests in one history. A quartile is 99 if no history had enough calls. For each quiet seed it has all commits, the
+files at the end, and a quarter of all requests. `python -m tests.simulation.costs` runs some seeds and writes their greatest
+numbers. Compare the commits with the docstrings before you commit the file. A verb makes more commits if it first writes
+changes that are due, such as ended leases.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ def kind_of(call: Call, history: History) -> str:
 
 def costs(history: History) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """The costs of each kind of call in a history, and of all calls together."""
-    most = sum(call.requests for call in history.calls) // _NEAR
-    yield f"seed {history.quiet}", (sum(call.commits for call in history.calls), 0, most)
+    commits = sum(call.commits for call in history.calls)
+    requests = sum(call.requests for call in history.calls) // _NEAR
+    yield f"seed {history.quiet}", (commits, history.files, requests)
     by_kind = defaultdict(list)
     for call in (call for call in history.calls if call.verb != "work"):
         by_kind[kind_of(call, history)].append(call)
     for kind, calls in by_kind.items():
-        commits, requests = sorted(c.commits for c in calls), sorted(c.requests for c in calls)
+        sent, asked = sorted(c.commits for c in calls), sorted(c.requests for c in calls)
         some, is_judged = len(calls) // 4, len(calls) >= _SOME
-        yield kind, (commits[-1], commits[some] * is_judged, requests[some] * is_judged)
+        yield kind, (sent[-1], sent[some] * is_judged, asked[some] * is_judged)
 
 
 def too_costly(history: History) -> Iterator[Violation]:

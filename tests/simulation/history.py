@@ -114,6 +114,7 @@ class History:
         ttr: Microseconds after which the session of a silent queue object is dead.
         is_faulty: Whether the storage lost requests or answers.
         quiet: The seed, if one thread of one program called, and nothing failed, so that the costs of calls are known.
+        files: How many files the storage has at the end.
     """
 
     actors: dict[str, Actor] = field(default_factory=dict)
@@ -122,6 +123,7 @@ class History:
     ttr: int = 60_000_000
     is_faulty: bool = False
     quiet: int | None = None
+    files: int = 0
 
     def earlier(self, call: Call, *verbs: str) -> list[Call]:
         """Other calls that began before a call ended, on its tube or on all tubes.
@@ -160,9 +162,7 @@ def again(module: str) -> int:
 def line_of(call: Call) -> str:
     """A line about a call, for people."""
     args = ", ".join(f"{name}={value}" for name, value in call.args.items() if value is not None)
-    end = call.error or _brief(call.result)
-    if call.unknown:
-        end = f"unknown ({call.error or 'crashed'})"
+    end = f"{call.outcome} {call.error or _brief(call.result)}"
     span = f"{call.began / 1e6:9.3f}…{min(call.ended, call.began + 10**9) / 1e6:9.3f}"
     return f"{span} {call.first:4}-{call.last:<4} {call.actor} {call.tube}.{call.verb}({args}) -> {end}"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[2] / "tubeq_spark"
 ROOMS = ("verbs", "runtime", "storage")
-#: A process that uses no processor time for so many seconds waits for ever.
+#: A process that uses no processor time for so many seconds, or as much more than it may, never ends.
 _IDLE = 60.0
 #: Faults by name: the file, a text in it, and what it becomes.
 NAMED = {
@@ -287,7 +287,7 @@ def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tu
             try:
                 asked = pool.apply_async(one, (fault, marks, seconds))
                 spent = -1.0
-                while not asked.ready() and spent < (spent := _spent(pool)):
+                while not asked.ready() and spent < (spent := _spent(pool)) < 2 * seconds + _IDLE:
                     asked.wait(_IDLE)
                 end, how = asked.get(0)
             except multiprocessing.TimeoutError:

@@ -65,6 +65,7 @@ class Run:
             self.scheduler.spawn(first, lambda: self._begin(first))
             self.scheduler.run()
         self.history.calls.sort(key=lambda call: call.first)
+        self.history.files = len(self.world.files)
         for name, actor in self.objects.items():
             silent = tuple((_us(a), _us(b)) for a, b in actor.silent)
             self.history.actors[name] = WrittenActor(name, round(actor.drift * US), silent)
