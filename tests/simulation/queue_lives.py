@@ -35,6 +35,8 @@ PAUSED = 6 * SECOND
 _NEAR = 2
 #: Microseconds after which all notice that a session is dead, and by which its lease may be shorter.
 _NOTICED, _SLACK = 30 * SECOND, 5 * SECOND
+#: A heart beats at least this often.
+_BEAT = 20 * SECOND
 #: A take that lasts so long may lose tasks before it returns.
 _SLOW = 2 * SECOND
 #: What never changes of a task.
@@ -184,18 +186,32 @@ class Lives:
         altered = [c.args[name] for c in self._alters if c.tube == tube and name in c.args]
         return [self._history.tubes[tube].get(name), *altered]
 
+    def _silences(self, name: str) -> list[tuple[int, int]]:
+        """When a queue object may not have beaten its heart. Silences with less than a beat between them are one."""
+        calls = [call for call in self._history.calls if call.actor == name]
+        # If the requests of a call stall, the heart may wait for them.
+        slow = [(call.began, call.ended) for call in calls if call.ended - call.began > _BEAT]
+        found: list[tuple[int, int]] = []
+        for begin, end in sorted([*self._history.actors[name].silent, *slow]):
+            is_near = bool(found) and begin - found[-1][1] < _BEAT
+            first, last = found.pop() if is_near else (begin, end)
+            found.append((first, max(last, end)))
+        return found
+
     def _all_deaths(self) -> dict[str, Death]:
         """When the session of each silent actor may be dead for others."""
         found: dict[str, Death] = {}
         # A beat may be a third of the ttr old when the silence begins.
         least = self._history.ttr // 2 - self._apart - _SLACK
+        silences = {name: self._silences(name) for name in self._history.actors}
         for call in self._history.calls:
-            actor = self._history.actors[call.actor]
-            long = [silence for silence in actor.silent if silence[1] - silence[0] > least]
+            long = [each for each in silences[call.actor] if each[1] - each[0] > least]
             if call.session is None or not long:
                 continue
             begin, end = long[0]
-            over = begin + self._history.ttr + self._apart + _NOTICED
+            # It surely beats no more when it ends.
+            silent = self._history.actors[call.actor].silent
+            over = (silent[-1][0] if silent else NEVER) + self._history.ttr + self._apart + _NOTICED
             found[call.session] = Death(begin + least, over if end >= NEVER else NEVER)
         for call in self._history.calls:
             if call.verb in ENDS and call.session is not None and call.error != "SessionError":
