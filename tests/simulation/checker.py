@@ -168,11 +168,15 @@ class Checker:
         limits, most = self.lives.limits(call, "capacity")
         has_keys = any(item.get("unique") is not None for item in call.args["items"])
         sure, maybe = self.among(call, STORED)
-        is_sure = self.lives.are_known(call.tube) and not self.overlapping(call, PUTS)
         if added:
             if len(sure) + added > most:
                 self.fail("capacity", call, f"{len(sure)} tasks and {added} more in {limits}")
-        elif is_sure and not has_keys and (not limits or len(maybe) + wanted <= min(limits)):
+        elif (
+            not has_keys
+            and (not limits or len(maybe) + wanted <= min(limits))
+            and self.lives.are_known(call.tube)
+            and not self.overlapping(call, PUTS)
+        ):
             self.fail("capacity", call, f"refused with at most {len(maybe)} tasks in {limits}")
 
     def _check_unique(

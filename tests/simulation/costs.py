@@ -1,7 +1,7 @@
 """Bounds for the commits and requests of calls, in plans with one thread and without failures.
 
 `costs.json` has three numbers for each kind of call: the most commits of one call, and the first quartiles of commits
-and of requests in one history. A quartile is 99 if no history had enough calls. For each quiet seed it has all commits, the
+and of requests in one history. A quartile is 9999 if no history had enough calls. For each quiet seed it has all commits, the
 files at the end, and a quarter of all requests. `python -m tests.simulation.costs` runs some seeds and writes their greatest
 numbers. Compare the commits with the docstrings before you commit the file. A verb makes more commits if it first writes
 changes that are due, such as ended leases.

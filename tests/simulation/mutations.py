@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[2] / "tubeq_spark"
 ROOMS = ("verbs", "runtime", "storage")
-#: A process that uses no processor time for so many seconds, or as much more than it may, never ends.
+#: The seconds between two looks at a process. It hangs if it uses no processor time in between. It may also use this many
+#: seconds more than twice its limit.
 _IDLE = 60.0
 #: Faults by name: the file, a text in it, and what it becomes.
 NAMED = {
@@ -188,7 +189,11 @@ def _planted(fault: Mutation) -> Any:
 
 
 def _plant(planted: Callable[[str], Any]) -> None:
-    """Import modules from other code. `planted` returns the code for a path, or `None` to leave the module as it is."""
+    """Replace the code of modules when Python imports them.
+
+    Args:
+        planted: Returns the new code for the path of a module, or `None` to keep its own code.
+    """
     original = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: Any, name: str) -> Any:
@@ -267,10 +272,18 @@ def watch(seeds: range, output: Path) -> None:
 
 
 def _spent(pool: Any) -> float:
-    """The seconds of processor time that the only process of a pool has used; whole seconds are counted."""
+    """The whole seconds of processor time that the only process of a pool has used."""
     (process,) = pool._pool
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) // os.sysconf("SC_CLK_TCK")
+
+
+def _wait_for(asked: Any, pool: Any, most: float) -> None:
+    """Wait for a result until the process of a pool ends, hangs, or has used `most` seconds of processor time."""
+    before, spent = -1.0, 0.0
+    while not asked.ready() and before < spent < most:
+        asked.wait(_IDLE)
+        before, spent = spent, _spent(pool)
 
 
 def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tuple[str, str]]:
@@ -286,9 +299,7 @@ def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tu
         with multiprocessing.get_context("fork").Pool(1) as pool:
             try:
                 asked = pool.apply_async(one, (fault, marks, seconds))
-                spent = -1.0
-                while not asked.ready() and spent < (spent := _spent(pool)) < 2 * seconds + _IDLE:
-                    asked.wait(_IDLE)
+                _wait_for(asked, pool, 2 * seconds + _IDLE)
                 end, how = asked.get(0)
             except multiprocessing.TimeoutError:
                 end, how = "found", "it does not end"
@@ -301,10 +312,12 @@ def main() -> int:
     """Do what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--count", type=int, default=100, help="draw so many faults that have an effect"
+        "--count", type=int, default=100, help="the number of faults with an effect to try"
     )
-    parser.add_argument("--seed", type=int, default=1, help="by this seed")
-    parser.add_argument("--seconds", type=float, default=600, help="for each fault")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the draw")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="the processor time for each fault"
+    )
     parser.add_argument("--known", type=Path, required=True, help="the file that --watch writes")
     parser.add_argument("--watch", type=int, help="only write the file, from this many seeds")
     given = parser.parse_args()

@@ -35,7 +35,7 @@ PAUSED = 6 * SECOND
 _NEAR = 2
 #: Microseconds after which all notice that a session is dead, and by which its lease may be shorter.
 _NOTICED, _SLACK = 30 * SECOND, 5 * SECOND
-#: A heart beats at least this often.
+#: A session is renewed at least once in this many microseconds.
 _BEAT = 20 * SECOND
 #: A take that lasts so long may lose tasks before it returns.
 _SLOW = 2 * SECOND
@@ -187,9 +187,12 @@ class Lives:
         return [self._history.tubes[tube].get(name), *altered]
 
     def _silences(self, name: str) -> list[tuple[int, int]]:
-        """When a queue object may not have beaten its heart. Silences with less than a beat between them are one."""
+        """The times in which a queue object may not have renewed its session.
+
+        Two silences count as one if there is less than a beat between them.
+        """
         calls = [call for call in self._history.calls if call.actor == name]
-        # If the requests of a call stall, the heart may wait for them.
+        # If the requests of a call stall, the thread that renews the session may wait for them.
         slow = [(call.began, call.ended) for call in calls if call.ended - call.began > _BEAT]
         found: list[tuple[int, int]] = []
         for begin, end in sorted([*self._history.actors[name].silent, *slow]):
@@ -209,7 +212,7 @@ class Lives:
             if call.session is None or not long:
                 continue
             begin, end = long[0]
-            # It surely beats no more when it ends.
+            # The session surely gets no beat after the last silence has begun.
             silent = self._history.actors[call.actor].silent
             over = (silent[-1][0] if silent else NEVER) + self._history.ttr + self._apart + _NOTICED
             found[call.session] = Death(begin + least, over if end >= NEVER else NEVER)

@@ -212,7 +212,7 @@ class Scheduler:
             return
         if self.rng.random() < self.pace.goes_on and me.actor.frozen <= self.world.now:
             return
-        # Only threads with the name of their program stall. Those that beat its heart have other names.
+        # A thread stalls only if it has the name of its program. The threads that renew the session have other names.
         if me.name == me.actor.name and self.rng.random() < self.pace.stalls * factor:
             self.wait(lambda: False, self.rng.choice(_STALLS))
             return
