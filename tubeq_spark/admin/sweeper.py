@@ -227,13 +227,19 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
 def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
     ended, found = ExpiryCounts(), ctx.segment_reader.waiting(now_us, rows)
-    while found.due:
-        passed = end_due(ctx, now_us)
-        ended.add(passed)
-        found = ctx.segment_reader.waiting(now_us, rows)
-        if not passed.total:
+    while True:
+        while found.due:
+            passed = end_due(ctx, now_us)
+            ended.add(passed)
+            found = ctx.segment_reader.waiting(now_us, rows)
+            if not passed.total:
+                break
+        released = release_dead(ctx, found.owners, one_pass.dead)
+        if not released:
             break
-    ended.released += release_dead(ctx, found.owners, one_pass.dead)
+        # The ttl of a released task may have ended while it was taken.
+        ended.released += released
+        found = ctx.segment_reader.waiting(now_us, rows)
     if ctx.driver.subqueues:
         forget_moments(ctx, now_us)
     sum_ended(ctx)
