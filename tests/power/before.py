@@ -18,16 +18,16 @@ from tests.chaos.plan import TUBES
 from tests.power.readers import tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.chaos.journal import Life, Op
 
 __all__ = ["Before", "versions_of"]
 
-#: Seconds that commits are dated inexactly: they tell milliseconds, and by another clock than journals, which a
-#: time server makes faster or slower.
-_INEXACT = 0.01
+#: Commits are dated in whole milliseconds. A longer time would leave the outcome of two verbs of one thread open, of
+#: which only the first can be: a task may then be gone by a take and an ack of which nothing is known.
+_MILLISECOND = 0.001
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class Before:
     def look(cls, location: Path) -> Before:
         """Look at the logs; the cut is to follow at once."""
         looked = time.monotonic()
-        since = time.time() - time.monotonic()
+        # A process that waits between two looks at clocks finds too little.
+        since = max(time.time() - time.monotonic() for _ in range(20))
         versions = versions_of(location, since)
         return cls(versions, looked, since, time.monotonic())
 
@@ -60,10 +61,7 @@ class Before:
         """Look what is left; what was committed later does not count."""
         # By the clocks as they were: later they may be some milliseconds more apart.
         now = versions_of(location, self.since)
-        self.left = {
-            table: max((v for v, at in now.get(table, {}).items() if at <= self.cut), default=-1)
-            for table in self.versions
-        }
+        self.left = {table: _left(now.get(table, {}), self.cut) for table in self.versions}
 
     @property
     def lost(self) -> dict[str, float]:
@@ -88,7 +86,7 @@ class Before:
             ends[table] = (
                 (self.looked, float("inf"))
                 if left >= max(versions, default=-1)
-                else (at - _INEXACT, at + _INEXACT)
+                else (at, at + _MILLISECOND)
             )
         return [_until(life, ends) for life in lives]
 
@@ -112,6 +110,16 @@ def versions_of(location: Path, since: float) -> dict[str, dict[int, float]]:
         }
         for table in tables_of(location)
     }
+
+
+def _left(versions: Mapping[int, float], cut: float) -> int:
+    """The version before the first commit after a cut; the newest one if there is no such commit.
+
+    The newest commit file before the cut may be older: where a checkpoint is whole, the commit files before it need not
+    be there.
+    """
+    later = [version for version, at in versions.items() if at > cut]
+    return min(later) - 1 if later else max(versions, default=-1)
 
 
 def _committed(file: Path) -> int | None:
