@@ -176,7 +176,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
     ),
     "test_subqueues": frozenset(
         {
-            "test_take_when_a_rival_locks_the_subqueue_first_looks_elsewhere",
+            "test_take_when_a_rival_takes_the_subqueue_first_looks_elsewhere",
         }
     ),
     "test_texts_on_spark": frozenset(
@@ -320,7 +320,7 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_history_when_both_engines_have_committed_tells_both_alike",
             "test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_as_one_after_the_other[spark-release_some]",
             "test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge[spark-put-a-0]",
-            "test_take_when_the_other_engine_has_fenced_its_take_id_and_taken_over_takes_nothing[spark-native]",
+            "test_take_when_the_other_engine_took_from_its_subqueue_first_takes_nothing[spark-native]",
             "test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-ack]",
             "test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-take]",
             "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-sweep]",
@@ -421,9 +421,9 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_bury_of_a_task_that_another_holds_frees_its_subqueue",
             "test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks_nobody",
             "test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order",
-            "test_take_of_named_subqueues_locks_these_only_by_one_commit_each_way",
+            "test_take_of_named_subqueues_takes_these_only_by_one_commit",
             "test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next",
-            "test_take_when_its_lock_was_taken_over_while_it_paused_takes_nothing",
+            "test_take_when_a_rival_came_first_while_it_paused_takes_nothing",
         }
     ),
     "test_unique": frozenset(

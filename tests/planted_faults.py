@@ -111,20 +111,20 @@ FAULTS = (
     Fault(
         "a sub-queue has two holders",
         "storage/tables/subqueue_reader.py",
-        "which = _none_of(busy) if free is None",
-        "which = TRUE if free is None",
+        "        return _none_of(busy)\n",
+        "        return TRUE\n",
     ),
     Fault(
         "a take that names sub-queues takes from others",
         "verbs/take_subqueues.py",
-        "self._among,\n                with_created",
-        "None,\n                with_created",
+        "among,\n            with_created",
+        "None,\n            with_created",
     ),
     Fault(
         "one task more than `parallel` begins",
-        "verbs/subqueue_limits.py",
-        "return self._parallel - taken",
-        "return self._parallel - taken + 1",
+        "verbs/limits.py",
+        "return self.options.parallel - taken",
+        "return self.options.parallel - taken + 1",
     ),
     Fault(
         "tasks of dead sessions stay taken",
@@ -145,10 +145,10 @@ FAULTS = (
         "return of.expires_at.is_null() | of.expires_at.is_not_null()",
     ),
     Fault(
-        "the lock of a sub-queue is not removed after an ack",
-        "verbs/subqueue_locks.py",
-        'ctx.queue.loop.run("free", ctx.utube_locks.table_lock, attempt)',
-        "_ = attempt",
+        "a take does not raise the gate of its sub-queue",
+        "storage/tables/gates.py",
+        "_S.number + literal(1)",
+        "_S.number",
     ),
 )
 

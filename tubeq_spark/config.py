@@ -42,10 +42,6 @@ class QueueConfig:
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
         clock_skew: Seconds after the end of a session's lease before others regard the session as
             dead; 2 by default, and 0 on local files, because their writers share one clock.
-        claim_grace: Seconds for which others leave a utube lock without tasks to the take that made
-            it, counted from when this queue object first sees the lock. A queue object that sees
-            the lock for the first time (a sweep that runs once) does not wait if the take began, by
-            its own clock, 60 times as long ago. Storage with lock files does not need this time.
         number_horizon: Seconds ahead for which ids are reserved, > 0 and at most a hundred years.
         fold_segments: A sweep (on the native engine also a put, release or bury) compacts a tube's
             tiny segments without taken tasks when it has more than this many.
@@ -86,7 +82,6 @@ class QueueConfig:
     poll_most: float = 2.0
     session_check: float = 5.0
     clock_skew: float | None = None
-    claim_grace: float = 2.0
     number_horizon: float = 600.0
     fold_segments: int = 32
     fold_rows: int = 1_000
@@ -112,13 +107,7 @@ class QueueConfig:
             validation.lease(name, getattr(self, name))
         if self.number_horizon > FOREVER_S:
             validation.refuse("number_horizon", self.number_horizon, "at most a hundred years")
-        for name in (
-            "backoff_first",
-            "backoff_most",
-            "session_check",
-            "claim_grace",
-            "vacuum_hours",
-        ):
+        for name in ("backoff_first", "backoff_most", "session_check", "vacuum_hours"):
             validation.seconds(name, getattr(self, name))
         if self.clock_skew is not None:
             validation.seconds("clock_skew", self.clock_skew)

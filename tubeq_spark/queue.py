@@ -691,12 +691,11 @@ class Queue:
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Find problems that need attention; `Problem.kind` lists the kinds.
 
-        It reads what `metrics` reads, and the utube locks and the owners of taken tasks of each
-        tube.
+        It reads what `metrics` reads, and the owners of taken tasks of each tube.
 
         Args:
             overdue: Seconds for which the work of a sweep may be pending, >= 0: states that changed
-                by time, tasks of dead sessions, utube locks without taken tasks.
+                by time, tasks of dead sessions.
             drift: Seconds by which clocks may differ from the storage's commit times, >= 0. The
                 native engine also asks an object store for its time, which may differ by one
                 second.
@@ -845,8 +844,7 @@ class Queue:
         A sweep ends leases, delays and ttls that are over. It releases the tasks of dead sessions
         and drops their temporary tubes. It finishes interrupted drops and creations, compacts tiny
         segments and removes dead files. Any number of sweepers may run at the same time. If a sweep
-        finds nothing to do, it only reads the registry, the sessions, the utube locks and each tube
-        once.
+        finds nothing to do, it only reads the registry, the sessions and each tube once, with sub-queues twice.
 
         Args:
             now: The time for which states are computed, timezone-aware; by default that of the
@@ -860,7 +858,7 @@ class Queue:
             InvalidOptionError: `now` is not an aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        1 for leftover rows, 2 if utube locks were left behind, and 1 without rows that adds up the
+        1 for leftover rows, 1 for moments of leases, and 1 without rows that adds up the
         tasks that commits of Spark have ended; none if nothing is to do. These conflict with takes
         of the same segments, and are retried. To the sessions at most 4 commits: they remove
         replaced heartbeats, replaced id ranges, requests of long writes that have ended, and notes

@@ -4,21 +4,13 @@ The commits in the docstrings are to the tube's table unless they name another t
 make one more commit, to `_tubeq_sessions`: the first verb of a queue object leases a slot for ids,
 and about one verb in ten minutes renews it.
 
-In types with sub-queues a take makes one more commit before it takes, and a verb that gives back
-the last task of a sub-queue makes one more commit after that; both are to `_tubeq_taken_utubes`.
-They conflict with commits that lock or free sub-queues in the same bucket (one of 16), and are
-retried. If a take finds the utube lock of an interrupted take, it makes one more commit to the
-tube; if the other take commits first, it starts again.
+In types with sub-queues, and with `most_taken`, a take raises a number in the tube's table, in the commit that
+takes, and fails if another take has raised it since; then it is decided again. Elsewhere than on local files there are
+16 numbers, by a hash of the sub-queue, so takes of different sub-queues mostly do not conflict. With `most_taken` all
+takes conflict with each other. The very first take makes one more commit.
 
-With `parallel` above 1 a take frees its locks itself, by one more commit, and the verbs that give tasks
-back make no commit for them. A take gets no task of a sub-queue that another take has locked at this
-moment.
-
-With `rate` the commit that locks also writes when the leases begin, and fails if another take has changed
-these times. So an exchange that keeps a sub-queue makes this commit, too. A take that fails after it may have
-used up a part of the rate. On storage other than local files rates hold within `config.clock_skew`.
-
-With `most_taken` takes conflict with each other, and are retried. The very first take makes one more commit.
+With `rate` and `order="fair"` the same commit writes when the leases begin. On storage other than local files rates
+hold within `config.clock_skew`.
 """
 
 from __future__ import annotations
@@ -27,7 +19,7 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tubeq_spark.batch import Batch
 from tubeq_spark.errors import TaskNotFoundError
@@ -55,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -1131,6 +1124,41 @@ class Tube:
         most = None if limit is None else validation.count("limit", limit)
         return self._verb(lambda: [] if most == 0 else read.utubes(self._ctx, most))
 
+    @overload
+    def taken_utubes(self, *, as_df: Literal[False] = False) -> pa.Table: ...
+
+    @overload
+    def taken_utubes(self, *, as_df: Literal[True]) -> DataFrame: ...
+
+    def taken_utubes(self, *, as_df: bool = False) -> pa.Table | DataFrame:
+        """Return the taken-utube rows: the sub-queues that are taken, or whose last leases are remembered.
+
+        Args:
+            as_df: Whether to return a DataFrame.
+
+        Returns:
+            Columns `utube, number, taken, last_begun`: the sub-queue; the number that each take of it raises (on
+            local files one for all sub-queues); its taken tasks; when its last lease began, with `rate` or
+            `order="fair"` (UTC). Rows are in the order of their names.
+
+        Raises:
+            InvalidOptionError: The type has no sub-queues.
+
+        Commits: none; one query of the tube.
+        """
+        if not self._ctx.driver.subqueues:
+            raise refusals.no_subqueues("taken_utubes", self.type)
+        if not as_df:
+            return self._verb(lambda: read.taken_utubes(self._ctx))
+
+        def frame() -> DataFrame:
+            from tubeq_spark.storage.spark.jvm import frame_of  # noqa: PLC0415  Spark is optional
+
+            spark = self._ctx.queue.require_spark().spark
+            return frame_of(spark, read.taken_utubes(self._ctx))
+
+        return self._verb(frame, on_spark=True)
+
     def why(self, task_id: int) -> str:
         """Explain in one sentence why a task is not handed out.
 
@@ -1223,7 +1251,7 @@ class Tube:
             TubeBusyError: Tasks are taken.
             TubeNotFoundError: The tube was dropped before.
 
-        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, 1 more if utube locks are left, and
+        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, and
         1 more if moments of leases are left (`rate`, `order="fair"`). If the drop is interrupted after the first
         commit, the next sweep or creation of the tube finishes it. If a task is taken between the first two commits,
         1 more to the registry and 1 more to the tube undo the drop.

@@ -12,7 +12,7 @@ from tests.acceptance.support import data_of, ids_of, take
 from tests.acceptance.test_alter import SEEN, moved, seen_by
 from tests.thorough import nightly
 from tubeq_spark import PutItem, QueueConfig, Rate
-from tubeq_spark.model.limits import NewMoments
+from tubeq_spark.model.limits import UtubeMoments, moments_text
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.commit_loop import Plan
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 TTR = 60.0
-#: The table of utube locks.
-LOCKS = "_tubeq_taken_utubes"
 
 
 def filled(new_tube: NewTube, letters: str, **options: Any) -> Tube:
@@ -35,9 +33,9 @@ def filled(new_tube: NewTube, letters: str, **options: Any) -> Tube:
     return tube
 
 
-def locks(tube: Tube) -> int:
-    """How many sub-queues are locked."""
-    return len(tube._ctx.utube_locks.all())
+def moments(tube: Tube) -> list[UtubeMoments]:
+    """The moments of leases that are remembered."""
+    return list(tube._ctx.gates.read(with_rows=True).moments.values())
 
 
 def taken_in_turn(tube: Tube, count: int) -> str:
@@ -138,7 +136,7 @@ def test_ack_of_a_batch_in_a_tube_with_parallel_makes_room(new_tube: NewTube) ->
     assert taken_in_turn(tube, 3) == "cd."
 
 
-def test_take_in_a_tube_with_parallel_commits_thrice_and_its_ack_once(
+def test_take_in_a_tube_with_parallel_commits_once_and_so_does_its_ack(
     new_tube: NewTube, versions: Callable[[], dict[str, int]]
 ) -> None:
     tube = filled(new_tube, "abcd", parallel=2)
@@ -151,10 +149,9 @@ def test_take_in_a_tube_with_parallel_commits_thrice_and_its_ack_once(
     acked = versions()
     tube.exchange(ack=ids_of(one_by_one(tube, 1)), take=1)
 
-    assert moved(before, taken) == {tube.name: 1, LOCKS: 2}
+    assert moved(before, taken) == {tube.name: 1}
     assert moved(taken, acked) == {tube.name: 1}
-    assert moved(acked, versions()) == {tube.name: 2, LOCKS: 4}
-    assert locks(tube) == 0
+    assert moved(acked, versions()) == {tube.name: 2}
 
 
 @pytest.mark.parametrize(
@@ -191,43 +188,10 @@ def test_alter_when_parallel_grows_lets_more_begin_beside_what_is_taken(
     tube.alter(parallel=3)
 
     assert taken_in_turn(tube, 3) == "bc."
-    # To who has not seen it the sub-queue is held, as long as its newest task is.
+    # To who has not seen it the sub-queue is held, as long as one of its tasks is.
     assert taken_in_turn(theirs, 1) == "."
     theirs.ack(held.task_id)
     assert taken_in_turn(tube, 2) == "d."
-
-
-def test_ack_when_parallel_has_grown_since_the_take_frees_its_lock(
-    new_tube: NewTube, other: Queue, clock: ManualClock
-) -> None:
-    tube = filled(new_tube, "abc")
-    theirs = seen_by(other, tube)
-    held = take(theirs)
-    tube.alter(parallel=2)
-    clock.advance(SEEN)
-    assert locks(tube) == 1
-
-    theirs.ack(held.task_id)
-
-    assert locks(tube) == 0
-    assert taken_in_turn(tube, 3) == "bc."
-
-
-def test_take_when_parallel_has_grown_for_long_leaves_no_lock(
-    new_tube: NewTube, other: Queue, clock: ManualClock
-) -> None:
-    tube = filled(new_tube, "abcd")
-    tube.alter(parallel=2)
-    held = take(tube)
-    assert locks(tube) == 1
-    clock.advance(SEEN)
-
-    # The lock of the take before is replaced, and then freed.
-    assert taken_in_turn(seen_by(other, tube), 2) == "b."
-
-    assert locks(tube) == 0
-    tube.ack(held.task_id)
-    assert taken_in_turn(tube, 2) == "c."
 
 
 def test_alter_when_parallel_shrinks_to_one_waits_for_all_that_is_taken(
@@ -251,7 +215,7 @@ def test_alter_when_parallel_shrinks_to_one_waits_for_all_that_is_taken(
     assert taken_in_turn(theirs, 1) == "."
 
 
-def test_exchange_when_its_lock_was_replaced_by_a_take_that_has_seen_more_acks_and_takes(
+def test_exchange_when_a_take_that_has_seen_more_parallel_took_beside_it_only_acks(
     new_tube: NewTube, other: Queue
 ) -> None:
     tube = filled(new_tube, "abcdef")
@@ -393,7 +357,7 @@ def test_leases_with_rate_begin_at_the_moments_that_are_kept(
         tube.ack(task.task_id)
         clock.advance(10)
 
-    (kept,) = tube._ctx.utube_history.all()
+    (kept,) = moments(tube)
 
     assert [to_us(moment) for moment in begun[1:] if moment] == list(kept.moments)
 
@@ -429,10 +393,9 @@ def test_take_in_a_tube_with_rate_commits_as_often_as_without(
     exchanged = versions()
     tube.ack(held.task_id)
 
-    assert moved(before, taken) == {tube.name: 1, LOCKS: 1}
-    # The moment is one more commit of an exchange that keeps its sub-queue.
-    assert moved(taken, exchanged) == {tube.name: 1, LOCKS: 1}
-    assert moved(exchanged, versions()) == {tube.name: 1, LOCKS: 1}
+    assert moved(before, taken) == {tube.name: 1}
+    assert moved(taken, exchanged) == {tube.name: 1}
+    assert moved(exchanged, versions()) == {tube.name: 1}
 
 
 def test_rate_when_the_clock_of_another_host_is_ahead_counts_its_lease_as_now(
@@ -454,22 +417,22 @@ def test_rate_when_the_clock_of_another_host_is_ahead_counts_its_lease_as_now(
 def test_drop_removes_the_moments_of_leases(new_tube: NewTube, options: dict[str, Any]) -> None:
     tube = filled(new_tube, "ab", **options)
     tube.ack(take(tube).task_id)
-    history = tube._ctx.utube_history
-    assert history.all()
+    gates = tube._ctx.gates
+    assert moments(tube)
 
     tube.drop()
 
-    assert history.all() == []
+    assert not gates.read(with_rows=True).moments
 
 
 def begin_ahead(tube: Tube, seconds: float) -> None:
     """Let the lease of sub-queue `u` have begun by the clock of another host, so far ahead."""
-    (kept,) = tube._ctx.utube_history.all()
+    ctx, (kept,) = tube._ctx, moments(tube)
     ahead = kept.moments[0] + round(seconds * 1_000_000)
-    begun = [NewMoments("u", kept.text, [ahead])]
-    statement = tube._ctx.utube_history.acquire([], begun, "", ahead, 99)
-    table_lock = tube._ctx.utube_locks.table_lock
-    tube._ctx.queue.loop.run("claim", table_lock, lambda: Plan(statement, lambda _: None))
+    texts: dict[str | None, str | None] = {"u": moments_text(kept.turn, [ahead])}
+    change = ctx.gates.read(with_rows=True).raised(texts, texts, all_takes=False)
+    plan = Plan(ctx.gates.tidy(change, ahead), lambda _: None)
+    ctx.queue.loop.run("forget", ctx.table_lock, lambda: plan)
 
 
 def test_sweep_when_a_moment_lies_far_ahead_counts_it_as_now(
@@ -496,11 +459,11 @@ def test_sweep_when_a_moment_lies_ahead_within_the_skew_leaves_it(
     tube = filled(new_tube, "ab", rate=Rate(1, 10))
     tube.ack(take(tube).task_id)
     begin_ahead(tube, 30)
-    before = tube._ctx.utube_history.all()
+    before = moments(tube)
 
     sweeper.sweep()
 
-    assert tube._ctx.utube_history.all() == before
+    assert moments(tube) == before
 
 
 def test_sweep_when_its_moment_lies_ahead_keeps_moments_that_count(
@@ -525,15 +488,15 @@ def test_sweep_when_a_rate_is_not_used_any_more_forgets_its_moments(
     tube.put("b", utube="w")
     tube.ack(take(tube).task_id)
     queue.sweep()
-    assert len(tube._ctx.utube_history.all()) == 3
+    assert len(moments(tube)) == 3
     clock.advance(5)
 
     queue.sweep()
 
-    assert [each.utube for each in tube._ctx.utube_history.all()] == ["w"]
+    assert [each.utube for each in moments(tube)] == ["w"]
     clock.advance(5)
     queue.sweep()
-    assert tube._ctx.utube_history.all() == []
+    assert moments(tube) == []
 
 
 def test_take_when_it_does_not_know_of_a_greater_rate_keeps_the_moments_that_count(
@@ -672,11 +635,11 @@ def test_sweep_when_an_earlier_tube_had_most_taken_leaves_the_sequence(
     tube = queue.create_tube(earlier.name, "fifottl", most_taken=1)
     tube.put_many(list("bc"))
     tube.ack(take(tube).task_id)
-    before = tube._ctx.taken_gate.look(0)
+    before = tube._ctx.gates.read(with_rows=True)
 
     queue.sweep()
 
-    assert tube._ctx.taken_gate.look(0) == before
+    assert tube._ctx.gates.read(with_rows=True) == before
     assert taken_in_turn(tube, 2) == "c."
 
 
@@ -846,8 +809,7 @@ def test_exchange_in_a_fair_tube_leaves_its_subqueue_to_the_next_turn(
         found += data_of(held)
 
     assert found == list("uvuvuv")
-    # Each locks and writes down its turn, and frees the sub-queue that it leaves.
-    assert moved(before, versions()) == {tube.name: 5, LOCKS: 10}
+    assert moved(before, versions()) == {tube.name: 5}
 
 
 @pytest.mark.thorough
@@ -874,12 +836,12 @@ def test_sweep_of_a_fair_tube_forgets_subqueues_without_tasks(
     served(tube, 2)
 
     queue.sweep()
-    kept = [each.utube for each in tube._ctx.utube_history.all()]
+    kept = [each.utube for each in moments(tube)]
     tube.alter(order="fifo")
     queue.sweep()
 
     assert kept == ["u"]
-    assert tube._ctx.utube_history.all() == []
+    assert moments(tube) == []
 
 
 def test_alter_when_the_order_becomes_fair_takes_in_turn_from_then_on(new_tube: NewTube) -> None:

@@ -136,11 +136,6 @@ def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     dying.cfg(ttr=TTR)
     end_heartbeat(dying)
     assert dying["hosts"].take(0) is not None
-    stopped = engine.open(
-        shared_location, clock=clock, config=QueueConfig(observer=stop_at("committed", "claim"))
-    )
-    with pytest.raises(Stop):
-        stopped["hosts"].take(0)
     queue.create_tube("leaving", "fifo")
     dropper = engine.open(
         shared_location, clock=clock, config=QueueConfig(observer=stop_at("committed", "drop"))
@@ -164,7 +159,7 @@ def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     swept = kinds(queue, files=5)
 
     assert early == lasting | {("dropping", "leaving")}
-    assert late == early | {("sweeper", "timed"), ("sessions", None), ("claims", "hosts")}
+    assert late == early | {("sweeper", "timed"), ("sessions", None)}
     assert patient == {broken, ("dropping", "leaving")}
     assert swept == lasting
 

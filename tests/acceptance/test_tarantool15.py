@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import FOR_EVER, Changes
-from tests.concurrency.support import Probe, on_another_host
+from tests.acceptance.support import Changes
+from tests.concurrency.support import on_another_host
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
     Queue,
-    QueueConfig,
     TaskNotFoundError,
     TaskState,
     TubeNotFoundError,
@@ -21,9 +20,9 @@ from tubeq_spark import (
 from tubeq_spark.tarantool15 import Queue15, Task15
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from tests.acceptance.support import Engine, Session
+    from tests.acceptance.support import Session
     from tubeq_spark.testing import ManualClock
 
 JOBS = "jobs"
@@ -450,38 +449,3 @@ def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
     # Today's names count the same: an urgent task was put, a requeued one released.
     calls = queue.statistics(name)["calls"]
     assert (calls["put"], calls["release"], calls["kick"]) == (4, 3, 1)
-
-
-@pytest.fixture(scope="module")
-def stopping(engine: Engine, queue: Queue, clock: ManualClock) -> Iterator[tuple[Probe, Queue15]]:
-    """A session that can be stopped, with a tube of sub-queues; its lease has begun."""
-    probe = Probe()
-    config = QueueConfig(observer=probe, number_horizon=FOR_EVER)
-    with engine.open(queue.location, clock=clock, config=config) as opened:
-        opened.cfg(ttr=FOR_EVER)
-        old = Queue15(opened)
-        opened.create_tube("subs", "utubettl", ttr=60)
-        old.put("subs", "warm")
-        old.ack(take(old, "subs").task_id)
-        yield probe, old
-
-
-@pytest.mark.without_spark
-def test_requeue_in_a_subqueue_when_it_stops_between_its_commits_blocks_nobody(
-    stopping: tuple[Probe, Queue15],
-    foreign: Queue15,
-    other: Queue,
-    versions: Callable[[], dict[str, int]],
-) -> None:
-    probe, old = stopping
-    foreign.truncate("subs")
-    other["subs"].put_many([["a"], ["b"]], pri=128)
-    task_id = take(old, "subs").task_id
-    before = versions()
-
-    assert probe.stopped_after(1, lambda: old.requeue(task_id))
-
-    tables = ("subs", "_tubeq_taken_utubes")
-    assert [versions()[table] - before[table] for table in tables] == [1, 0]
-    assert take(foreign, "subs").data == ["b"]
-    assert foreign.peek(task_id).status == "ready"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.support import take
 from tests.bad_values import NO_COUNTS
-from tubeq_spark import InvalidOptionError, PutItem, QueueStateError, UtubeCounts
+from tubeq_spark import InvalidOptionError, PutItem, QueueStateError, Rate, UtubeCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,3 +162,27 @@ def test_utubes_and_why_of_a_closed_queue_are_refused(
         tube.utubes()
     with pytest.raises(QueueStateError):
         tube.why(1)
+
+
+def test_taken_utubes_shows_what_is_taken_and_when_its_last_lease_began(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(2, 10))
+    for name in ("b", "a", None):
+        tube.put_many(list("xy"), utube=name)
+    held = tube.take_many(2, utube=["a", "b"])
+    tube.ack(held[0].task_id)
+
+    found = tube.taken_utubes().to_pylist()
+
+    began = clock.now()
+    assert [(row["utube"], row["taken"], row["last_begun"]) for row in found] == [
+        ("a", 1, began),
+        ("b", 0, began),
+    ]
+    assert all(row["number"] > 0 for row in found)
+
+
+def test_taken_utubes_of_a_type_without_subqueues_is_refused(new_tube: NewTube) -> None:
+    with pytest.raises(InvalidOptionError):
+        new_tube("fifo").taken_utubes()

@@ -150,10 +150,6 @@ def take_of_subqueues(bench: Bench, _: object) -> str:
 def ack_and_next(bench: Bench, ids: list[int]) -> str:
     """Ack the first of a sub-queue, and take the second."""
     acked, then = bench.tube.ack(ids[0]), bench.tube.take(0)
-    if then is None:
-        # A lock that the ack could not free is left to others, who take it over after `claim_grace`.
-        bench.queue._context.clock.sleep(3)
-        then = bench.tube.take(0)
     return letters([acked, then])
 
 

@@ -241,8 +241,8 @@ def two_hosts(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
     probe = Probe()
     return (
         probe,
-        on_another_host(open_queue(observer=probe, claim_grace=0, attempts=10)),
-        on_another_host(open_queue(claim_grace=0, attempts=10)),
+        on_another_host(open_queue(observer=probe, attempts=10)),
+        on_another_host(open_queue(attempts=10)),
     )
 
 

@@ -138,10 +138,10 @@ def test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_a
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine_of_late", ENGINES)
-def test_take_when_the_other_engine_has_fenced_its_take_id_and_taken_over_takes_nothing(
+def test_take_when_the_other_engine_took_from_its_subqueue_first_takes_nothing(
     both: Both, spark: SparkSession, engine_of_late: str
 ) -> None:
-    hasty = opened(spark, both.place, both.clock, other(engine_of_late), claim_grace=0)
+    hasty = opened(spark, both.place, both.clock, other(engine_of_late))
     tube = both.queues[engine_of_late].create_tube(next(NAMES), "utubettl")
     both.queues["native"][tube.name].put_many(list("ab"), utube="u")
     taken: list[str] = []
@@ -149,7 +149,7 @@ def test_take_when_the_other_engine_has_fenced_its_take_id_and_taken_over_takes_
     def take_over() -> None:
         taken.append(names(hasty[tube.name].take_many(1)))
 
-    with both.probes[engine_of_late].interrupted("committed", "claim", take_over):
+    with both.probes[engine_of_late].interrupted("decided", "take", take_over):
         assert tube.take(0) is None
 
     assert taken == ["a"]

@@ -50,7 +50,7 @@ import json, sys
 from tubeq_spark import Queue, QueueConfig
 
 location, options, tube = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
-config = QueueConfig(clock_skew=0.0, claim_grace=0.5)
+config = QueueConfig(clock_skew=0.0)
 with Queue(None, location, engine="native", storage_options=options, config=config) as queue:
     print("ready", flush=True)
     sys.stdin.readline()

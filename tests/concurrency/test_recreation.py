@@ -177,7 +177,7 @@ def test_tables_when_created_say_how_they_are_isolated(pair: Pair, place: str) -
     name = f"isolated_{next(_numbers)}"
     pair.mine.create_tube(name, "utube")
 
-    for table in (name, "_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes"):
+    for table in (name, "_tubeq_tubes", "_tubeq_sessions"):
         tables = pair.mine._context.engine.tables
         found = tables.properties(f"delta.`{place}/{table}`")
         assert found["delta.isolationLevel"] == "Serializable"

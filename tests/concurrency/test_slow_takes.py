@@ -114,8 +114,6 @@ def sides(engine: OnSpark, tubes: dict[str, Sides], request: pytest.FixtureReque
     chosen = tubes[request.param]
     if stored(chosen.rival):
         engine.empty(chosen.rivals, chosen.rival.name)
-    if chosen.rival._ctx.utube_locks.all():
-        chosen.rivals.sweep()
     for _ in range(2):
         chosen.tube._ctx.headroom.took(0)
     return chosen

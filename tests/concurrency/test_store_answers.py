@@ -64,7 +64,7 @@ def empty(bench: Bench) -> Bench:
 
 
 def commits_to(tube: Tube) -> str:
-    """The requests that commit to a tube, and not to its utube locks."""
+    """The requests that commit to a tube."""
     return COMMIT.replace(".*", f".*/{tube.name}")
 
 
@@ -293,6 +293,8 @@ def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart
 ) -> None:
     case = case_of(name)
     dark.kind = case.kind
+    # The first take of sub-queues writes the gates.
+    assert dark.tube.take(0) is None
     given = case.given(dark)
 
     with (

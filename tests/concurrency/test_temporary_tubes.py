@@ -79,26 +79,6 @@ def test_end_of_a_session_when_a_rival_takes_from_its_temporary_tube_meanwhile_d
 
 
 @pytest.mark.without_spark
-@pytest.mark.parametrize("end", ["close", "sweep"])
-def test_end_of_a_session_when_a_rival_holds_a_sub_queue_of_its_temporary_tube_leaves_no_utube_lock(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, end: str
-) -> None:
-    name, owner = new_name(), open_queue(ttr=10)
-    owner.create_tube(name, "utube", temporary=True).put("a", utube="u")
-    tube = watcher[name]
-    assert tube.take(0) is not None
-    locks = tube._ctx.utube_locks
-    assert [lock.utube for lock in locks.all()] == ["u"]
-
-    if end == "sweep":
-        clock.advance(11)
-    (owner.close if end == "close" else watcher.sweep)()
-
-    assert name not in watcher
-    assert locks.all() == []
-
-
-@pytest.mark.without_spark
 def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:

@@ -86,7 +86,8 @@ def test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alon
     act(tube, a)
 
     assert stored(tube) == after
-    assert world.conflicts() == conflicts + 1
+    # An exchange in a tube with sub-queues does not move the rest of a lease segment, so it need not know it.
+    assert world.conflicts() == conflicts + (tube.type == "fifottl")
 
 
 @pytest.mark.without_spark

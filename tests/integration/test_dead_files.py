@@ -19,7 +19,7 @@ from tubeq_spark.testing import ManualClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = ("hosts", "_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes")
+TABLES = ("hosts", "_tubeq_tubes", "_tubeq_sessions")
 
 
 def leave_dead_files(location: str) -> list[Path]:
@@ -90,8 +90,8 @@ def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
         report = queue.sweep()
         made = list(calls)
 
-    # The registry, the sessions, the utube locks, and three tubes.
-    assert made == ["rows"] * 6
+    # The registry, the sessions, and three tubes.
+    assert made == ["rows"] * 5
     assert report.idle
     assert sorted(report.tubes) == ["fifo", "utube", "utubettl"]
 

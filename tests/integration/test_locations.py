@@ -46,6 +46,26 @@ def test_queue_in_a_catalog_schema_works_and_leaves_dropped_tables_empty(
 
 
 @pytest.mark.thorough
+def test_tube_in_a_catalog_schema_has_a_view_of_its_taken_utubes(
+    spark: SparkSession, schema: str
+) -> None:
+    with Queue(spark, schema) as queue:
+        queue.create_tube("mail", "fifo")
+        tube = queue.create_tube("Crawl", "utube")
+        tube.put({"n": 1}, utube="a")
+        tube.put({"n": 2}, utube="b")
+        taken = tube.take(0)
+
+        assert taken is not None
+        view = spark.table(f"{schema}.Crawl_taken_utubes")
+        assert [tuple(row) for row in view.select("utube", "taken").collect()] == [("a", 1)]
+        assert [row["utube"] for row in tube.taken_utubes().to_pylist()] == ["a"]
+        tube.ack(taken.task_id)
+        assert view.count() == 0
+        assert not spark.catalog.tableExists(f"{schema}.mail_taken_utubes")
+
+
+@pytest.mark.thorough
 def test_queue_in_a_catalog_schema_when_it_has_a_storage_is_shared_with_workers_without_spark(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
@@ -102,7 +122,7 @@ def test_queue_when_the_schema_does_not_exist_is_refused_with_one_sentence(
 def test_tables_when_their_creator_stopped_before_the_first_commit_are_created_by_the_next(
     spark: SparkSession, location: str
 ) -> None:
-    tables = ("_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes", "mail")
+    tables = ("_tubeq_tubes", "_tubeq_sessions", "mail")
     for table in tables:
         log = Path(location, table, "_delta_log")
         log.mkdir(parents=True)

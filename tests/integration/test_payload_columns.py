@@ -50,7 +50,7 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
 def test_tube_when_its_payload_must_have_values_works_and_refuses_rows_without(
     spark: SparkSession, location: str, type_name: str
 ) -> None:
-    """What is no task has no payload: the sequence of a capacity, fences, tombstones."""
+    """What is no task has no payload: the sequence of a capacity, gates, tombstones."""
     schema = (
         "n INT NOT NULL, inner STRUCT<a: STRING NOT NULL>, parts ARRAY<STRUCT<b: INT NOT NULL>>"
     )

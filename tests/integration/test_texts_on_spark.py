@@ -20,7 +20,6 @@ from tubeq_spark.storage.spark.render import Renderer, creation_of
 from tubeq_spark.storage.tables.schema import (
     new_registry,
     new_sessions,
-    new_taken_utubes,
     new_tube_table,
 )
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 NEW: dict[str, Any] = {
     "registered": lambda table, config: new_registry(table, config, "spark"),
     "sessions_table": new_sessions,
-    "locked": new_taken_utubes,
     "tube": lambda table, config: new_tube_table(table, config, None, change_feed=False),
 }
 

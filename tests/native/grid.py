@@ -16,15 +16,21 @@ from tests.unit.golden.sample_values import LATER, NAMES, NOW
 from tests.unit.golden.system_texts import HOLDER, PATH, TICK, system_cases
 from tests.unit.golden.tube_texts import tube_cases
 from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.segments import hash_of
 from tubeq_spark.model.times import LAST_US, US
 from tubeq_spark.storage.arrow.columns import nested
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
+from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
-from tubeq_spark.storage.tables.tube_table import KEPT_KEY, KEY_SEGMENT, TAKEN_SEGMENT, TubeTable
-from tubeq_spark.storage.tables.utube_locks import bucket_of as bucket_of_utube
+from tubeq_spark.storage.tables.tube_table import (
+    GATES,
+    KEPT_KEY,
+    KEY_SEGMENT,
+    UTUBE_ROWS,
+    TubeTable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,25 +108,14 @@ SCHEMAS = {
             "at": _MOMENT,
         }
     ),
-    "locked": pa.schema(
-        {
-            "tube_id": _LONG,
-            "bucket": _INT,
-            "utube": _TEXT,
-            "owner": _TEXT,
-            "claim": _LONG,
-            "taken_at": _MOMENT,
-        }
-    ),
 }
 #: The table that each name of the cases stands for; those of rare names are tubes, too.
 _TABLES = {
     PATH.table(REGISTRY): "registered",
     PATH.table(SESSIONS): "sessions_table",
-    PATH.table(TAKEN_UTUBES): "locked",
 }
-#: Few enough to be read without a query. The last is that of a fence.
-SEGMENTS = (0, 10, 11, -5, -6, -7, -21, -22, -31, -41, 7, -21 - (1 << 62))
+#: Few enough to be read without a query.
+SEGMENTS = (0, 10, 11, -5, -6, -7, -21, -22, -31, -41, 7, -23)
 #: The segment of a few tasks, none of them taken.
 TINY = 13
 #: The id of the tube that the cases are about.
@@ -231,7 +226,6 @@ def rows_of(table: str) -> Sequence[dict[str, Any]]:
         "tube": _tasks,
         "registered": _tubes,
         "sessions_table": _sessions,
-        "locked": _locks,
     }[table]
     return list(rows(random.Random(7)))
 
@@ -275,7 +269,9 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
         if number % 80 == 1:
             row |= {"segment": TINY, "tube": TUBE, "task_id": task_id, "state": "r", "pri": 3}
         yield row
-    yield {"segment": TAKEN_SEGMENT, "tube": -TUBE, "task_id": 7}
+    yield {"segment": GATES[0], "tube": -TUBE, "task_id": 7}
+    plain = UTUBE_ROWS[hash_of("plain") % len(UTUBE_ROWS)]
+    yield {"segment": plain, "tube": -TUBE, "task_id": 0, "utube": "plain", "owner": "0 1"}
     yield {"segment": KEY_SEGMENT, "tube": -TUBE, "task_id": 7, "owner": "unique"}
     kept = {"tube": -TUBE, "state": KEPT_KEY, "created": NOW, "attempts": 1}
     for number, end in enumerate((NOW - 1, NOW, NOW + 1, LATER, None)):
@@ -350,21 +346,6 @@ def _sessions(chance: random.Random) -> Iterator[dict[str, Any]]:
             "slot": number % 64 + 64 * chance.choice((0, 0, 1)),
             "bound": TICK - 100 + number,
         }
-
-
-def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
-    for number in range(60):
-        utube = chance.choice(("plain", "17", *NAMES))
-        yield {
-            "tube_id": chance.choice((TUBE, TUBE, 8)),
-            "bucket": bucket_of_utube(utube),
-            "utube": utube,
-            "owner": chance.choice(_OWNERS),
-            "claim": (-19, -21, -22, -30)[number % 4],
-            "taken_at": chance.choice(_MOMENTS),
-        }
-    # What a tube with limits keeps of a sub-queue.
-    yield {"tube_id": -TUBE, "bucket": 15, "utube": "plain", "owner": "0 1", "claim": 1}
 
 
 def place_of(root: Path) -> Place:

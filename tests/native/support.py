@@ -22,6 +22,7 @@ from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.capacity import CapacityGate
+from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
@@ -30,7 +31,6 @@ from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ class Place:
         self.first = first
         numbers = itertools.count(first, -1)
         self.fresh = lambda: next(numbers)
-        self.tube, self.registered, self.locked, self.sessions_table = (
-            path_table(str(root / name)) for name in ("tube", "tubes", "utubes", "sessions")
+        self.tube, self.registered, self.sessions_table = (
+            path_table(str(root / name)) for name in ("tube", "tubes", "sessions")
         )
         self.table = TubeTable(self.tube, 1, order)
         self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class Place:
         self.admission = CapacityGate(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
         self.loop: Any = Once(self.engine)
         lock = TableLock(None)
-        self.locks = UtubeLocks(self.engine, self.locked, 1, lock)  # type: ignore[arg-type]
+        self.gates = Gates(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
         system = (self.loop, lock, random.Random(first))
         self.registry = Registry(self.engine, self.registered, *system)  # type: ignore[arg-type]
         self.sessions = Sessions(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
@@ -135,7 +135,6 @@ class Place:
             schema.new_tube_table(self.tube, config, payload, change_feed=change_feed),
             schema.new_registry(self.registered, config, "native"),
             schema.new_sessions(self.sessions_table, config),
-            schema.new_taken_utubes(self.locked, config),
         ):
             self.engine.tables.create(new)
         return self
@@ -155,7 +154,7 @@ class Place:
 
     def everything(self) -> list[list[str]]:
         """The rows of all tables, as text, in no order of theirs."""
-        names = (self.tube, self.registered, self.locked, self.sessions_table)
+        names = (self.tube, self.registered, self.sessions_table)
         return [sorted(map(str, self.engine.rows(everything(name)))) for name in names]
 
     def version(self, table: str) -> int:

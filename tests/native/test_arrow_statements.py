@@ -19,8 +19,7 @@ from tests.datafusion.statement_query import StatementQuery
 from tests.datafusion.text import DataFusionRenderer
 from tests.native import grid
 from tests.native.support import at, new_rows
-from tests.unit.golden.sample_values import NAMES, NOW
-from tests.unit.golden.system_texts import PATH
+from tests.unit.golden.sample_values import NOW
 from tubeq_spark.model.changes import Move, Named, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
@@ -39,11 +38,8 @@ from tubeq_spark.storage.expression import (
     null,
     row,
 )
-from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, SettleRow, Statement
-from tubeq_spark.storage.tables.tube_table import TAKEN_SEGMENT
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,7 +52,6 @@ PARTITIONS: Mapping[str, Sequence[str]] = {
     "tube": ["segment"],
     "registered": [],
     "sessions_table": ["bucket"],
-    "locked": ["tube_id", "bucket", "claim"],
 }
 TUBE = grid.TUBE
 
@@ -173,15 +168,20 @@ def as_decided(statement: Statement, every: Sequence[dict[str, Any]]) -> Iterato
     match grid.table_of(statement):
         case "tube":
             yield from tasks_decided(statement, source, every)
-        case "locked":
-            orphans = {each["utube"]: each for each in every if each["tube_id"] == TUBE}
-            yield from ({**each, "claim": -19} for each in orphans.values())
         case "sessions_table":
             totals = {each.get("seen") for each in source}
             yield from (e for e in every if e["kind"] != "total" or e["seq"] in totals)
         case _:
             # Nobody has registered the name, or an id that is as high.
             yield from (e for e in every if e["name"] == "other" and e["id"] < TUBE)
+
+
+def own_row(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The gate, or the row of a sub-queue, that a source row of a take changes."""
+    place = {"segment": source["own"], "tube": -TUBE}
+    if source["number"] is not None:
+        return place | {"task_id": source["number"]}
+    return place | {"task_id": 0, "owner": "0 1", "utube": source["utube"]}
 
 
 def tasks_decided(
@@ -200,9 +200,8 @@ def tasks_decided(
         return
     others = [each for each in every if each["tube"] == TUBE and each["segment"] in {10, 11}]
     yield from (each for each in others if each["state"] != "t" or not is_drop(statement))
-    sequence = {"segment": TAKEN_SEGMENT, "tube": -TUBE, "task_id": 7}
-    yield from (sequence for each in source if each.get("is_sequence"))
-    named = [each for each in source if not each.get("is_sequence")]
+    yield from (own_row(each) for each in source if each.get("own") is not None)
+    named = [each for each in source if each.get("own") is None]
     for number, each in enumerate(named, 1_000):
         if "segment" in each and "task_id" in each:
             if each["task_id"] >= 0:
@@ -428,27 +427,6 @@ def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none
     assert isinstance(found, Changed)
     assert found.affected == Affected(updated=count)
     assert agreed(statement, grid.table_of_dicts(there[1:], schema)) == REFUSED
-
-
-@pytest.mark.parametrize("names", [[], ["plain"], [None], NAMES, [*map(str, range(300)), None]])
-def test_locks_of_so_many_sub_queues_when_some_are_held_are_those_of_the_others(
-    names: Sequence[str | None],
-) -> None:
-    held, schema = names[::2], grid.SCHEMAS["locked"]
-    locks = UtubeLocks(None, PATH.table(TAKEN_UTUBES), TUBE, None)  # type: ignore[arg-type]
-    there = [{"tube_id": TUBE, "bucket": bucket_of(n), "utube": n, "claim": -3} for n in held]
-    rows = grid.table_of_dicts(there, schema)
-    if names:
-        wanted = [(name, -21, None) for name in names]
-        found = agreed(locks.acquire(wanted, "session/1", NOW, -9), rows)
-        assert isinstance(found, Changed)
-        assert found.affected == Affected(inserted=len(names) - len(held))
-        freed = agreed(locks.free([-3], names, -9), rows)
-        assert isinstance(freed, Changed)
-        assert freed.affected == Affected(deleted=len(held))
-    freed = agreed(locks.free_all([-3], None, -9), rows)
-    assert isinstance(freed, Changed)
-    assert freed.affected == Affected(deleted=len(held))
 
 
 @pytest.mark.parametrize(("tube", "inserted"), [(TUBE, 0), (TUBE + 1, 3), (-TUBE, 3), (None, 3)])

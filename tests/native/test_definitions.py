@@ -35,7 +35,6 @@ def definitions(root: Path) -> list[NewTable]:
         schema.new_tube_table(name, config, None, change_feed=True),
         schema.new_registry(name, config, "native"),
         schema.new_sessions(name, config),
-        schema.new_taken_utubes(name, config),
     ]
 
 
@@ -60,7 +59,7 @@ def made_by_the_library(directory: Path, new: NewTable, text: str) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(5))
 def test_new_table_is_as_the_library_makes_it(tmp_path: Path, number: int) -> None:
     new = definitions(tmp_path)[number]
     Place(tmp_path, -1).engine.tables.create(new)

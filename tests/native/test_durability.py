@@ -163,12 +163,12 @@ def test_tables_that_others_rely_on_are_synced_with_each_commit(
     with opened(place, durability) as queue:
         hosts = queue.create_tube("hosts", "utube")
         names = {name.split("/")[0] for kind, name in syncs.found if _kind(name) == "log"}
-        assert {"_tubeq_sessions", "_tubeq_tubes", "_tubeq_taken_utubes", "hosts"} <= names
+        assert {"_tubeq_sessions", "_tubeq_tubes", "hosts"} <= names
         syncs.found.clear()
         hosts.put("a", utube="x")
         hosts.take(0)
         names = {name.split("/")[0] for kind, name in syncs.found if _kind(name) == "log"}
-        assert {"_tubeq_sessions", "_tubeq_taken_utubes"} <= names
+        assert {"_tubeq_sessions"} <= names
 
 
 def test_commit_on_what_others_have_not_synced_syncs_that_first(

@@ -256,7 +256,7 @@ def test_queue_when_idle_commits_nothing(tmp_path: Path) -> None:
             clock.advance(30)
             assert [queue[name].take(0) for name in ("tasks", "subs")] == [None, None]
             queue.sweep()
-        tubes = {"tasks", "subs", "_tubeq_tubes", "_tubeq_taken_utubes"}
+        tubes = {"tasks", "subs", "_tubeq_tubes"}
         assert tubes <= before.keys()
         assert {name: commits()[name] for name in tubes} == {name: before[name] for name in tubes}
 

@@ -6,7 +6,7 @@ import errno
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,10 +17,7 @@ from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.synced_log import Place, SyncedLog, synced_log_of
-
-if TYPE_CHECKING:
-    from tubeq_spark import Tube
+from tubeq_spark.storage.durability.synced_log import Place, SyncedLog
 
 
 @pytest.fixture
@@ -139,22 +136,6 @@ def test_log_with_150_versions_whose_files_were_vacuumed_is_left_as_it_is(
         task = queue["work"].take(0)
         assert task is not None
         assert task.data == "old"
-
-
-def test_tube_with_sub_queues_at_table_is_synced_with_each_commit(tmp_path: Path) -> None:
-    """A utube lock that is gone from the disk must not leave taken tasks there."""
-
-    def synced(tube: Tube) -> int:
-        mark = synced_log_of(tmp_path / tube.name).mark()
-        return -1 if mark is None else mark.version
-
-    with Queue(None, str(tmp_path), engine="native", config=QueueConfig(durability="table")) as q:
-        hosts = q.create_tube("hosts", "utube")
-        hosts.put("a", utube="x")
-        task = hosts.take(0)
-        assert task is not None
-        hosts.ack(task.task_id)
-        assert synced(hosts) == DeltaTable(str(tmp_path / "hosts")).version()
 
 
 def test_log_with_a_newest_commit_that_this_process_may_not_read_is_left_as_it_is(

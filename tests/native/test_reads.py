@@ -16,11 +16,14 @@ from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.limits import UtubeMoments
 from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.storage.arrow.decision import RefusedError
 from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.gate import Gate, GatesSeen
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
@@ -30,16 +33,18 @@ from tubeq_spark.storage.rows import (
     SegmentSelection,
     SegmentSpan,
     SubqueueHead,
-    UtubeLock,
+    TakenTasks,
     Waiting,
 )
 from tubeq_spark.storage.tables.counts import depth
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
+from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 LEASE = NewLease(OWNER, NOW)
@@ -179,30 +184,33 @@ def test_the_next_tasks_of_subqueues_are_found_within_their_quotas(
     assert [row.task_id for row in subqueues.rows(NOW, 3, quotas)] == [50, 52]
     assert set(subqueues.selections(NOW, 3, quotas)) == expected
     assert set(subqueues.selections(NOW, 3, quotas, whole=True)) == expected
-    assert subqueues.all_selections(NOW, 3, quotas) is None
-    everything = subqueues.all_selections(NOW, 3, quotas | {"b": 1})
-    assert everything is not None
-    assert len(everything) == 3
 
 
-def test_what_is_stored_under_a_take_id_is_told_by_subqueue(place: Place) -> None:
-    subqueues = place.subqueues
-    assert subqueues.stored_under([HELD], NOW) == {(HELD, "y"): False}
-    assert subqueues.stored_under([HELD], NOW + MINUTE) == {(HELD, "y"): True}
-    assert subqueues.taken_in([HELD]) == subqueues.taken_under([HELD]) == {(HELD, "y")}
+def test_taken_tasks_are_counted_by_subqueue(place: Place) -> None:
+    def taken(now_us: int, *, skips: bool) -> Mapping[str | None, TakenTasks]:
+        return place.gates.read_with_taken(now_us, with_rows=True, skips=skips).taken
+
+    assert taken(NOW, skips=False) == {"y": TakenTasks(2, 0)}
+    assert taken(NOW + MINUTE, skips=True) == {"y": TakenTasks(2, 2)}
 
 
-def test_locks_are_read_as_they_were_written(place: Place) -> None:
-    place.run(place.locks.acquire([("a", -60, None), (None, -61, None)], OWNER, NOW, -1))
-    assert sorted(place.locks.all(), key=lambda lock: lock.take_id) == [
-        UtubeLock(None, -61, OWNER, NOW),
-        UtubeLock("a", -60, OWNER, NOW),
-    ]
-    assert place.locks.tubes() == {1}
-    many = [(f"u{n}", -100 - n, None) for n in range(300)]
-    assert place.run(place.locks.acquire(many, OWNER, NOW, -2)).inserted == 300
-    again = [("a", -62, None), ("new", -62, None)]
-    assert place.run(place.locks.acquire(again, OWNER, NOW, -3)).inserted == 1
+def test_gates_are_read_as_they_were_written(place: Place) -> None:
+    place.run(place.gates.begin(NOW, several=True, apart=False))
+    gates = [Gate(GATES[0], str(n) if n else None) for n in range(256)]
+    seen = place.gates.read(with_rows=True)
+    assert seen == GatesSeen(dict.fromkeys(gates, 0))
+    for how in ({"several": True, "apart": True}, {"several": False, "apart": False}):
+        with pytest.raises(RefusedError):
+            place.run(place.gates.begin(NOW, **how))
+    texts: dict[str | None, str | None] = {"a": "1 5", None: "2 5 6"}
+
+    place.run(place.gates.tidy(seen.raised(texts, texts, all_takes=False), NOW))
+
+    raised = {seen.gate_of("a"), seen.gate_of(None)}
+    assert place.gates.read(with_rows=True) == GatesSeen(
+        {gate: int(gate in raised) for gate in gates},
+        {"a": UtubeMoments("a", (5,), 1), None: UtubeMoments(None, (5, 6), 2)},
+    )
 
 
 def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> None:

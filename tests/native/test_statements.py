@@ -40,13 +40,13 @@ READY, OTHER, HELD, KEPT, FRESH, NEXT = 5, 6, -50, -60, -70, -80
 
 
 def stored(place: Place) -> None:
-    """Two segments with ready tasks, two lease segments with two tasks each, and two utube locks."""
+    """Two segments with ready tasks, two lease segments with two tasks each, and the gates."""
     place.put(READY, [50, 51], utube="a")
     place.put(OTHER, [60, 61], utube="b")
     for segment, ids in ((HELD, [70, 71]), (KEPT, [80, 81])):
         place.put(1_000 - segment, ids, utube="c")
         assert take(place, [1_000 - segment], ids[-1], segment).updated == 2
-    place.run(place.locks.acquire([("a", HELD, None), ("b", KEPT, None)], OWNER, NOW, -1))
+    place.run(place.gates.begin(NOW, several=True, apart=True))
     place.sessions.beat(member(1), NOW)
 
 
@@ -112,7 +112,7 @@ def whole(segment: int, dest: int) -> Callable[[Place], object]:
 def exchange(acked: int, utube: str, source: int, to: int) -> Callable[[Place], object]:
     return lambda p: p.run(
         p.subqueue_statements.exchange(
-            [ExchangedRow(acked, "c")], [source], [share(utube, 99, to)], to, LEASE, NOW, 4
+            [ExchangedRow(acked, "c")], [source], [share(utube, 99, to)], LEASE, NOW, 4
         )
     )
 
@@ -123,24 +123,26 @@ def subqueue_take(utube: str, source: int, to: int) -> Callable[[Place], object]
     )
 
 
-def take_all(source: int, to: int) -> Callable[[Place], object]:
-    return lambda p: p.run(p.subqueue_statements.take_all([source], to, LEASE, NOW, 2))
+def gated(utube: str, source: int, to: int) -> Callable[[Place], object]:
+    """A take that raises the gate of its sub-queue, and writes its row."""
+
+    def run(place: Place) -> object:
+        take = place.subqueue_statements.take([source], [share(utube, 99, to)], LEASE, NOW, 2)
+        change = place.gates.read(with_rows=True).raised([utube], {utube: "1 5"}, all_takes=False)
+        return place.run(place.gates.raising(take, change, NOW))
+
+    return run
 
 
-def fence(take_id: int, utube: str) -> Callable[[Place], object]:
-    return lambda p: p.run(p.subqueue_statements.fence([(take_id, utube)], NOW))
+def tidy(utube: str) -> Callable[[Place], object]:
+    """The removal of the row of a sub-queue."""
 
+    def run(place: Place) -> object:
+        texts = {utube: None}
+        change = place.gates.read(with_rows=True).raised(texts, texts, all_takes=False)
+        return place.run(place.gates.tidy(change, NOW))
 
-def acquire(utube: str, take_id: int, seen: int | None = None) -> Callable[[Place], object]:
-    return lambda p: p.run(p.locks.acquire([(utube, take_id, seen)], OWNER, NOW, p.fresh()))
-
-
-def free(utube: str, take_id: int) -> Callable[[Place], object]:
-    return lambda p: p.run(p.locks.free([take_id], [utube], p.fresh()))
-
-
-def free_all(utube: str, take_id: int) -> Callable[[Place], object]:
-    return lambda p: p.run(p.locks.free_all([take_id], [utube], p.fresh()))
+    return run
 
 
 def slot(number: int, bound: int) -> Callable[[Place], object]:
@@ -218,32 +220,20 @@ CASES = [
     Case("exchange_put", exchange(HELD, "a", READY, FRESH), PUT(11), False),
     Case("exchange_ack_same", exchange(HELD, "a", READY, FRESH), ACK(HELD), True),
     Case("exchange_take_same", exchange(HELD, "a", READY, FRESH), TAKE(READY, NEXT), True),
-    Case("exchange_fence_its", exchange(HELD, "a", READY, FRESH), fence(FRESH, "a"), True),
-    Case("exchange_fence_other", exchange(HELD, "a", READY, FRESH), fence(NEXT, "b"), False),
-    Case("subqueue_take_fence_its", subqueue_take("a", READY, FRESH), fence(FRESH, "a"), True),
-    Case("subqueue_take_fence_other", subqueue_take("a", READY, FRESH), fence(NEXT, "a"), False),
     Case("subqueue_take_put", subqueue_take("a", READY, FRESH), PUT(11), False),
     Case("subqueue_take_take_same", subqueue_take("a", READY, FRESH), TAKE(READY, NEXT), True),
-    Case("take_all_fence_its", take_all(READY, FRESH), fence(FRESH, "a"), True),
-    Case("take_all_take_other", take_all(READY, FRESH), TAKE(OTHER, NEXT), False),
-    Case("fence_take_of_that_id", fence(FRESH, "a"), subqueue_take("a", READY, FRESH), False),
-    Case("fence_fence_same", fence(FRESH, "a"), fence(FRESH, "a"), True),
-    Case("fence_put", fence(FRESH, "a"), PUT(11), False),
+    Case("gated_gated_same", gated("a", READY, FRESH), gated("a", READY, NEXT), True),
+    # They are of two buckets.
+    Case("gated_gated_other", gated("a", READY, FRESH), gated("b", OTHER, NEXT), False),
+    Case("gated_tidy_same", gated("a", READY, FRESH), tidy("a"), True),
+    Case("gated_tidy_other", gated("a", READY, FRESH), tidy("b"), False),
+    Case("tidy_gated_same", tidy("a"), gated("a", READY, FRESH), True),
+    Case("gated_put", gated("a", READY, FRESH), PUT(11), False),
+    Case("gated_ack", gated("a", READY, FRESH), ACK(HELD), False),
+    Case("gated_drain", gated("a", READY, FRESH), DRAIN, True),
     Case("drain_put", DRAIN, PUT(11), True),
     Case("drain_take", DRAIN, TAKE(READY, FRESH), True),
     Case("drain_ack", DRAIN, ACK(HELD), True),
-    Case("acquire_acquire_same", acquire("x", FRESH), acquire("x", NEXT), True),
-    Case("acquire_acquire_other_bucket", acquire("x", FRESH), acquire("y", NEXT), False),
-    Case("acquire_free_same_bucket", acquire("x", FRESH), free("a", HELD), True),
-    Case("acquire_free_other_bucket", acquire("y", FRESH), free("a", HELD), False),
-    Case("take_over_take_over", acquire("a", FRESH, HELD), acquire("a", NEXT, HELD), True),
-    Case("take_over_free", acquire("a", FRESH, HELD), free("a", HELD), True),
-    Case("free_take_over", free("a", HELD), acquire("a", NEXT, HELD), True),
-    Case("free_free_other", free("a", HELD), free("b", KEPT), False),
-    Case("free_all_free_all_same", free_all("a", HELD), free_all("a", HELD), True),
-    Case("free_all_acquire_other", free_all("a", HELD), acquire("y", NEXT), False),
-    Case("free_all_acquire_same_bucket", free_all("a", HELD), acquire("x", NEXT), False),
-    Case("free_all_take_over", free_all("a", HELD), acquire("a", NEXT, HELD), True),
     Case("add_add", ADD("x"), ADD("y"), True),
     Case("slot_slot_same", slot(3, 5), slot(3, 6), True),
     Case("slot_slot_same_bucket", slot(3, 5), slot(67, 6), True),
@@ -348,11 +338,3 @@ def test_put_with_capacity_when_a_key_is_older_than_all_are_kept_forgets_it(plac
     assert place.admission.look(NOW, one).version is None
     room = place.admission.look(NOW, two)
     assert (room.sequence, room.stored, room.version) == (2, 2, 1)
-
-
-def test_free_of_one_lock_keeps_the_other_locks_of_the_take(place: Place) -> None:
-    utubes = [None, *"abcdefxyz"]
-    place.run(place.locks.acquire([(utube, HELD, None) for utube in utubes], OWNER, NOW, -1))
-    for number, utube in enumerate(utubes, 1):
-        assert place.run(place.locks.free([HELD], [utube], place.fresh())).deleted == 1
-        assert {lock.utube for lock in place.locks.all()} == set(utubes[number:])

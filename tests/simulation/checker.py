@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 STORED = (READY, TAKEN, DELAYED, BURIED)
 #: Errors that a verb may raise when nothing is wrong with the storage; each has a rule here.
 _RULED = ("NotTakenError", "TaskNotFoundError", "TubeBusyError")
-_ALLOWED = ("TubeExistsError", "ConflictError", "QueueStateError")
+_ALLOWED = ("TubeExistsError", "QueueStateError")
+#: Microseconds for which a verb is surely tried again after conflicts.
+_RETRIED = 100_000_000
 _BY_FAULTS = ("StoreError", "CommitUnknownError", "SessionError")
 
 
@@ -107,6 +109,10 @@ class Checker:
         elif call.error == "TubeNotFoundError":
             if not self.history.earlier(call, "drop"):
                 self.fail("no tube", call, call.text)
+        elif call.error == "ConflictError" and call.ended - call.began > _RETRIED:
+            return
+        elif call.error == "SessionError" and self.lives.has_session(call.args.get("other"), call):
+            self.fail("session", call, call.text)
         elif call.error not in _ALLOWED and not (
             call.error in _BY_FAULTS
             and (self.history.is_faulty or call.verb in ("open", "identify"))

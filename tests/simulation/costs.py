@@ -2,7 +2,7 @@
 
 `costs.json` has three numbers for each kind of call: the most commits of one call, and the first quartiles of commits
 and of requests in one history. A quartile is 9999 if no history had enough calls. For each quiet seed it has all commits, the
-files at the end, and a quarter of all requests. `python -m tests.simulation.costs` runs some seeds and writes their greatest
+files at the end, and all requests. `python -m tests.simulation.costs` runs some seeds and writes their greatest
 numbers. Compare the commits with the docstrings before you commit the file. A verb makes more commits if it first writes
 changes that are due, such as ended leases.
 """
@@ -28,8 +28,6 @@ _FILE = Path(__file__).with_suffix(".json")
 _SEEDS = 3_000
 #: A call may make this many commits more than the table says, because the seeds do not show each rare commit.
 _MORE = 1
-#: All requests of a seed are counted in this many, because a few more are no fault.
-_NEAR = 4
 #: The quartiles of a kind are judged if a history has at least this many calls of it.
 _SOME = 4
 #: The bounds of a kind that is not judged.
@@ -47,7 +45,7 @@ def kind_of(call: Call, history: History) -> str:
 def costs(history: History) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """The costs of each kind of call in a history, and of all calls together."""
     commits = sum(call.commits for call in history.calls)
-    requests = sum(call.requests for call in history.calls) // _NEAR
+    requests = sum(call.requests for call in history.calls)
     yield f"seed {history.quiet}", (commits, history.files, requests)
     by_kind = defaultdict(list)
     for call in (call for call in history.calls if call.verb != "work"):

@@ -228,6 +228,22 @@ class Lives:
             for session, death in found.items()
         }
 
+    def has_session(self, session: str, call: Call) -> bool:
+        """Whether a session surely lives throughout a call: it has just taken tasks, for which it needs a lease."""
+        least = self._history.ttr // 2 - self._apart - _SLACK
+        death = self._deaths.get(session)
+        is_dead = death is not None and death.possible <= call.ended
+        may_end = any(
+            other.verb in ENDS and other.actor in self._sharing[session]
+            for other in self._history.calls
+            if other.first < call.last and other is not call
+        )
+        return not (is_dead or may_end) and any(
+            other.session == session and other.last < call.first and other.result
+            for other in self._history.calls
+            if other.verb in TAKES and other.returned and other.began > call.ended - least
+        )
+
     # -- operations ------------------------------------------------------------------------------
 
     def _ops(self) -> dict[str, list[Op]]:

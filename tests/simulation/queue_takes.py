@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.simulation.queue_lives import NAMED, PAUSED, SECOND, TAKES, is_wanted, key_of
+from tests.simulation.queue_lives import PAUSED, TAKES, is_wanted, key_of
 from tests.simulation.queue_task import READY, TAKEN
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation.checker import Checker
     from tests.simulation.history import Call
 
-#: Other takes leave the lock of an interrupted take alone for at most this many microseconds.
-_GRACE = 8 * SECOND
 #: A consumer is alone if no other queue object has called a verb of the tube since its last calls.
 _LAST = 6
 #: Verbs that commit nothing.
@@ -163,9 +161,6 @@ class Takes:
 
     def _is_alone(self) -> bool:
         """Whether no other consumer works on the tube, so that the order is strict."""
-        # After a lost answer a take may find its own lock of a sub-queue, and skip this sub-queue.
-        if self.has_utubes and self.checker.history.is_faulty:
-            return False
         is_fair = "fair" in self.checker.lives.values(self.call, "order")
         if is_fair or self.call.args.get("per_utube", 1) > 1:
             return False
@@ -198,34 +193,13 @@ class Takes:
         rates = [rate for rate in self.checker.lives.values(self.call, "rate") if rate is not None]
         if rates and (own or self._served_lately(utube, max(period for _, period in rates))):
             return False
-        return len(busy) + (len(own) if parallel > 1 else 0) < parallel and not self._left_lock()
+        return len(busy) + (len(own) if parallel > 1 else 0) < parallel
 
     def _served_lately(self, utube: str | None, period: int) -> bool:
-        calls = self.checker.overlapping(self.call, TAKES, period + _GRACE)
+        calls = self.checker.overlapping(self.call, TAKES, period)
         return any(
             call.outcome != "returned" or any(task["utube"] == utube for task in call.tasks())
             for call in calls
-        )
-
-    def _left_lock(self) -> bool:
-        """Whether an interrupted call may have left a lock that this queue object has not seen for long enough."""
-        history = self.checker.history
-        broken = [
-            other
-            for other in history.earlier(self.call)
-            if not other.returned or (other.verb in NAMED and other.last > self.call.first)
-        ]
-        if history.is_faulty and self.call.ended - self.call.began > SECOND:
-            # After a failure of the storage a take tries again, although its own lock is still there.
-            return True
-        if not broken:
-            return False
-        since = max(min(other.ended, self.call.began) for other in broken)
-        return not any(
-            other.actor == self.call.actor
-            and other.began >= since
-            and other.ended + _GRACE <= self.call.began
-            for other in history.earlier(self.call, *TAKES)
         )
 
     def _check_found(self, key: str) -> None:

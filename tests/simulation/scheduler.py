@@ -127,8 +127,8 @@ class SimThread:
         """Run its function, on a thread of the system."""
         self.gate.acquire()
         try:
-            if not self.actor.is_dead:
-                self.target(*self.args)
+            # If its process has ended before it began, its first request says so.
+            self.target(*self.args)
         except Crash:
             pass
         except BaseException as error:  # noqa: BLE001  (the simulation tells it)

@@ -303,6 +303,15 @@ def _unknown_error(story: Story) -> None:
     story.call("a", "take", error="KeyError", n=1)
 
 
+def _not_tried_again(story: Story) -> None:
+    story.call("a", "take", error="ConflictError", lasts=20, n=1)
+
+
+def _refused_a_living_session(story: Story) -> None:
+    story.take(story.put(), "b")
+    story.call("a", "identify", error="SessionError", other="sb")
+
+
 def _never_put(story: Story) -> None:
     story.call("a", "take", story.taken(5), n=1)
 
@@ -343,10 +352,21 @@ _PLANTED = {
     _refused_drop: "busy",
     _taken_from_a_paused_tube: "pause",
     _unknown_error: "error",
+    _not_tried_again: "error",
+    _refused_a_living_session: "session",
     _never_put: "unknown task",
     _too_many: "too many",
     _longer_lease_than_its_ttr: "task",
 }
+
+
+def test_errors_of_sessions_that_may_be_over_and_of_long_conflicts_are_right() -> None:
+    story = Story()
+    story.call("a", "take", error="ConflictError", lasts=121, n=1)
+    story.take(story.put(), "b")
+    story.call("b", "close")
+    story.call("a", "identify", error="SessionError", other="sb")
+    assert not {"error", "session"} & story.rules
 
 
 @pytest.mark.parametrize("plant", _PLANTED, ids=lambda plant: plant.__name__.strip("_"))

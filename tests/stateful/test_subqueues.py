@@ -70,9 +70,7 @@ class Hosts:
         self.probes = [Probe() for _ in range(SESSIONS)]
         self.tubes: list[Tube] = []
         for probe in self.probes:
-            config = QueueConfig(
-                attempts=6, backoff_first=0, backoff_most=0, claim_grace=0, observer=probe
-            )
+            config = QueueConfig(attempts=6, backoff_first=0, backoff_most=0, observer=probe)
             queue = engine.open(place, clock=self.clock, config=config)
             queue.cfg(ttr=FOR_EVER)
             end_heartbeat(queue)
@@ -90,7 +88,7 @@ class FourSessions(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Empty the tube; locks that are left are orphans."""
+        """Empty the tube; what is held is removed."""
         self.hosts.tubes[0].truncate()
         self.numbers = itertools.count()
         self.there: dict[int, str] = {}

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import NotTakenError, QueueConfig, StoreError
-from tubeq_spark.storage.native.memory_engine import _MemoryLock
 from tubeq_spark.testing import InMemoryQueue, ManualClock
-from tubeq_spark.verbs import subqueue_locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,29 +103,6 @@ def test_take_whose_end_is_unknown_when_the_storage_fails_for_longer_than_reques
 
     lost.fails = False
     assert look(held_for_nobody) == ["a"]
-
-
-def test_orphaned_lock_when_the_clock_is_put_back_is_left_alone_for_the_grace_only(
-    common: ManualClock, wall: Wall, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # On object stores no lock keeps other takes off.
-    monkeypatch.setattr(_MemoryLock, "is_exclusive", property(lambda _: False))
-    wall.ahead = HOUR
-    with InMemoryQueue(wall, QueueConfig(claim_grace=10)) as queue:
-        tube = queue.create_tube("work", "utube")
-        tube.put("a", utube="s")
-        ctx = tube._ctx
-        orphan = ctx.queue.session.segments(1)[0]
-        owner = ctx.queue.session.hold()
-        assert subqueue_locks.acquire(ctx, [("s", orphan, None)], owner, ctx.queue.now_us()) == 1
-        assert tube.take(0) is None
-
-        wall.ahead = 0
-        assert tube.take(0) is None
-        common.advance(11)
-        task = tube.take(0)
-        assert task is not None
-        assert task.data == "a"
 
 
 def test_session_when_a_clock_that_is_ahead_has_found_it_dead_says_so(

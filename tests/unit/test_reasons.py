@@ -25,10 +25,6 @@ WAITS: list[tuple[dict[str, Any], str]] = [
         "waits: 3 tasks of its sub-queue 'u' are taken, as many as may be at a time.",
     ),
     ({"rate_until": AT}, f"waits: its sub-queue 'u' is over its rate until {SAID}."),
-    (
-        {"is_locked": True},
-        "waits: its sub-queue 'u' is locked by a take that has not taken a task yet.",
-    ),
     ({"ahead": 1_234}, "waits: 1,234 tasks of its sub-queue 'u' come before it."),
     (
         {"subqueues_ahead": 1},

@@ -136,6 +136,19 @@ def test_sweep_when_the_backoff_is_no_delay_gives_tasks_of_a_dead_session_back_a
         assert queue.statistics("work")["calls"]["delay"] == 0
 
 
+def test_sweep_when_a_dead_session_holds_a_task_whose_ttl_has_ended_ends_it_at_once() -> None:
+    clock = ManualClock()
+    with InMemoryQueue(clock) as queue, InMemoryQueue(beside=queue) as silent:
+        queue.cfg(ttr=3600)
+        queue.create_tube("work", "fifottl", ttl=30, ttr=600).put("a")
+        task_of(silent, "work")
+        clock.advance(61)
+        swept = queue.sweep().tubes["work"]
+
+        assert (swept.released, swept.expired) == (1, 1)
+        assert queue.statistics("work")["tasks"]["done"] == 1
+
+
 def opened(place: Path, beside: Queue | None = None, **options: Any) -> Queue:
     """A native queue, or one in memory where the queue beside it is."""
     if isinstance(beside, InMemoryQueue):

@@ -23,18 +23,16 @@ from tests.unit.golden.tube_texts import CHANGES, WHICH, tube_cases
 from tubeq_spark.model.changes import Change, Which
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks
+from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
-from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
-from tubeq_spark.storage.tables.utube_history import UtubeHistory
-from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
@@ -55,10 +53,8 @@ MAKERS = (
     SubqueueWriter,
     SegmentReader,
     TubeReader,
-    TakenGate,
-    UtubeHistory,
+    Gates,
     UniqueKeys,
-    UtubeLocks,
     VacuumNotes,
 )
 #: Public methods that make no SQL.
@@ -71,8 +67,6 @@ WITHOUT_SQL = {
     "Sessions.extent",
     "Sessions.files",
     "Sessions.last_commit",
-    # Of the answer to a statement.
-    "TakenGate.without_sequence",
     "Sessions.version",
     "TubeWriter.taken",
     # By the log alone.

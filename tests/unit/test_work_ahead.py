@@ -51,6 +51,7 @@ class Waiting:
     """A tube with tasks; while it commits, calls go on."""
 
     takes_ahead = True
+    frees_tasks = False
 
     def __init__(self, pool: Paced, tasks: int, pace: int) -> None:
         self._pool, self._pace, self.commits, self.most = pool, pace, 0, 0

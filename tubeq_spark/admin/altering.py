@@ -59,8 +59,6 @@ def _with_options(ctx: TubeContext, given: Mapping[str, Any], current: TubeRecor
     options = altered(current.options, given, ctx.driver.tube_options, ctx.driver.name)
     if options.aging != current.options.aging and ctx.reader.has_rows():
         validation.refuse("aging", given["aging"], "unchanged while the tube has tasks")
-    if options.parallel != current.options.parallel:
-        current = replace(current, parallel_altered_us=ctx.queue.now_us())
     return replace(current, options=options)
 
 

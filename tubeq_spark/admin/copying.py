@@ -1,7 +1,7 @@
 """Copies a queue to a new place: tubes with their tasks, ids, keys of puts, counts and moments.
 
 Steps, after a sweep of the source: refuse if tasks are taken or may be taken; write a mark; copy the tables of
-the tubes, and the table of utube locks, file by file; make the table of sessions, with all id slots above the
+the tubes, file by file; make the table of sessions, with all id slots above the
 ids of the source; write the versions of the source's tables into the mark; compare the copy with the source;
 make the registry in one commit; remove the mark. Before the registry exists the target is no queue, and nobody
 can open it. Nothing is written to the source.
@@ -35,7 +35,7 @@ from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.disk import make_directory
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location, refuse_mounts
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
 from tubeq_spark.storage.native.file_copy import copy_table
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.query import Select, count, greatest, least, named
@@ -234,10 +234,6 @@ class _Copy:
         """
         for ctx in tubes:
             self._copy_table(ctx, ctx.record.name)
-        with_subqueues = [ctx for ctx in tubes if ctx.driver.subqueues]
-        if with_subqueues:
-            # It has the moments of leases, on which rates and turns depend.
-            self._copy_table(with_subqueues[0], TAKEN_UTUBES)
         self._make_sessions(tubes)
         # The state is written before the registry: a call that finds the registry compares the source with it.
         self._require_alone()

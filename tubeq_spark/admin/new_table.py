@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tubeq_spark.admin import engines
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.model.arguments import driver_of
 from tubeq_spark.payloads import put_columns
 from tubeq_spark.payloads.types import asks_for_values, with_required, without_not_null
 from tubeq_spark.storage.commit_loop import Plan
@@ -62,6 +63,8 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
     )
     with opened.table_lock(record.name).changing(queue.engine.committer):
         queue.engine.tables.create(new)
+    if driver_of(queue.drivers, record.type).subqueues:
+        queue.engine.tables.show_taken_utubes(new.name)
 
 
 def payload_ddl(queue: QueueContext, schema: str) -> str:

@@ -24,9 +24,10 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.tables.registry import TubeStatus
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
+from tubeq_spark.verbs.limits import forget_moments
 from tubeq_spark.verbs.maintain import (
     compact,
     fold_kept_keys,
@@ -34,8 +35,6 @@ from tubeq_spark.verbs.maintain import (
     remove_leftovers,
     sum_ended,
 )
-from tubeq_spark.verbs.subqueue_limits import forget_moments
-from tubeq_spark.verbs.subqueue_locks import free_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,20 +103,6 @@ class _Pass:
         self.queue, self.now_us, self.survey, self.dead = queue, now_us, survey, dead
         #: Never ahead of the clock: a note with a future moment would stop removals until then.
         self.past_us = min(now_us, queue.now_us())
-        self._locked: set[int] | None = None
-
-    def has_locks(self, ctx: TubeContext) -> bool:
-        """Whether a tube has utube locks. They are read once, for the first tube with sub-queues."""
-        return ctx.driver.subqueues and ctx.record.id in self._of_subqueues(ctx)
-
-    def has_moments(self, ctx: TubeContext) -> bool:
-        """Whether a tube has moments of leases. They are in the table of locks, under its negated id."""
-        return ctx.driver.subqueues and -ctx.record.id in self._of_subqueues(ctx)
-
-    def _of_subqueues(self, ctx: TubeContext) -> set[int]:
-        if self._locked is None:
-            self._locked = ctx.utube_locks.tubes()
-        return self._locked
 
     def remove_dead_files(self, tables: Tables, remove: _Remove = remove_dead_files) -> bool:
         """Remove dead files of some tables, if it is time."""
@@ -191,9 +176,7 @@ def _system_tables(
     queue: QueueContext, opened: OpenedLocation, everything: list[TubeRecord]
 ) -> Tables:
     """The existing system tables. They are as old as the first tube, also if that was dropped."""
-    drivers, names = queue.drivers, [TUBES, SESSIONS]
-    if any(record.type in drivers and drivers[record.type].subqueues for record in everything):
-        names.append(TAKEN_UTUBES)
+    names = (TUBES, SESSIONS)
     tables = [(opened.location.table(name), opened.table_lock(name)) for name in names]
     since_us = min((record.created_us for record in everything), default=queue.now_us())
     return Tables(SYSTEM, tables, since_us)
@@ -244,16 +227,20 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
 def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
     ended, found = ExpiryCounts(), ctx.segment_reader.waiting(now_us, rows)
-    while found.due:
-        passed = end_due(ctx, now_us)
-        ended.add(passed)
-        found = ctx.segment_reader.waiting(now_us, rows)
-        if not passed.total:
+    while True:
+        while found.due:
+            passed = end_due(ctx, now_us)
+            ended.add(passed)
+            found = ctx.segment_reader.waiting(now_us, rows)
+            if not passed.total:
+                break
+        released = release_dead(ctx, found.owners, one_pass.dead)
+        if not released:
             break
-    ended.released += release_dead(ctx, found.owners, one_pass.dead)
-    if one_pass.has_locks(ctx):
-        free_orphans(ctx, now_us)
-    if one_pass.has_moments(ctx):
+        # The ttl of a released task may have ended while it was taken.
+        ended.released += released
+        found = ctx.segment_reader.waiting(now_us, rows)
+    if ctx.driver.subqueues:
         forget_moments(ctx, now_us)
     sum_ended(ctx)
     removed = remove_leftovers(ctx) if found.leftovers else 0

@@ -32,13 +32,10 @@ from tubeq_spark.payloads.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
-from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks
+from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.tables.schema import (
-    new_taken_utubes,
-)
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
@@ -46,7 +43,6 @@ from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
-from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.verbs import expire, maintain
 
 if TYPE_CHECKING:
@@ -232,24 +228,10 @@ def make_context(
         record.options.backoff,
         record.options.unique_for_us,
     )
-    utube_locks = opened.location.table(TAKEN_UTUBES)
-    if driver.subqueues:
-        if table_lock.synced is not None:
-            # A utube lock must not be removed before its tasks are given back.
-            table_lock.synced.keep_in_step()
-        # A process that may only read needs no lock for an existing table.
-        if not queue.engine.tables.is_table(utube_locks):
-            with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
-                new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
-                queue.engine.tables.create(new)
-        queue.loop.opened(utube_locks, opened.table_lock(TAKEN_UTUBES))
     return TubeContext(
         queue=queue,
         record=record,
         driver=driver,
-        utube_locks=UtubeLocks(
-            queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)
-        ),
         table_lock=table_lock,
         codec=codec,
         events=TubeEvents(queue.counters, record.id, record.name),
@@ -285,6 +267,7 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
         "unique_keys": UniqueKeys(queue.engine, table, reader),
         "subqueue_reader": SubqueueReader(queue.engine, table),
         "subqueue_writer": SubqueueWriter(table, fresh),
+        "gates": Gates(queue.engine, table, fresh),
         "ended": EndedTasks(queue.engine, table, fresh, queue.config.key_days),
     }
 

@@ -249,10 +249,15 @@ def utubes(
     ctx: typer.Context,
     tube: TubeName,
     limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Sub-queues at most")] = 20,
+    *,
+    taken: Annotated[bool, typer.Option("--taken", help="Show the taken-utube rows")] = False,
 ) -> None:
     """Count the tasks of each sub-queue, those with the most tasks first."""
     call: Call = ctx.obj
     with call.queue() as queue:
+        if taken:
+            _show_taken(call, queue.tube(tube).taken_utubes().slice(0, limit).to_pylist())
+            return
         found, now = queue.tube(tube).utubes(limit), call.outside.clock.now()
         if call.json:
             for counts in found:
@@ -260,6 +265,24 @@ def utubes(
         else:
             names = ["utube", "ready", "taken", "delayed", "buried", "oldest"]
             _print(names, [_row_of_utube(counts, now) for counts in found])
+
+
+def _show_taken(call: Call, rows: Sequence[dict[str, Any]]) -> None:
+    """Show the taken-utube rows."""
+    if call.json:
+        for row in rows:
+            call.show(_plain(row), "")
+        return
+    shown = [
+        [
+            '""' if row["utube"] == "" else row["utube"],
+            row["number"],
+            row["taken"],
+            _second(row["last_begun"]),
+        ]
+        for row in rows
+    ]
+    _print(["utube", "number", "taken", "last begun"], shown)
 
 
 def _row_of_utube(counts: UtubeCounts, now: dt.datetime) -> list[Any]:

@@ -84,36 +84,24 @@ class UtubeMoments:
 
     Attributes:
         utube: The sub-queue. `None` is a sub-queue, too.
-        text: The stored text; `None` if there is no row.
         moments: The moments in microseconds, the newest last.
         turn: A number that grows with each take from the tube. It orders leases of the same moment.
     """
 
     utube: str | None
-    text: str | None = None
     moments: tuple[int, ...] = ()
     turn: int = 0
 
     @classmethod
     def parse(cls, utube: str | None, text: str) -> UtubeMoments:
-        """Parse the text of `NewMoments.text`."""
+        """Parse a text of `moments_text`."""
         turn, *moments = map(int, text.split())
-        return cls(utube, text, tuple(moments), turn)
+        return cls(utube, tuple(moments), turn)
 
 
-@dataclass(frozen=True, slots=True)
-class NewMoments:
-    """The new moments of a sub-queue, which replace those that were read."""
-
-    utube: str | None
-    before: str | None
-    moments: Sequence[int]
-    turn: int = 0
-
-    @property
-    def text(self) -> str:
-        """The text to store."""
-        return " ".join(map(str, (self.turn, *self.moments)))
+def moments_text(turn: int, moments: Sequence[int]) -> str:
+    """The turn and the moments of a sub-queue, as they are stored."""
+    return " ".join(map(str, (turn, *moments)))
 
 
 def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[int]:

@@ -37,7 +37,6 @@ class Facts:
         beside: The number of taken tasks of its sub-queue, if no more may be taken.
         rate_until: The moment at which its sub-queue may begin the next task; `None` is now.
         taken: The number of taken tasks of its tube, if no more may be taken.
-        is_locked: Whether a take has locked its sub-queue, and has not taken a task of it yet.
         ahead: The number of ready tasks before it, in its tube or in its sub-queue.
         subqueues_ahead: The number of other free sub-queues whose first tasks come before it.
     """
@@ -55,7 +54,6 @@ class Facts:
     beside: int = 0
     rate_until: dt.datetime | None = None
     taken: int = 0
-    is_locked: bool = False
     ahead: int = 0
     subqueues_ahead: int = 0
 
@@ -124,12 +122,6 @@ def _rate(facts: Facts) -> str | None:
     return f"waits: its sub-queue {facts.utube!r} is over its rate {_until(facts.rate_until)}"
 
 
-def _locked(facts: Facts) -> str | None:
-    if not facts.is_locked:
-        return None
-    return f"waits: its sub-queue {facts.utube!r} is locked by a take that has not taken a task yet"
-
-
 def _behind(facts: Facts) -> str | None:
     if not facts.ahead:
         return None
@@ -160,7 +152,6 @@ _REASONS = (
     _busy,
     _beside,
     _rate,
-    _locked,
     _behind,
     _behind_others,
 )

@@ -12,9 +12,8 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import US, limited_us, to_us, told_drift
 from tubeq_spark.observe.statistics import measure_tube
 from tubeq_spark.storage.durability.recovery import damage
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.tables.registry import TubeStatus
-from tubeq_spark.verbs.subqueue_locks import lock_states
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -41,7 +40,7 @@ class Problem:
     Attributes:
         kind: `sweeper` (due tasks or old rows of sessions that no sweep has processed), `clock` (it
             differs from the storage's), `settings` (of the Spark session), `storage` (unsafe for
-            several drivers), `claims` (utube locks without taken tasks), `sessions` (dead ones that
+            several drivers), `sessions` (dead ones that
             hold tasks), `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not
             done), `creating` (a creation that is not done), `damage` (a power cut took commits, a
             log cannot be read to its end, or a data file of a tube is missing or cut), `paused` (a
@@ -106,7 +105,7 @@ def examine(
     """
     with queue.engine.reading():
         found = [*_settings(queue), *_storage(queue, opened)]
-    for name in (TUBES, SESSIONS, TAKEN_UTUBES):
+    for name in (TUBES, SESSIONS):
         with _noted(queue, found, name):
             found += _damage(opened, name, None)
     owners: dict[str, set[str]] = defaultdict(set)
@@ -126,7 +125,7 @@ def examine(
                 ctx = context_of(record)
                 found += _bad_files(ctx)
                 metrics = measure_tube(ctx, [], 0)
-                found += [*_tube(record.name, metrics, limits), *_unused_locks(ctx, limits)]
+                found += _tube(record.name, metrics, limits)
                 for owner in ctx.reader.owners(_MOST):
                     owners[owner].add(record.name)
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
@@ -217,18 +216,6 @@ def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
     if metrics.log_commits is not None and metrics.log_commits > _LOG_COMMITS:
         message = f"{metrics.log_commits} commits since the last checkpoint of its log"
         yield Problem("log", name, f"{message}: every reader goes through them all")
-
-
-def _unused_locks(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
-    if not ctx.driver.subqueues:
-        return
-    now_us = ctx.queue.now_us()
-    seen = lock_states(ctx, now_us)
-    empty = [*seen.fresh, *seen.orphans]
-    orphans = [o for o in empty if now_us - o.taken_at > limits.overdue * US]
-    if orphans:
-        message = f"{len(orphans)} sub-queues are locked for nobody; a take or a sweep frees them"
-        yield Problem("claims", ctx.record.name, message)
 
 
 def _sessions(

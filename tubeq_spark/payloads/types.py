@@ -1,6 +1,6 @@
 """The types of a typed payload's columns, and their NOT NULL constraints.
 
-A table with NOT NULL columns would refuse rows that are not tasks: tombstones, fences, the sequence
+A table with NOT NULL columns would refuse rows that are not tasks: tombstones, gates, the sequence
 of a capacity. So the table is created without NOT NULL, and each put checks its rows.
 """
 

@@ -15,8 +15,6 @@ from tubeq_spark.model.states import QueueState, due
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
-from tubeq_spark.storage.tables.taken_gate import TakenGate
-from tubeq_spark.storage.tables.utube_history import UtubeHistory
 from tubeq_spark.storage.uninterrupted import uninterrupted
 from tubeq_spark.task import TaskState
 
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.task_frames import TaskFrames
     from tubeq_spark.storage.tables.capacity import CapacityGate
     from tubeq_spark.storage.tables.counts import EndedTasks
+    from tubeq_spark.storage.tables.gates import Gates
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.segment_reader import SegmentReader
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
     from tubeq_spark.storage.tables.tube_writer import TubeWriter
     from tubeq_spark.storage.tables.unique_keys import UniqueKeys
-    from tubeq_spark.storage.tables.utube_locks import UtubeLocks
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task
 
@@ -263,15 +261,13 @@ class TubeContext:
     unique_keys: UniqueKeys
     subqueue_reader: SubqueueReader
     subqueue_writer: SubqueueWriter
-    utube_locks: UtubeLocks
+    gates: Gates
     ended: EndedTasks
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents
     #: Asks the registry whether the tube still exists.
     is_live: Callable[[], bool] = lambda: True
-    #: When utube locks without tasks were first seen, by their take ids.
-    sightings: dict[int, int] = field(default_factory=dict)
     #: The time that the last takes needed.
     headroom: Headroom = field(default_factory=Headroom)
     #: How many attempts of takes lost a conflict.
@@ -290,17 +286,6 @@ class TubeContext:
         from tubeq_spark.storage.spark.task_frames import TaskFrames  # noqa: PLC0415  it is optional
 
         return TaskFrames(spark, self.table)
-
-    @property
-    def utube_history(self) -> UtubeHistory:
-        """The table of the moments at which leases of its sub-queues began."""
-        return UtubeHistory(self.queue.engine, self.utube_locks.table, self.record.id)
-
-    @property
-    def taken_gate(self) -> TakenGate:
-        """The gate of its takes, if `most_taken` limits them."""
-        fresh = lambda: self.queue.session.segments(1)[0]  # noqa: E731
-        return TakenGate(self.queue.engine, self.table, fresh)
 
     @property
     def max_attempts(self) -> int | None:

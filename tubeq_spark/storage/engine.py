@@ -60,6 +60,10 @@ class Tables(Protocol):
         """Create a table if it does not exist; another creator at the same time is no error."""
         ...
 
+    def show_taken_utubes(self, table: str) -> None:
+        """Show the taken sub-queues of a tube by a view `<tube>_taken_utubes`, if the table has a name in a catalog."""
+        del table
+
     def properties(self, table: str) -> Mapping[str, str | None]:
         """The properties of a table."""
         ...

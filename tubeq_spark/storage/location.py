@@ -38,9 +38,8 @@ def name_of(table: str) -> str:
 
 TUBES = "_tubeq_tubes"
 SESSIONS = "_tubeq_sessions"
-TAKEN_UTUBES = "_tubeq_taken_utubes"
 #: The tables that are no tubes.
-SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
+SYSTEM = frozenset({TUBES, SESSIONS})
 
 #: A URI has a slash after its scheme, or a scheme that a user means even without it. Other colons are part of names, as
 #: in `runs:2`; so is one after a single letter, as in `C:/queue`.

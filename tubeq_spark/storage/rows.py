@@ -350,7 +350,6 @@ class SubqueueHead:
     utube: str | None
     first: OrderPosition
     count: int
-    in_lease_segment: bool
     created_us: int = 0
 
 
@@ -365,35 +364,3 @@ class TakenTasks:
 
     count: int
     ended: int
-
-
-@dataclass(frozen=True, slots=True)
-class TakenState:
-    """The sequence and the counts that a take reads, from one version of the table.
-
-    Attributes:
-        sequence: The sequence number of the last take; `None` if it is not written yet.
-        taken: The number of rows that are stored as taken.
-        ended: The number of those whose leases have ended, and whose end is not written yet.
-    """
-
-    sequence: int | None
-    taken: int
-    ended: int
-
-
-@dataclass(frozen=True, slots=True)
-class UtubeLock:
-    """A lock on a sub-queue.
-
-    Attributes:
-        utube: The sub-queue. `None` is a sub-queue, too.
-        take_id: The take id, which is the number of the take's lease segment.
-        owner: The session and epoch that locked it.
-        taken_at: The moment of the lock, in microseconds.
-    """
-
-    utube: str | None
-    take_id: int
-    owner: str
-    taken_at: int

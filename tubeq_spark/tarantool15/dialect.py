@@ -29,9 +29,8 @@ T = TypeVar("T")
 class Queue15:
     """The verbs of Tarantool 1.5 on the tubes of a queue. Thread-safe.
 
-    Commits are to the tube's table, like those of `Tube`'s verbs. In types with sub-queues a verb
-    that gives a task back makes one more commit, to `_tubeq_taken_utubes`. Searching for an id
-    makes no commit.
+    Commits are to the tube's table, like those of `Tube`'s verbs. Searching for an id makes no
+    commit.
     """
 
     def __init__(self, queue: Queue) -> None:

@@ -1,8 +1,7 @@
 """The verbs of Tarantool 1.5 that `Tube` does not have: urgent, requeue, release with a ttl, done.
 
-Each verb makes one statement to the tube, as in `put` and `settle`, and in types with sub-queues then
-removes a utube lock. If it is interrupted before the statement, nothing has changed. After the statement the change is
-done; an orphaned utube lock may be left, which the next take of that sub-queue takes over. If another commit
+Each verb makes one statement to the tube, as in `put` and `settle`. If it is interrupted before the
+statement, nothing has changed. After the statement the change is done. If another commit
 moves the task first, the guard fails, and the verb reads again. `urgent` only inserts, so it conflicts with
 nothing. A task that is put ahead of it between its read and its statement stays ahead.
 """

@@ -1,48 +1,36 @@
-"""Chooses the tasks of a take, which come first in the order: as rows, or as segments with only the counts read.
+"""Chooses the tasks of a take in a tube without sub-queues: those that come first in the order.
 
 Ended leases are written first, by a separate commit, so that their tasks are back in their places
 in the order.
-
-`ChosenRows` and `ChosenSegments` have the same methods, so takes of single tasks and of batches use one
-algorithm. The methods return the number of tasks, their segments, and the result of a call after the
-statement has moved them. The result is the chosen tasks or, if other commits moved some of them first, the
-rows that are read back.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubeq_spark.model.changes import InSegments, Named, Remove, Share, Take, Takeable
 from tubeq_spark.model.rivals import beginning
-from tubeq_spark.model.tube_types import position_of
-from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
 from tubeq_spark.storage.commit_loop import Stale
-from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SegmentsUpTo, SettleRow
-from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.bury_unreadable import readable
-from tubeq_spark.verbs.expire import end_due, write_down
-from tubeq_spark.verbs.most_taken import within
+from tubeq_spark.verbs.expire import end_due
+from tubeq_spark.verbs.limits import within
 from tubeq_spark.verbs.renew import out_of_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.model.lease_times import NewLease
-    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import SegmentSelection
     from tubeq_spark.storage.statement import Statement
+    from tubeq_spark.verbs.chosen import ChosenTasks
+    from tubeq_spark.verbs.limits import Limits
     from tubeq_spark.verbs.locate import NamedTasks
-    from tubeq_spark.verbs.subqueue_locks import AcquiredSubqueues
 
     #: Maps a task's sub-queue and position in the order to its lease segment and take id.
     Destination: TypeAlias = Callable[[str | None, OrderPosition], tuple[int, int]]
@@ -61,21 +49,10 @@ class TakeInOrder:
         """Take for several calls at once. The first call gets the first tasks."""
         self._ctx = ctx
         self._requests = requests
-        #: The largest number of tasks for all calls together; `None` sets no limit.
-        self.room: int | None = None
         #: The tasks chosen by the newest attempt.
         self.chosen: OrderChoice[Any] | None = None
 
-    def give_up(self) -> None:
-        """Undo preparations of failed attempts; this kind of take makes none."""
-
-    def kept(self, _ids: Sequence[int], _found: NamedTasks) -> dict[str | None, int]:
-        """The utube locks that an exchange keeps; a tube without sub-queues has none."""
-        return {}
-
-    def choose(
-        self, kind: type[ChosenTasks[H]], _kept: Mapping[str | None, int] | None = None
-    ) -> OrderChoice[H] | None:
+    def choose(self, kind: type[ChosenTasks[H]], limits: Limits) -> OrderChoice[H] | None:
         """Choose the first tasks; `None` if none is ready. Usually no commit, at most one.
 
         Raises:
@@ -83,7 +60,7 @@ class TakeInOrder:
         """
         ctx = self._ctx
         owner, now_us = ctx.queue.taker(), ctx.queue.now_us()
-        counts = [request.count for request in within(self._requests, self.room)]
+        counts = [request.count for request in within(self._requests, limits.tasks)]
         if self.chosen is not None:
             # Other takes got the tasks that the previous attempt had chosen.
             ctx.lost_takes += 1
@@ -169,6 +146,11 @@ class OrderChoice(Generic[H]):
         """Return no moment: the leases begin when the statement is decided."""
         return
 
+    @property
+    def quota(self) -> Mapping[str | None, int]:
+        """Return no sub-queues."""
+        return {}
+
     def destination(self, _utube: str | None, place: OrderPosition) -> tuple[int, int]:
         """The lease segment and the take id of a task."""
         share = self.shares[bisect_left(self.shares, place, key=lambda share: share.last)]
@@ -204,244 +186,3 @@ class OrderChoice(Generic[H]):
         segments = list(dict.fromkeys(share.segment for share in self.shares))
         take_ids = [share.take_id for share in self.shares]
         return out_of_order(self.ctx, segments, take_ids, self.owner, self.now_us)
-
-    def landed(self, _utubes: set[str | None]) -> None:
-        """After the commit: nothing more to do."""
-
-
-T = TypeVar("T")
-
-
-class ChosenTasks(Protocol[T]):
-    """The chosen tasks of a take; `T` is the result of one call."""
-
-    @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order, including those with ended leases: in some segments, or in all."""
-        ...
-
-    @classmethod
-    def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
-        """Choose the first tasks of locked sub-queues."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """The number of tasks."""
-        ...
-
-    @property
-    def segments(self) -> list[int]:
-        """The segments of the tasks."""
-        ...
-
-    @property
-    def in_lease_segment(self) -> bool:
-        """Whether some tasks have ended leases, which must be written before the tasks are taken."""
-        ...
-
-    @property
-    def is_all_that_is_ready(self) -> bool:
-        """Whether no other task of the tube is ready, so rows need not be selected by sub-queue."""
-        ...
-
-    @property
-    def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
-        """Sub-queue and position of each task or of the last ones."""
-        ...
-
-    def shares(self, counts: Sequence[int]) -> list[OrderPosition]:
-        """The last position of each call that gets tasks."""
-        ...
-
-    def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, T]:
-        """The held tasks under each take id, if the statement moved all chosen tasks."""
-        ...
-
-    def read_back(self, ctx: TubeContext, meant: Mapping[int, T], count: int) -> dict[int, T]:
-        """The tasks under each take id, if only `count` of them were moved."""
-        ...
-
-    def write_down(self, ctx: TubeContext, held: Mapping[int, T], now_us: int) -> None:
-        """Count the events by time of the held tasks, and keep them for the callback."""
-        ...
-
-    def utubes(self, ctx: TubeContext, held: Mapping[int, T], *, complete: bool) -> set[str | None]:
-        """The sub-queues of the tasks that are held now."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenRows(TaskRows):
-    """The chosen tasks of a take, as rows, and the order of their tube."""
-
-    order: tuple[str, ...] = ()
-
-    @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order, after burying unreadable ones."""
-
-        def read(at_least: int = 0) -> list[StoredTask]:
-            return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts, among)
-
-        return cls(readable(ctx, read(), read), ctx.table.order)
-
-    @classmethod
-    def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
-        """Choose the first tasks of locked sub-queues, after burying unreadable ones."""
-
-        def read(at_least: int = 0) -> list[StoredTask]:
-            each = at_least // len(acquired.quota)
-            quota = {utube: max(count, each) for utube, count in acquired.quota.items()}
-            return ctx.subqueue_reader.rows(acquired.now_us, ctx.max_attempts, quota)
-
-        return cls(readable(ctx, read(), read), ctx.table.order)
-
-    @property
-    def in_lease_segment(self) -> bool:
-        """Whether some tasks have ended leases."""
-        return any(row.state is TaskState.TAKEN for row in self.rows)
-
-    @property
-    def is_all_that_is_ready(self) -> bool:
-        """Return False: takes of rows do not use this."""
-        return False
-
-    @property
-    def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
-        """Sub-queue and position of each task."""
-        return ((row.utube, position_of(row, self.order)) for row in self.rows)
-
-    def shares(self, counts: Sequence[int]) -> list[OrderPosition]:
-        """The last position of each call that gets tasks."""
-        lasts, begin = [], 0
-        for count in counts:
-            share = self.rows[begin : begin + count]
-            begin += count
-            if share:
-                lasts.append(position_of(share[-1], self.order))
-        return lasts
-
-    def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
-        """The held tasks under each take id, if the statement moved all chosen tasks."""
-        source = {
-            "segment": lambda row: to(row.utube, position_of(row, self.order))[0],
-            "claim": lambda row: to(row.utube, position_of(row, self.order))[1],
-        }
-        return _by_take_id(rows_after([ctx.writer.taken(lease)], self.rows, source), lease)
-
-    def read_back(
-        self, ctx: TubeContext, meant: Mapping[int, TakenRows], _count: int
-    ) -> dict[int, TakenRows]:
-        """The tasks under each take id, read by take id, because others may have moved them."""
-        lease = next(iter(meant.values())).lease
-        return _by_take_id(ctx.reader.held_under(meant, lease.owner), lease)
-
-    def write_down(self, ctx: TubeContext, held: Mapping[int, TakenRows], now_us: int) -> None:
-        """Count the events by time of the held tasks, and keep them for the callback."""
-        ids = {row.task_id for taken in held.values() for row in taken.rows}
-        write_down(ctx, [row for row in self.rows if row.task_id in ids], now_us)
-
-    def utubes(
-        self, _ctx: TubeContext, held: Mapping[int, TakenRows], *, complete: bool
-    ) -> set[str | None]:
-        """The sub-queues of the tasks that are held now."""
-        del complete
-        return {row.utube for taken in held.values() for row in taken.rows}
-
-
-def _by_take_id(held: Iterable[StoredTask], lease: NewLease) -> dict[int, TakenRows]:
-    """The held tasks by take id."""
-    rows: dict[int, list[StoredTask]] = defaultdict(list)
-    for row in held:
-        if row.take_id is not None:
-            rows[row.take_id].append(row)
-    return {take_id: TakenRows(under, lease) for take_id, under in rows.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenSegments:
-    """The chosen tasks without their rows: for each segment the count and the last task."""
-
-    selections: Sequence[SegmentSelection]
-    is_all_that_is_ready: bool = False
-
-    @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order."""
-        return cls(ctx.reader.ready_segments(now_us, count, ctx.max_attempts, among))
-
-    @classmethod
-    def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
-        """Choose the first tasks of locked sub-queues."""
-        now_us, quota = acquired.now_us, acquired.quota
-        if acquired.alone:
-            everything = ctx.subqueue_reader.all_selections(now_us, ctx.max_attempts, quota)
-            if everything:
-                return cls(everything, is_all_that_is_ready=True)
-        return cls(
-            ctx.subqueue_reader.selections(now_us, ctx.max_attempts, quota, whole=acquired.whole)
-        )
-
-    @property
-    def count(self) -> int:
-        """The number of tasks."""
-        return sum(selection.count for selection in self.selections)
-
-    @property
-    def segments(self) -> list[int]:
-        """The segments of the tasks."""
-        return sorted({selection.segment for selection in self.selections})
-
-    @property
-    def in_lease_segment(self) -> bool:
-        """Whether some tasks have ended leases."""
-        return any(selection.in_lease_segment for selection in self.selections)
-
-    @property
-    def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
-        """Sub-queue and position of the last task of each segment."""
-        return ((selection.utube, selection.last) for selection in self.selections)
-
-    def shares(self, _counts: Sequence[int]) -> list[OrderPosition]:
-        """The last position of all tasks: segments are not divided between calls."""
-        return [max(selection.last for selection in self.selections)] if self.selections else []
-
-    def moved(self, _ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
-        """The held tasks under each take id, if the statement moved all chosen tasks."""
-        parts: dict[tuple[int, int], list[SegmentSelection]] = defaultdict(list)
-        for selection in self.selections:
-            parts[to(selection.utube, selection.last)].append(selection)
-        return {
-            take_id: LeasedBatch(
-                take_id,
-                segment,
-                lease,
-                sum(selection.count for selection in part),
-                min((s.shortest_ttr for s in part if s.shortest_ttr is not None), default=None),
-            )
-            for (segment, take_id), part in parts.items()
-        }
-
-    def read_back(
-        self, ctx: TubeContext, meant: Mapping[int, LeasedBatch], count: int
-    ) -> dict[int, LeasedBatch]:
-        """The tasks under each take id. They are counted if their number is not known."""
-        held = {}
-        for take_id, batch in meant.items():
-            n = count if len(meant) == 1 else ctx.reader.count_of(take_id, batch.lease.owner)
-            if n:
-                held[take_id] = replace(batch, count=n)
-        return held
-
-    def write_down(self, ctx: TubeContext, _held: Mapping[int, LeasedBatch], _now_us: int) -> None:
-        """Count ended delays; the single tasks are not known."""
-        ctx.count("delay", sum(selection.delayed for selection in self.selections))
-
-    def utubes(
-        self, ctx: TubeContext, held: Mapping[int, LeasedBatch], *, complete: bool
-    ) -> set[str | None]:
-        """The sub-queues of the tasks that are held now."""
-        if complete:
-            return {selection.utube for selection in self.selections}
-        return {utube for _, utube in ctx.subqueue_reader.taken_under(held)}

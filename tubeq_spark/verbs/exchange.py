@@ -1,6 +1,6 @@
-"""exchange: ack tasks and take the next ones, in one commit; the rest of their lease segments moves along.
+"""exchange: ack tasks and take the next ones, in one commit.
 
-In tubes with sub-queues it is one commit only if whole lease segments are acked.
+In tubes without sub-queues the rest of their lease segments moves along; with sub-queues it stays.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.choose import ChosenRows
+from tubeq_spark.verbs.chosen import ChosenRows
+from tubeq_spark.verbs.limits import limits_now
 from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
-from tubeq_spark.verbs.most_taken import room
 from tubeq_spark.verbs.renew import give_up_all, new_lease, outlast
 from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.settlement import acked
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.verbs.choose import TakeInOrder
+    from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
 log = logging.getLogger(__name__)
 
@@ -55,21 +57,34 @@ class _Exchanged(NamedTuple):
 def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> TakenRows | None:
     """Ack tasks and take the next ones in one commit; return the taken tasks, which are not handed out yet.
 
-    If nothing can be taken at once, the ack is a commit of its own, and nothing is taken. The same holds in tubes
-    with sub-queues if the named tasks are not whole lease segments.
+    If nothing can be taken at once, the ack is a commit of its own, and nothing is taken. If other takes of sub-queues
+    come first, the ack is a commit of its own, and the take another one.
     """
-    exchanged = _exchange(ctx, ids, [request])
-    if exchanged is None:
+    take = begin_take(ctx, [request])
+    exchanged = _exchange(ctx, ids, take, [request])
+    if exchanged is not None:
+        _acked(ctx, exchanged)
+    else:
         ack(ctx, ids)
-        return None
-    _acked(ctx, exchanged)
+        if take.chosen is None:
+            return None
     try:
+        if exchanged is None:
+            return _take_alone(ctx, request)
         (held,) = outlast(ctx, exchanged.took)
     except Exception:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
         return None
     remember(ctx, [held])
     return held
+
+
+def _take_alone(ctx: TubeContext, request: TakeRequest) -> TakenRows | None:
+    """Take after an ack that could not wait for the take."""
+    (taken,) = take_group(ctx, [request])
+    if isinstance(taken, Exception):
+        raise taken
+    return taken
 
 
 def ack_and_take(
@@ -84,7 +99,8 @@ def ack_and_take(
         CommitUnknownError: The acks and takes may have been committed.
         TubeqError: One of the calls is refused; nothing was done.
     """
-    exchanged = _exchange(ctx, [task_id for ids in acks for task_id in ids], takes)
+    ids = [task_id for some in acks for task_id in some]
+    exchanged = _exchange(ctx, ids, begin_take(ctx, takes), takes)
     if exchanged is None:
         return None
     tasks = iter(_acked(ctx, exchanged))
@@ -129,36 +145,44 @@ def _lasting(
 
 
 def _exchange(
-    ctx: TubeContext, ids: Sequence[int], requests: Sequence[TakeRequest]
+    ctx: TubeContext,
+    ids: Sequence[int],
+    take: TakeInOrder | TakeSubqueues,
+    requests: Sequence[TakeRequest],
 ) -> _Exchanged | None:
     """Ack tasks and take the next ones in one MERGE.
 
     Returns:
-        The result; `None` if nothing was done, because no task is ready or the take needs a commit of its own.
+        The result; `None` if nothing was done, because no task is ready or other takes of sub-queues came first.
     """
-    memory, take = Memory(), begin_take(ctx, requests)
+    memory = Memory()
 
     def attempt() -> Plan[_Exchanged | None]:
         # The session may have ended, and its tasks with it. Then this begins a new one.
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        kept = take.kept(ids, found)
-        left = room(ctx, len(found.rows))
-        take.room = left.tasks
-        choice = None if kept is None or left.tasks == 0 else take.choose(ChosenRows, kept)
+        # If other takes came first, the acks, which make room, do not wait for another choice.
+        if ctx.driver.subqueues and take.chosen is not None:
+            return Plan(None, lambda _: None)
+        limits = limits_now(ctx, found.rows)
+        choice = None if limits.tasks == 0 else take.choose(ChosenRows, limits)
         if choice is None:
             return Plan(None, lambda _: None)
         confirm(ctx, found)
         lease = new_lease(ctx, choice.owner, choice.begins_us)
-        fresh = [] if found.whole else ctx.queue.session.segments(len(found.lease_segments))
-        moves = dict(zip(found.lease_segments, fresh, strict=False))
+        if ctx.driver.subqueues:
+            moves, rest = {segment: segment for segment in found.lease_segments}, 0
+        else:
+            fresh = [] if found.whole else ctx.queue.session.segments(len(found.lease_segments))
+            moves, rest = dict(zip(found.lease_segments, fresh, strict=False)), found.rest
         removal = acked(ctx)
+        raised = limits.raised(choice.quota)
         keyed = 0 if removal.key is None else sum(row.unique is not None for row in found.rows)
 
         def finish(affected: Affected) -> _Exchanged:
             # The ack stays committed if the take is undone. Then the calls take again.
-            count = left.counted(affected)
-            count = replace(count, updated=count.updated - found.rest - keyed)
+            count = raised.tasks(affected)
+            count = replace(count, updated=count.updated - rest - keyed)
             try:
                 taken = moved(choice, lease, count)
             except ConflictError:
@@ -170,11 +194,11 @@ def _exchange(
             if len(requests) > 1:
                 took = [None if t is None else taken.get(t) for t in choice.take_ids]
                 return _Exchanged(found, moves, took, calls)
-            # A continued sub-queue keeps its take id.
             rows = [row for part in taken.values() for row in part.rows]
             rows.sort(key=lambda row: position_of(row, ctx.table.order))
             return _Exchanged(found, moves, [TakenRows(rows, lease) if rows else None], calls)
 
-        return Plan(left.passing(choice.exchange(found, moves, lease, removal)), finish)
+        statement = choice.exchange(found, moves, lease, removal)
+        return Plan(ctx.gates.raising(statement, raised, choice.now_us), finish)
 
     return run(ctx, take, "exchange", attempt)

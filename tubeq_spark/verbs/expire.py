@@ -21,7 +21,6 @@ from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settlement import removed_by
-from tubeq_spark.verbs.subqueue_locks import free_ended, held_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,14 +58,9 @@ class ExpiryCounts:
 
 
 def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
-    """Write ended delays, leases and ttls. At most one commit, none if nothing is due.
-
-    One more commit frees the sub-queues of ended leases.
-    """
-    held: set[tuple[int, str | None]] = set()
+    """Write ended delays, leases and ttls. At most one commit, none if nothing is due."""
 
     def attempt() -> Plan[ExpiryCounts]:
-        held.clear()
         found = ctx.reader.due(now_us, ctx.max_attempts, _MOST)
         # Kept done tasks have ended before, so a statement of their own removes them: the log counts all rows that
         # a statement removes as ended tasks, or none.
@@ -79,7 +73,6 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             for_callback = ctx.reader.due_tasks(now_us, _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
         lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
-        held.update(held_in(ctx, lease_segments))
         dest, gone, *fresh = ctx.queue.session.segments(2 + len(lease_segments))
         key = ctx.table.kept_key(now_us, ctx.max_attempts, by_time=True)
         given_back = GiveBack(
@@ -115,7 +108,6 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         return Plan(statement, finish)
 
     ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
-    free_ended(ctx, held)
     if ended.total:
         ctx.table_lock.wake_takes()
     return ended
@@ -174,7 +166,7 @@ def release_taken(
 ) -> int:
     """Release the taken tasks of an owner, or of all owners (`None`).
 
-    Commits: one for each 1,000 takes, and one that frees their sub-queues.
+    Commits: one for each 1,000 takes.
 
     Args:
         ctx: The tube.
@@ -189,14 +181,12 @@ def release_taken(
     # An ended lease counts as an end by ttr, not as a release, so it is written first.
     end_due(ctx, ctx.queue.now_us())
     released = 0
-    held: set[tuple[int, str | None]] = set()
     more = True
     while more:
         # Tasks that others take meanwhile are not released, because the loop might never end.
         passed, more = ctx.queue.loop.run(
-            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, error, held, unless)
+            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, error, unless)
         )
-        free_ended(ctx, held)
         released += passed
     if released:
         ctx.table_lock.wake_takes()
@@ -207,15 +197,12 @@ def _release_pass(
     ctx: TubeContext,
     owner: str | None,
     error: str | None,
-    held: set[tuple[int, str | None]],
     unless: Callable[[], bool] | None,
 ) -> Plan[tuple[int, bool]]:
-    """Plan one pass: the number of released tasks, and whether more are left. It adds their locks to `held`."""
+    """Plan one pass: the number of released tasks, and whether more are left."""
     lease_segments, worn = ctx.reader.taken_segments(owner, ctx.max_attempts, _MOST)
-    held.clear()
     if not lease_segments or _are_to_stay(ctx, unless):
         return Plan(None, lambda _: (0, False))
-    held.update(held_in(ctx, lease_segments))
     for_callback = ctx.reader.in_lease_segments(lease_segments) if ctx.callback is not None else []
     backoff = None if error is None else ctx.backoff
     change = released(

@@ -11,8 +11,7 @@ from tubeq_spark.model.stored_task import session_of
 from tubeq_spark.model.times import from_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.subqueue_limits import SubqueueLimits
-from tubeq_spark.verbs.subqueue_locks import lock_states
+from tubeq_spark.verbs.limits import read_limits, turns_before
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -67,7 +66,8 @@ def _in_subqueue(
     """The facts of a ready task in a tube with sub-queues."""
     most, options = ctx.max_attempts, ctx.record.options
     taken = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, most, over)
-    waiting = _waiting_for_rate(ctx, now_us)
+    limits = read_limits(ctx, now_us)
+    waiting = limits.waiting_for_rate()
     if taken.get(row.utube, 0) >= options.parallel:
         if options.parallel > 1:
             return replace(known, beside=taken[row.utube])
@@ -76,28 +76,14 @@ def _in_subqueue(
             return replace(known, busy_with=first.task_id, busy_until=from_us(first.next_event))
     if row.utube in waiting:
         return replace(known, rate_until=from_us(waiting[row.utube]))
-    locked = {lock.utube for lock in lock_states(ctx, now_us).fresh}
     place = position_of(row, ctx.table.order)
     ahead = ctx.reader.ready_before(place, now_us, most, over, [row.utube])
-    known = replace(known, is_locked=row.utube in locked, ahead=ahead)
-    if ahead or known.is_locked:
-        return known
+    if ahead:
+        return replace(known, ahead=ahead)
     full = {utube for utube, count in taken.items() if count >= options.parallel}
-    busy = full.union(locked, waiting)
+    busy = full.union(waiting)
     if options.order == "fair":
-        others = SubqueueLimits(ctx, now_us).turns_before(row.utube, busy)
+        others = turns_before(ctx, limits, row.utube, busy)
     else:
         others = ctx.subqueue_reader.heads_up_to(place, now_us, most, over, busy | {row.utube})
     return replace(known, subqueues_ahead=others)
-
-
-def _waiting_for_rate(ctx: TubeContext, now_us: int) -> dict[str | None, int]:
-    """The sub-queues that have used up their rate, with the moment at which each may begin its next task."""
-    rate = ctx.record.options.rate
-    if rate is None:
-        return {}
-    return {
-        each.utube: rate.next_us(each.moments, now_us)
-        for each in ctx.utube_history.all()
-        if not rate.room(each.moments, now_us)
-    }

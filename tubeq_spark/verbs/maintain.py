@@ -22,8 +22,7 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.subqueue_limits import forget_dropped
-from tubeq_spark.verbs.subqueue_locks import free_dropped
+from tubeq_spark.verbs.limits import forget_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,8 +108,8 @@ def drain(
 ) -> None:
     """Delete all rows unless a task is taken; with `with_taken` taken tasks, too.
 
-    Two more commits remove the utube locks and the moments of leases. If it is interrupted before them, the program
-    that finishes the drop makes them.
+    One more commit removes the moments of leases. If it is interrupted before, the program that finishes the drop makes
+    it.
 
     Args:
         ctx: The tube.
@@ -135,7 +134,6 @@ def drain(
         return Plan(statement, lambda _: None)
 
     ctx.queue.loop.run("drop", ctx.table_lock, attempt)
-    free_dropped(ctx)
     forget_dropped(ctx)
 
 

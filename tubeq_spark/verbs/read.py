@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
+import pyarrow as pa
+
 from tubeq_spark.model import refusals
 from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.context import told
 from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.limits import read_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +28,16 @@ T = TypeVar("T")
 
 #: The number of rows that `tasks_by_state` holds at a time.
 _PAGE = 10_000
+
+#: The columns of `taken_utubes`.
+_TAKEN_UTUBES = pa.schema(
+    {
+        "utube": pa.string(),
+        "number": pa.int64(),
+        "taken": pa.int64(),
+        "last_begun": pa.timestamp("us", "UTC"),
+    }
+)
 
 #: More commits than a log keeps. Delta refuses numbers near the largest INT.
 _HISTORY_MOST = 1_000_000
@@ -49,6 +62,24 @@ def utubes(ctx: TubeContext, limit: int | None) -> list[UtubeCounts]:
     now_us = ctx.queue.now_us()
     over = ctx.queue.lapsed.owners(now_us)
     return ctx.subqueue_reader.counts(now_us, ctx.max_attempts, over, limit)
+
+
+def taken_utubes(ctx: TubeContext) -> pa.Table:
+    """The sub-queues that are taken, or whose last leases are remembered, in the order of their names. One query."""
+    limits = read_limits(ctx, ctx.queue.now_us())
+    seen, taken = limits.seen, limits.seen.taken
+    rows = []
+    for utube in sorted({*taken, *seen.moments}, key=lambda name: (name is not None, name or "")):
+        moments = seen.moments[utube].moments if utube in seen.moments else ()
+        rows.append(
+            {
+                "utube": utube,
+                "number": seen.numbers[seen.gate_of(utube)] if seen.numbers else 0,
+                "taken": taken[utube].count if utube in taken else 0,
+                "last_begun": moments[-1] if moments else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, _TAKEN_UTUBES)
 
 
 def failures(ctx: TubeContext, texts: int) -> dict[str, int]:

@@ -25,7 +25,6 @@ from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settlement import NamedRows, WholeSegments, removed_by, settlement
-from tubeq_spark.verbs.subqueue_locks import free_held
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -173,10 +172,6 @@ def _renewal(
         ]
         if removed:
             ctx.count("ttl", removed)
-            _free(
-                ctx,
-                {take_id for batch, _ in places if batch is not None for take_id in batch.take_ids},
-            )
         return results
 
     return Plan(statement, finish)
@@ -219,15 +214,12 @@ def _in_order(ctx: TubeContext, owner: str, batches: list[T | None]) -> list[T |
     take_ids = list(dict.fromkeys(take_id for batch in left for take_id in batch.take_ids))
     if not out_of_order(ctx, segments, take_ids, owner, left[0].lease.at_us):
         return batches
-    _free(ctx, take_ids)
     return [None] * len(batches)
 
 
 def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
-    """Undo a take before it returns, and free its utube locks; return the number of tasks."""
-    count = give_back(ctx, batch.take_ids, batch.lease.owner)
-    _free(ctx, batch.take_ids)
-    return count
+    """Undo a take before it returns; return the number of tasks."""
+    return give_back(ctx, batch.take_ids, batch.lease.owner)
 
 
 def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
@@ -290,18 +282,11 @@ def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: 
         owner: The session of the take.
 
     Returns:
-        Whether the take was found. Commits: that of `give_back`, and one more with sub-queues; none if it was
-        not found.
+        Whether the take was found. Commits: that of `give_back`; none if it was not found.
     """
     take_ids = ctx.reader.take_ids_of(lease_segments, owner)
     if not take_ids:
         return False
     log.warning("tube %s: what an unknown take has taken is given back", ctx.record.name)
     give_back(ctx, take_ids, owner)
-    _free(ctx, take_ids)
     return True
-
-
-def _free(ctx: TubeContext, take_ids: Collection[int]) -> None:
-    for take_id in take_ids:
-        free_held(ctx, take_id, whole=False)

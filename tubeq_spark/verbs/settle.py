@@ -35,7 +35,6 @@ from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
 from tubeq_spark.verbs.maintain import compact_at_times
 from tubeq_spark.verbs.renew import new_lease
 from tubeq_spark.verbs.settlement import MakeChange, Settlement, removal, settlement
-from tubeq_spark.verbs.subqueue_locks import given_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,13 +102,12 @@ def _require_removed(ctx: TubeContext, found: NamedTasks, affected: Affected) ->
 
 def _left(ctx: TubeContext, found: NamedTasks, moves: Mapping[int, int]) -> None:
     ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in found.rows), moves)
-    given_back(ctx, found.rows, whole=found.whole)
 
 
 def _removed(
     ctx: TubeContext, found: NamedTasks, event: Event | None, finish: Callable[[], list[Task]]
 ) -> Plan[list[Task]]:
-    """Plan the removal of named tasks: one commit, and one to the utube locks."""
+    """Plan the removal of named tasks: one commit."""
     if not found.whole or ctx.table.unique_for_us is not None:
         confirm(ctx, found)
     settled = removal(ctx, found, event)
@@ -153,7 +151,7 @@ def changed(
     make_change: MakeChange[C],
     finish: Callable[[Settlement[C]], R],
 ) -> Plan[R]:
-    """Plan a change of named tasks, which leave their lease segments: one commit, and one to the utube locks.
+    """Plan a change of named tasks, which leave their lease segments: one commit.
 
     Args:
         ctx: The tube.

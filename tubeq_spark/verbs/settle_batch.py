@@ -34,7 +34,6 @@ from tubeq_spark.verbs.settlement import (
     removal,
     settlement,
 )
-from tubeq_spark.verbs.subqueue_locks import free_held, free_locks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -51,15 +50,9 @@ _NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count
 
 
 def ack_whole(ctx: TubeContext, batches: Sequence[HeldBatch]) -> list[int | Exception]:
-    """Ack batches of several threads: one commit each, and one that frees sub-queues."""
-    # The lock is held until the sub-queues are free: a take in between would find utube locks without tasks, and
-    # fence them.
+    """Ack batches of several threads: one commit each."""
     with ctx.table_lock.writing(ctx.queue.engine.committer):
-        acked = each(lambda batch: batch.settle("ack", None, frees=False), batches)
-        done = [b.take_id for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
-        if ctx.driver.subqueues:
-            free_locks(ctx, done)
-    return acked
+        return each(lambda batch: batch.settle("ack", None), batches)
 
 
 class HeldBatch:
@@ -97,18 +90,16 @@ class HeldBatch:
         named: set[int] | None,
         make_change: MakeChange[Change] | None = None,
         *,
-        frees: bool = True,
         keeps: bool = False,
         wears: bool = True,
         longer_us: int = 0,
     ) -> int:
-        """Settle the remaining or the named tasks. One commit, and one to the utube locks.
+        """Settle the remaining or the named tasks. One commit.
 
         Args:
             event: The name of the verb, for counts and for the history.
             named: Ids; `None` is all remaining tasks.
             make_change: Makes the change of the tasks; `None` removes them.
-            frees: Whether this frees the sub-queues; otherwise the caller frees them.
             keeps: Whether the tasks stay held.
             wears: Whether a release buries tasks that have used up their attempts.
             longer_us: How much longer the leases of tasks that stay held become.
@@ -128,7 +119,7 @@ class HeldBatch:
                 self._find()
             self._require_lease()
             worn = self._worn(named) if event == "release" and wears else 0
-            return self._plan(named, make_change, keeps=keeps, frees=frees)
+            return self._plan(named, make_change, keeps=keeps)
 
         settled = self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
         if event != "renew":
@@ -200,7 +191,6 @@ class HeldBatch:
         make_change: MakeChange[Change] | None,
         *,
         keeps: bool,
-        frees: bool,
     ) -> Plan[int]:
         selection = WholeSegments(self._lease_segments) if named is None else self._some(named)
         if selection.count == 0:
@@ -219,8 +209,6 @@ class HeldBatch:
                 self._lease_segments = list(settled.moves.values())
             else:
                 self._forget()
-            if frees and not keeps:
-                free_held(ctx, self.take_id, whole=selection.whole)
             return affected.total if selection.count is None else selection.count
 
         return Plan(settled.statement, finish)
@@ -294,7 +282,6 @@ class HeldBatch:
             return Plan(give_back.statement, finish)
 
         ctx.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
-        free_held(ctx, self.take_id, whole=True)
         ctx.table_lock.wake_takes()
 
     def _forget(self) -> None:

@@ -3,7 +3,7 @@
 Steps: make sure of the session's lease (at most one commit, usually none), choose the tasks, one
 MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and tubes without (`choose`) choose
 tasks in different ways. Takes of tasks read rows, takes of batches only counts
-(`choose`). If a take is interrupted before the MERGE, nothing has changed. After it, the
+(`chosen`). If a take is interrupted before the MERGE, nothing has changed. After it, the
 tasks belong to the session until their ttr or the session ends.
 
 If another take commits between the choice and the MERGE, fewer rows match, because segments only
@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.errors import (
     CommitUnknownError,
-    ConflictError,
-    NotTakenError,
     StoreError,
     TubeqError,
 )
@@ -32,9 +30,10 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.durability.arrivals import Arrivals
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.choose import ChosenRows, ChosenSegments, ChosenTasks, TakeInOrder
+from tubeq_spark.verbs.choose import TakeInOrder
+from tubeq_spark.verbs.chosen import ChosenRows, ChosenSegments, ChosenTasks
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
-from tubeq_spark.verbs.most_taken import room
+from tubeq_spark.verbs.limits import limits_now
 from tubeq_spark.verbs.renew import give_back_unknown, give_up, new_lease, outlast
 from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
@@ -234,15 +233,15 @@ def _take(
     take = begin_take(ctx, requests)
 
     def attempt() -> Plan[list[H | None]]:
-        left = room(ctx)
-        take.room = left.tasks
-        choice = None if left.tasks == 0 else take.choose(kind)
+        limits = limits_now(ctx)
+        choice = None if limits.tasks == 0 else take.choose(kind, limits)
         if choice is None:
             return Plan(None, lambda _: [None] * len(requests))
         lease = new_lease(ctx, choice.owner, choice.begins_us)
+        raised = limits.raised(choice.quota)
 
         def finish(changed: Affected) -> list[H | None]:
-            affected = left.counted(changed)
+            affected = raised.tasks(changed)
             try:
                 held = moved(choice, lease, affected) if affected.updated else {}
             except TubeqError:
@@ -253,7 +252,7 @@ def _take(
                 raise Stale
             return [None if take_id is None else held.get(take_id) for take_id in choice.take_ids]
 
-        return Plan(left.passing(choice.take(lease)), finish)
+        return Plan(ctx.gates.raising(choice.take(lease), raised, choice.now_us), finish)
 
     return run(ctx, take, "take", attempt)
 
@@ -264,25 +263,19 @@ def run(
     operation: str,
     attempt: Callable[[], Plan[T]],
 ) -> T:
-    """Commit the decision of `attempt`; undo preparations of failed attempts.
+    """Commit the decision of `attempt`.
 
     If the commit of a take is unknown, the session's heart searches for its tasks and releases
     them, because no caller has them. The same holds after an exception that ends the thread, such as one of an
     observer.
     """
     try:
-        result = ctx.queue.loop.run(operation, ctx.table_lock, attempt)
+        return ctx.queue.loop.run(operation, ctx.table_lock, attempt)
     except (CommitUnknownError, KeyboardInterrupt, SystemExit):
         chosen = take.chosen
         if chosen is not None:
             look_for(ctx, chosen)
         raise
-    except (ConflictError, NotTakenError):
-        take.give_up()
-        raise
-    # An earlier attempt may have made preparations, and the last one have found no task.
-    take.give_up()
-    return result
 
 
 def look_for(ctx: TubeContext, chosen: OrderChoice[Any] | SubqueueChoice[Any]) -> None:
@@ -309,10 +302,7 @@ def moved(
     if held:
         # The events by time stay committed if the take is undone.
         tasks.write_down(ctx, held, choice.now_us)
-    if affected.updated and not complete and choice.undone():
-        held = {}
-    choice.landed(tasks.utubes(ctx, held, complete=complete) if held else set())
-    return held
+    return {} if affected.updated and not complete and choice.undone() else held
 
 
 #: Operations that make no task ready, and free no capacity.

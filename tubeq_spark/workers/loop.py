@@ -270,7 +270,9 @@ class Loop:
     # -- what comes next ---------------------------------------------------------------------
 
     def _wanted(self) -> int:
-        if self._clock.monotonic() < max(self._next_look, self._resumes):
+        # An ack of a sub-queue's task lets its next task begin. All other workers would ask for it at the same time.
+        frees = self._done and self._source.frees_tasks
+        if self._clock.monotonic() < max(0 if frees else self._next_look, self._resumes):
             return 0
         return self._room
 

@@ -42,6 +42,11 @@ class Source:
         """Whether more tasks may be taken than calls can begin at once."""
         return not self._tube._ctx.record.options.limit_takes  # noqa: SLF001  (as below)
 
+    @property
+    def frees_tasks(self) -> bool:
+        """Whether an ack lets the next task of its sub-queue begin."""
+        return self._tube._ctx.driver.subqueues  # noqa: SLF001  (as below)
+
     def holds(self, task: Task) -> bool:
         """Whether this session still holds a task for its attempt, as far as is known. Nothing is read."""
         return self._tube._ctx.queue.session.lasts() and self._attempt(task) in (0, task.attempts)  # noqa: SLF001  (as below)

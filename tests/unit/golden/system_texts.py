@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.golden.recording import Case, Recorder
-from tests.unit.golden.sample_values import LATER, MANY, NAMES, NOW
+from tests.unit.golden.sample_values import LATER, NAMES, NOW
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.model.ids import SLOTS, tick_at
-from tubeq_spark.model.limits import NewMoments, UtubeMoments
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location
 from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
@@ -23,16 +22,13 @@ from tubeq_spark.storage.tables.schema import (
     new_registry,
     new_sessions,
     new_system_tables,
-    new_taken_utubes,
     new_tube_table,
 )
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.utube_history import UtubeHistory
-from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tubeq_spark.storage.tables.system_table import SystemTable
 
@@ -48,8 +44,6 @@ def system_cases() -> Iterator[Case]:
     yield from sessions()
     yield from maintenance_of_sessions()
     yield from slots()
-    yield from utube_locks()
-    yield from utube_history()
     yield from new_tables()
 
 
@@ -331,75 +325,6 @@ def slots() -> Iterator[Case]:
         yield case(f"extend: {said}", lambda table: table.extend(held, TICK + 9), answer)
 
 
-# -- utube locks ---------------------------------------------------------------------------------------
-
-
-def utube_locks() -> Iterator[Case]:
-    def case(title: str, call: Callable[[UtubeLocks, int], object]) -> Case:
-        return Case(
-            f"UtubeLocks.{title}",
-            lambda recorder: call(
-                UtubeLocks(recorder.engine, PATH.table(TAKEN_UTUBES), 7, recorder.lock),
-                recorder.fresh(),
-            ),
-        )
-
-    some: Mapping[str, Sequence[str | None]] = {
-        "one": ["plain"],
-        "NULL": [None],
-        "rare names": NAMES,
-        f"{MANY}": [str(number) for number in range(MANY)],
-    }
-    yield case("all: any", lambda table, _: table.all())
-    yield case("tubes: any", lambda table, _: table.tubes())
-    for said, names in some.items():
-        for orphans, seen in {"free": None, "orphans": -19}.items():
-            yield case(
-                f"acquire: {said}, {orphans}",
-                lambda table, number, names=names, seen=seen: table.acquire(
-                    [(name, -21, seen) for name in names], HOLDER, NOW, number
-                ),
-            )
-        yield case(
-            f"free: {said}",
-            lambda table, number, names=names: table.free([-21, -22], names, number),
-        )
-        yield case(
-            f"free_all: {said}",
-            lambda table, number, names=names: table.free_all([-21, -22], names, number),
-        )
-    yield case("free_all: any", lambda table, number: table.free_all([-21, -22], None, number))
-
-
-def utube_history() -> Iterator[Case]:
-    def case(title: str, call: Callable[[UtubeHistory, int], object]) -> Case:
-        return Case(
-            f"UtubeHistory.{title}",
-            lambda recorder: call(
-                UtubeHistory(recorder.engine, PATH.table(TAKEN_UTUBES), 7), recorder.fresh()
-            ),
-        )
-
-    begun = [NewMoments("plain", None, [NOW]), NewMoments(None, "3 1 2", [2, NOW], 4)]
-    yield case("all: any", lambda table, _: table.all())
-    for said, locks in {
-        "no lock": [],
-        "two locks": [("plain", -21, None), (None, -21, -19)],
-    }.items():
-        yield case(
-            f"acquire: {said}",
-            lambda table, number, locks=locks: table.acquire(locks, begun, HOLDER, NOW, number),
-        )
-    yield case(
-        "tidy: two removed, one changed",
-        lambda table, number: table.tidy(
-            [UtubeMoments("plain", "0 1", (1,)), UtubeMoments(None, "0 1 2", (1, 2))],
-            [NewMoments("north", "7 9", [NOW], 7)],
-            number,
-        ),
-    )
-
-
 # -- new tables ----------------------------------------------------------------------------------------
 
 
@@ -415,7 +340,6 @@ def new_tables() -> Iterator[Case]:
         for name, make in {
             "new_registry": functools.partial(new_registry, engine="spark"),
             "new_sessions": new_sessions,
-            "new_taken_utubes": new_taken_utubes,
         }.items():
             yield Case(
                 f"schema.{name}: {where}",

@@ -54,6 +54,7 @@ from tubeq_spark.model.times import FOREVER_S, LAST_US, US
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
+from tubeq_spark.storage.gate import Gate, Raise
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.rows import CapacityState, KeyState
 from tubeq_spark.storage.statement import (
@@ -65,12 +66,13 @@ from tubeq_spark.storage.statement import (
 )
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
+from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
-from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.tube_reader import TubeReader
+from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.storage.user_condition import condition_of
@@ -110,7 +112,7 @@ def tube_cases() -> Iterator[Case]:
             settlements,
             changes,
             statements_of_subqueues,
-            taken_gate,
+            gates,
             capacity,
             ended,
         ):
@@ -225,7 +227,7 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
         yield Case(
             f"SubqueueWriter.exchange: {said}, and their keys are kept",
             lambda made, said=said: SubqueueWriter(table, made.fresh).exchange(
-                ACKED[said], [10], shares()["one"], -31, LEASE, NOW, 5, removed
+                ACKED[said], [10], shares()["one"], LEASE, NOW, 5, removed
             ),
         )
     notes = [EndedNote(5, 2, kept_in=-41), EndedNote(6, None, kept_in=-42), EndedNote(7, 3)]
@@ -543,16 +545,12 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             answers,
         )
 
-    head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5, "in_lease_segment": False}
+    head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5}
     for most in ATTEMPTS:
         yield case(
             f"heads: none busy, max_attempts {most}",
             lambda read, most=most: [read.heads(NOW, most, (), 5) for _ in range(2)],
             [head],
-        )
-        yield case(
-            f"all_selections: max_attempts {most}",
-            lambda read, most=most: read.all_selections(NOW, most, {"plain": 5, None: 2}),
         )
     for said, quotas in named().items():
         yield case(
@@ -561,6 +559,13 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"heads: among {said}",
             lambda read, among=quotas: read.heads(NOW, 3, ("busy", "plain"), 5, [*among, "busy"]),
+        )
+        yield case(
+            f"first: busy: {said}", lambda read, busy=quotas: read.first(NOW, 3, busy.keys(), 1)
+        )
+        yield case(
+            f"first_selection: busy: {said}",
+            lambda read, busy=quotas: read.first_selection(NOW, 3, busy.keys()),
         )
         yield case(f"rows: {said}", lambda read, quotas=quotas: read.rows(NOW, 3, quotas))
         yield case(
@@ -575,8 +580,6 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
         )
     yield case("heads: by turn", lambda read: read.heads(NOW, 3, (), 5, with_created=True))
     yield case("stored: all", lambda read: read.stored())
-    yield case("taken: all", lambda read: read.taken(NOW))
-    yield case("taken: among two", lambda read: read.taken(NOW, ["plain", None]))
     for (said, over), limit in product(OWNERS.items(), (None, 5)):
         counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
         yield case(
@@ -595,11 +598,6 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             lambda read, busy=quotas: read.heads_up_to(POSITION, NOW, 3, (), busy.keys()),
             [{"n": 3}],
         )
-    yield case("stored_under: none", lambda read: read.stored_under((), NOW))
-    yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))
-    yield case("taken_in: two", lambda read: read.taken_in((-5, -6)))
-    yield case("taken_under: two", lambda read: read.taken_under((-5, -6)))
-    yield case("fenced: two", lambda read: read.fenced((-6, -21)))
 
 
 # -- statements of tasks -------------------------------------------------------------------------------
@@ -844,48 +842,62 @@ def statements_of_subqueues(table: TubeTable) -> Iterator[Case]:
         )
     one = shares()["one"]
     yield case("take: headroom", lambda make: make.take([10], one, HEADROOM, NOW, 5))
-    for said, lease in {"two segments": LEASE, "headroom": HEADROOM}.items():
-        yield case(
-            f"take_all: {said}",
-            lambda make, lease=lease: make.take_all([10, 11], -21, lease, NOW, 5),
-        )
     for said, acked in ACKED.items():
         yield case(
             f"exchange: {said}",
-            lambda make, acked=acked: make.exchange(acked, [10, 11], one, -31, LEASE, NOW, 5),
+            lambda make, acked=acked: make.exchange(acked, [10, 11], one, LEASE, NOW, 5),
         )
     rare = shares()["rare names"]
     yield case(
         "exchange: shares of rare names, headroom",
-        lambda make: make.exchange(ACKED["tasks by their ids"], [10], rare, -31, HEADROOM, NOW, 5),
+        lambda make: make.exchange(ACKED["tasks by their ids"], [10], rare, HEADROOM, NOW, 5),
     )
-    for said, held in {
-        "one": [(-21, "plain")],
-        "rare names": [(-21 - n % 2, name) for n, name in enumerate(NAMES)],
-        f"{MANY}": [(-21, str(n)) for n in range(MANY)],
-    }.items():
-        yield case(f"fence: {said}", lambda make, held=held: make.fence(held, NOW))
 
 
-# -- what most_taken adds to takes ---------------------------------------------------------------------
+# -- what gates add to takes ---------------------------------------------------------------------------
 
 
-def taken_gate(table: TubeTable) -> Iterator[Case]:
-    def passing(title: str, make: Callable[[Recorder], Statement]) -> Case:
+#: What a take raises: one gate, and two with the rows of some sub-queues.
+ONE_GATE = Raise({Gate(GATES[0]): 7})
+WITH_ROWS = Raise(
+    {Gate(GATES[0]): 7, Gate(GATES[3]): 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None}, 2
+)
+
+
+def gates(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[Gates, Recorder], object], *answers: Any) -> Case:
         return Case(
-            f"TakenGate.passing: {title}",
-            lambda made: TakenGate(made.engine, table, made.fresh).passing(make(made), 7),
+            f"Gates.{title}",
+            lambda made: call(Gates(made.engine, table, made.fresh), made),
+            *answers,
         )
 
-    look = [{"sequence": 7, "taken": 3, "ended": 0}]
-    yield Case(
-        "TakenGate.look: any",
-        lambda made: TakenGate(made.engine, table, made.fresh).look(NOW),
-        [look],
-    )
-    yield Case(
-        "TakenGate.begin: any", lambda made: TakenGate(made.engine, table, made.fresh).begin(NOW)
-    )
+    def passing(
+        title: str, make: Callable[[Recorder], Statement], change: Raise = ONE_GATE
+    ) -> Case:
+        return case(f"raising: {title}", lambda made, with_: made.raising(make(with_), change, NOW))
+
+    gate = {"segment": GATES[0], "task_id": 7, "utube": None, "owner": None}
+    seen = [gate | {"n": 0, "lasting": 0}]
+    for with_rows in (False, True):
+        yield case(
+            f"read: with rows {with_rows}",
+            lambda made, _, with_rows=with_rows: made.read(with_rows=with_rows),
+            [seen],
+        )
+        yield case(
+            f"read_with_taken: with rows {with_rows}",
+            lambda made, _, with_rows=with_rows: made.read_with_taken(
+                NOW, with_rows=with_rows, skips=with_rows
+            ),
+            [],
+        )
+    for several, apart in ((False, True), (True, True), (True, False)):
+        yield case(
+            f"begin: {several}, {apart}",
+            lambda made, _, how={"several": several, "apart": apart}: made.begin(NOW, **how),
+        )
+    yield case("tidy: any", lambda made, _: made.tidy(WITH_ROWS, NOW))
     yield passing(
         "a take", lambda made: TubeWriter(table, made.fresh).take([10, 11], PLACES, LEASE, NOW, 5)
     )
@@ -909,14 +921,17 @@ def taken_gate(table: TubeTable) -> Iterator[Case]:
             ),
         )
     yield passing(
-        "a take of all",
-        lambda made: SubqueueWriter(table, made.fresh).take_all([10, 11], -21, LEASE, NOW, 5),
+        "a take of sub-queues with rows",
+        lambda made: SubqueueWriter(table, made.fresh).take(
+            [10, 11], shares()["rare names"], LEASE, NOW, 5
+        ),
+        WITH_ROWS,
     )
     for said, acked in ACKED.items():
         yield passing(
             f"an exchange of sub-queues: {said}",
             lambda made, acked=acked: SubqueueWriter(table, made.fresh).exchange(
-                acked, [10, 11], shares()["one"], -31, LEASE, NOW, 5
+                acked, [10, 11], shares()["one"], LEASE, NOW, 5
             ),
         )
 

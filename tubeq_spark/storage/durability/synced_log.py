@@ -117,10 +117,6 @@ class SyncedLog:
             if durability.rank > self._durability.rank:
                 self._durability = durability
 
-    def keep_in_step(self) -> None:
-        """Sync each commit, also at "table", because commits to other tables rely on this table."""
-        self._is_in_step = True
-
     @property
     def durability(self) -> Durability:
         """The durability of this table; for tables that others rely on it is never "table"."""

@@ -26,6 +26,8 @@ from tubeq_spark.storage.native.bad_files import BadFiles, NoBadFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.patience import Patience, one_patience
+from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -217,7 +219,7 @@ def store_table(store: ObjectStore, background: Background) -> PlainTable:
 #: The bytes that are kept free, or this part of a small disk.
 _KEPT, _PART = 256 << 20, 32
 #: The column that only rows of tasks have a value in.
-_TASK = "task_id"
+_STATE = "state"
 
 
 def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None:
@@ -234,13 +236,12 @@ def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None
     Raises:
         EngineError: The disk is nearly full.
     """
-    if table.name in SYSTEM or _TASK not in rows.column_names:
+    if table.name in SYSTEM or _STATE not in rows.column_names:
         return
-    replaced = [file.rows for file in gone]
-    if None in replaced or rows.num_rows <= sum(count or 0 for count in replaced):
-        return
-    # A fence or the tombstone of a drop adds a row, too: takes and drops need them.
-    if rows[_TASK].null_count == rows.num_rows:
+    replaced = [file.rows for file in gone if file.partition[PARTITION] not in OWN_SEGMENTS]
+    # A gate or the tombstone of a drop adds a row, too, which has no state: takes and drops need them.
+    tasks = rows.num_rows - rows[_STATE].null_count
+    if None in replaced or tasks <= sum(count or 0 for count in replaced):
         return
     space = shutil.disk_usage(table)
     kept = min(_KEPT, space.total // _PART)

@@ -466,7 +466,9 @@ def _wait_for(ask: Callable[[], None], name: str) -> None:
 
 def _table_of(query: Query) -> str | None:
     """The table of a query; `None` if it has several."""
-    return None if isinstance(query, Union) else str(innermost(query).table)
+    selects = query.selects if isinstance(query, Union) else [query]
+    tables = {str(innermost(each).table) for each in selects}
+    return tables.pop() if len(tables) == 1 else None
 
 
 def _has_any(spark: SparkSession, names: Sequence[str]) -> bool:

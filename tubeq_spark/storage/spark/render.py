@@ -11,6 +11,7 @@ from tubeq_spark.storage.expression import STALE, Type
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
 from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, limited, moment, string
 from tubeq_spark.storage.statement import MOST_NAMED, Given, Rows
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -345,6 +346,14 @@ def creation_of(table: NewTable, directory: str | None = None) -> str:
 def registration_of(name: str, directory: str) -> str:
     """The statement that gives the table at a path a name in a catalog, unless it has that name."""
     return f"CREATE TABLE IF NOT EXISTS {name} USING delta{_at(directory)}"
+
+
+def view_of_taken_utubes(table: str) -> str:
+    """The statement that creates the view of a tube's taken sub-queues, unless it exists."""
+    return (
+        f"CREATE VIEW IF NOT EXISTS {table[:-1]}_taken_utubes` AS SELECT utube, count(*) AS taken, max(taken_at) AS last_begun"
+        f" FROM {table} WHERE state = {string(TaskState.TAKEN.value)} GROUP BY utube"
+    )
 
 
 def _at(directory: str | None) -> str:

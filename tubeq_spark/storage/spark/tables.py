@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException
@@ -22,7 +23,12 @@ from tubeq_spark.storage.outcome import Commit, Outcome, read_commit
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.storage.spark.render import columns_of, creation_of, registration_of
+from tubeq_spark.storage.spark.render import (
+    columns_of,
+    creation_of,
+    registration_of,
+    view_of_taken_utubes,
+)
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
 
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.ended import EndedLog
     from tubeq_spark.storage.tables.schema import NewTable
+
+log = logging.getLogger(__name__)
 
 #: Seconds between the attempts to create a table that others may be creating.
 _CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -98,6 +106,16 @@ class SparkTables(Tables):
         except Exception as error:
             if classify(error) is not Outcome.CONFLICT:
                 raise
+
+    def show_taken_utubes(self, table: str) -> None:
+        """Show the taken sub-queues of a tube by a view, if the table has a name in a catalog."""
+        if path_of(table) is not None:
+            return
+        try:
+            self._engine.run(view_of_taken_utubes(table))
+        except AnalysisException:
+            # The tube needs no view, and some principals may create tables only.
+            log.warning("there is no view of the taken sub-queues of %s", table, exc_info=True)
 
     def _directory(self, table: str) -> str | None:
         """The path or URI for a table with a name in a catalog; `None` if the catalog chooses it."""

@@ -9,7 +9,7 @@ without state:
 - a deleted row that was taken is an ack; other deleted rows are no events. So acks are still mostly
   deletions of a whole partition, which read and write no rows;
 - other verbs that remove a task write its row to a segment of *gone* rows, with the negated id of the
-  tube, like fences, so that no verb sees them; a sweep removes these segments.
+  tube, like gates, so that no verb sees them; a sweep removes these segments.
 
 Events by time that were not written before are written together with the next event: "delay take".
 """

@@ -11,7 +11,6 @@ from tubeq_spark.errors import TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
-from tubeq_spark.model.times import US
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import (
     Contains,
@@ -38,9 +37,7 @@ _ROW, _T = row(), row("t")
 #: The key, among the stored options, of a paused tube.
 _PAUSED = "paused"
 #: The key of the moment at which `parallel` was altered.
-_PARALLEL_ALTERED = "parallel_altered"
 #: The time after which every program has seen an altered option.
-_SEEN_US = 5 * US
 
 
 class TubeStatus(StrEnum):
@@ -69,7 +66,6 @@ class TubeRecord:
         created_us: The moment at which it was registered.
         owner: The session and epoch with which a temporary tube ends; `None` if they were not noted.
         paused: Whether takes find nothing.
-        parallel_altered_us: The moment at which its `parallel` was last altered; `None` is never.
         text: Its options as they are stored.
     """
 
@@ -81,27 +77,12 @@ class TubeRecord:
     created_us: int
     owner: str | None = None
     paused: bool = False
-    parallel_altered_us: int | None = None
     text: str = field(default="", compare=False)
 
     @property
     def limits(self) -> tuple[object, ...]:
         """The options that limit takes, for comparing two records."""
         return self.options.parallel, self.options.rate, self.options.most_taken
-
-    @property
-    def counts_taken(self) -> bool:
-        """Whether takes must count the taken tasks of a sub-queue, because its utube lock does not show them."""
-        return self.options.parallel > 1 or self.parallel_altered_us is not None
-
-    def holds_locks(self, now_us: int, skew_us: int) -> bool:
-        """Whether takes keep their utube locks until the ack.
-
-        With `parallel > 1` they keep them only until all programs have seen that it is no longer 1.
-        """
-        altered_us = self.parallel_altered_us
-        is_new = altered_us is not None and now_us < altered_us + _SEEN_US + skew_us
-        return self.options.parallel == 1 or is_new
 
 
 class Registry(SystemTable):
@@ -368,7 +349,6 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         found["created"],
         owner,
         bool(stored.get(_PAUSED)),
-        stored.get(_PARALLEL_ALTERED),
         found["options"],
     )
 
@@ -379,6 +359,4 @@ def _options_text(record: TubeRecord) -> str:
         options["temporary"] = record.owner
     if record.paused:
         options[_PAUSED] = True
-    if record.parallel_altered_us is not None:
-        options[_PARALLEL_ALTERED] = record.parallel_altered_us
     return json.dumps(options, sort_keys=True)

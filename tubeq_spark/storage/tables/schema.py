@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The property of the registry with the format of all tables of a location.
 FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
-OUR_FORMAT = "1"
+OUR_FORMAT = "2"
 #: The property of the registry with the engine that made the queue. Where only one engine may commit, it is this one.
 WRITERS = "tubeq.writers"
 #: Delta's property for the change data feed.
@@ -119,15 +119,6 @@ _SESSION_COLUMNS = {
     "at": ("TIMESTAMP", "when this row was written, UTC"),
 }
 
-_TAKEN_UTUBES_COLUMNS = {
-    "tube_id": ("BIGINT", "id of the tube in the registry"),
-    "bucket": ("INT", "hash of the sub-queue: keeps takes of different ones apart"),
-    "utube": ("STRING", "sub-queue; NULL is one too"),
-    "owner": ("STRING", "session/epoch that claimed it"),
-    "claim": ("BIGINT", "token of the take: the segment that its tasks are moved to"),
-    "taken_at": ("TIMESTAMP", "when it was claimed, UTC"),
-}
-
 #: Columns whose statistics let searches for candidates and due tasks skip files without any.
 _STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube,unique,rank"
 #: Delta's property for the columns with statistics.
@@ -217,13 +208,3 @@ def new_registry(table: str, config: QueueConfig, engine: str, *, local: bool = 
 def new_sessions(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The table of sessions and slots."""
     return NewTable(table, _SESSION_COLUMNS, ("bucket",), _properties(config, local=local))
-
-
-def new_taken_utubes(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
-    """The table of utube locks.
-
-    It is partitioned by bucket, so that locks of different buckets never conflict, and by take id (the column
-    `claim`), so that freeing a lock deletes a partition and reads no row.
-    """
-    partitions = ("tube_id", "bucket", "claim")
-    return NewTable(table, _TAKEN_UTUBES_COLUMNS, partitions, _properties(config, local=local))

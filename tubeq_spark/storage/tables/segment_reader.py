@@ -116,8 +116,7 @@ class SegmentReader:
     def leftover_segments(self) -> list[int]:
         """Segments with rows of earlier tubes of this name, or with gone rows. A later tube may have the name by now.
 
-        Fences have the negated id of their tube: a take id stays fenced as long as the tube exists. The change feed
-        has copies of gone rows in its own files.
+        The change feed has copies of gone rows in its own files.
         """
         found = self._engine.rows(
             Select(
@@ -136,7 +135,7 @@ class SegmentReader:
         before = (_ROW.tube < tube) & (_ROW.tube > -tube)
         gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
         # Whole segments are removed, but a later tube of this name uses these segments, too.
-        return all_of(before | gone, *(_ROW.segment != segment for segment in OWN_SEGMENTS))
+        return all_of(before | gone, _ROW.segment.not_in(OWN_SEGMENTS))
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
         """All that a sweep looks for, by one read of narrow columns; by none while nothing can have changed.

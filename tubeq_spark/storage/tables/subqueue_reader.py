@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.model.times import of_us
-from tubeq_spark.storage.expression import TRUE, Micros, all_of, at, literal, row
+from tubeq_spark.storage.expression import TRUE, Micros, all_of, literal, row
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
     Struct,
-    any_holds,
     count,
     count_if,
     least,
     named,
     total,
 )
-from tubeq_spark.storage.rows import COLUMNS, SubqueueHead, TakenTasks, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, SubqueueHead, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import FENCE_OFFSET, position_in, selections_of
+from tubeq_spark.storage.tables.tube_table import WHOLE_UTUBES, position_in, selections_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW = row()
-_TAKEN = TaskState.TAKEN.value
 #: The states of stored tasks that are counted, by the names of their counts.
 COUNTED = {
     "ready": TaskState.READY,
@@ -44,8 +42,6 @@ COUNTED = {
     "delayed": TaskState.DELAYED,
     "buried": TaskState.BURIED,
 }
-#: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
-_WHOLE = ("utube",)
 
 
 class SubqueueReader:
@@ -78,8 +74,8 @@ class SubqueueReader:
             among: Only these sub-queues, if they are not busy; `None` is all.
             with_created: Whether to read the moments at which the first tasks were put.
         """
-        free = None if among is None else [utube for utube in among if utube not in busy]
-        if free is not None and not free:
+        which = _free(busy, among)
+        if which is None:
             return []
         first = self._table.position
         if with_created:
@@ -88,9 +84,7 @@ class SubqueueReader:
             "utube": _ROW.utube,
             "first": least(first),
             "n": count(),
-            "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
-        which = _none_of(busy) if free is None else predicates.of_utubes(free)
         where = self._ready(now_us, max_attempts) & which
         found = self._engine.arrow(
             Select(
@@ -100,7 +94,7 @@ class SubqueueReader:
                 ["utube"],
                 order=["first"],
                 limit=limit,
-                skips=_WHOLE,
+                skips=WHOLE_UTUBES,
             ),
             self._seen,
         )
@@ -108,12 +102,53 @@ class SubqueueReader:
         for each in found.to_pylist():
             created_us = each["first"].pop("created", 0)
             place = position_in(each["first"])
-            heads.append(
-                SubqueueHead(each["utube"], place, each["n"], each["in_lease_segment"], created_us)
-            )
+            heads.append(SubqueueHead(each["utube"], place, each["n"], created_us))
         if among is None:
             self._seen = sum(head.count for head in heads)
         return heads
+
+    def first(
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        busy: Collection[str | None],
+        limit: int,
+        among: Collection[str | None] | None = None,
+    ) -> list[StoredTask]:
+        """The first ready tasks of all sub-queues that are not busy, in the tube's order; arguments as for `heads`."""
+        select = self._first(now_us, max_attempts, busy, limit, among, COLUMNS)
+        return [] if select is None else stored_tasks(self._engine.arrow(select))
+
+    def first_selection(
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        busy: Collection[str | None],
+        among: Collection[str | None] | None = None,
+    ) -> list[SegmentSelection]:
+        """The segment of the first ready task, without its row; arguments as for `heads`."""
+        columns = self._table.selected | named("utube")
+        select = self._first(now_us, max_attempts, busy, 1, among, columns)
+        return [] if select is None else self._selections(select)
+
+    def _first(
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        busy: Collection[str | None],
+        limit: int,
+        among: Collection[str | None] | None,
+        columns: Mapping[str, Expression],
+    ) -> Select | None:
+        """A query for the first ready tasks; `None` if all sub-queues are busy."""
+        which = _free(busy, among)
+        if which is None:
+            return None
+        ready = self._ready(now_us, max_attempts) & which
+        order = self._table.order
+        return Select(
+            self._table.name, columns, ready, order=order, limit=limit, skips=WHOLE_UTUBES
+        )
 
     def rows(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
@@ -147,34 +182,15 @@ class SubqueueReader:
             now_us, max_attempts, quotas, self._table.selected | named("utube")
         )
         if whole:
-            everything = self._selections(ready, quotas)
+            everything = self._selections(ready, sum(quotas.values()))
             # Puts since then may have added more tasks than the quotas.
             if _are_within(everything, quotas):
                 return everything
-        return self._selections(Firsts(ready, self._table.order, quotas), quotas)
+        return self._selections(Firsts(ready, self._table.order, quotas), sum(quotas.values()))
 
-    def all_selections(
-        self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
-    ) -> list[SegmentSelection] | None:
-        """All ready tasks of the tube, if these quotas are enough for all of them.
-
-        Returns:
-            The segments; `None` if the quotas are too small. Then the take must select rows by sub-queue.
-        """
-        where = self._ready(now_us, max_attempts)
-        ready = Select(self._table.name, self._table.selected | named("utube"), where, skips=_WHOLE)
-        # If there are more selections than wanted tasks, the quotas are too small in any case.
-        selections = self._selections(ready, quotas, sum(quotas.values()) + 1)
-        return selections if _are_within(selections, quotas) else None
-
-    def _selections(
-        self,
-        rows: Select | Firsts,
-        quotas: Mapping[str | None, int],
-        at_most: int | None = None,
-    ) -> list[SegmentSelection]:
-        query = self._table.selection_query(rows, ("utube", "segment"), at_most)
-        return selections_of(self._engine.arrow(query, sum(quotas.values())))
+    def _selections(self, rows: Select | Firsts, expected: int = 0) -> list[SegmentSelection]:
+        query = self._table.selection_query(rows, ("utube", "segment"))
+        return selections_of(self._engine.arrow(query, expected))
 
     def _ready_among(
         self,
@@ -185,7 +201,7 @@ class SubqueueReader:
     ) -> Select:
         """A query for some columns of the ready rows of some sub-queues."""
         ready = self._ready(now_us, max_attempts) & predicates.of_utubes(utubes)
-        return Select(self._table.name, columns, ready, skips=_WHOLE)
+        return Select(self._table.name, columns, ready, skips=WHOLE_UTUBES)
 
     def heads_up_to(
         self,
@@ -256,66 +272,19 @@ class SubqueueReader:
         select = Select(self._table.name, columns, where, by=["utube"], skips=())
         return {each["utube"]: each["n"] for each in self._engine.rows(select)}
 
-    def stored_under(
-        self, take_ids: Collection[int], now_us: int
-    ) -> dict[tuple[int, str | None], bool]:
-        """The pairs of take id and sub-queue of all rows that are stored as taken with these take ids.
-
-        Returns:
-            For each pair, whether all its leases have ended.
-        """
-        if not take_ids:
-            return {}
-        lasting = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
-        where = self._taken_rows(_ROW.claim.is_in(take_ids))
-        columns = {**named("claim", "utube"), "lasting": count_if(lasting)}
-        found = self._engine.arrow(Select(self._table.name, columns, where, by=["claim", "utube"]))
-        return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
-
-    def taken(
-        self, now_us: int, among: Collection[str | None] | None = None
-    ) -> dict[str | None, TakenTasks]:
-        """The sub-queues with rows that are stored as taken.
-
-        Args:
-            now_us: The moment.
-            among: Only these sub-queues; `None` is all.
-        """
-        where = TRUE if among is None else predicates.of_utubes(among)
-        lasting = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
-        columns = {**named("utube"), "n": count(), "lasting": count_if(lasting)}
-        rows = self._taken_rows(where)
-        found = self._engine.arrow(Select(self._table.name, columns, rows, by=["utube"]))
-        return {r["utube"]: TakenTasks(r["n"], r["n"] - r["lasting"]) for r in found.to_pylist()}
-
     def stored(self) -> set[str | None]:
         """The sub-queues with tasks in any state."""
         columns = named("utube")
         found = self._engine.arrow(Select(self._table.name, columns, self._table.mine(), ["utube"]))
         return {each["utube"] for each in found.to_pylist()}
 
-    def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
-        """The pairs of take id and sub-queue of all rows that are stored as taken in some segments."""
-        return self._taken(_ROW.segment.is_in(segments))
 
-    def taken_under(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
-        """The pairs of take id and sub-queue of all rows that are stored as taken with these take ids."""
-        return self._taken(_ROW.claim.is_in(take_ids))
-
-    def fenced(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
-        """The pairs of take id and sub-queue of all fences of these take ids."""
-        segments = [take_id - FENCE_OFFSET for take_id in take_ids]
-        where = _ROW.segment.is_in(segments) & (_ROW.tube == -self._table.id)
-        found = self._engine.arrow(Select(self._table.name, named("segment", "utube"), where))
-        return {(each["segment"] + FENCE_OFFSET, each["utube"]) for each in found.to_pylist()}
-
-    def _taken(self, where: Expression) -> set[tuple[int, str | None]]:
-        columns, rows = named("claim", "utube"), self._taken_rows(where)
-        found = self._engine.arrow(Select(self._table.name, columns, rows, by=[*columns]))
-        return {(each["claim"], each["utube"]) for each in found.to_pylist()}
-
-    def _taken_rows(self, where: Expression) -> Expression:
-        return all_of(self._table.mine(), _ROW.state == _TAKEN, where)
+def _free(busy: Collection[str | None], among: Collection[str | None] | None) -> Expression | None:
+    """The condition for sub-queues that are not busy, among some or all; `None` if there are none."""
+    if among is None:
+        return _none_of(busy)
+    free = [utube for utube in among if utube not in busy]
+    return predicates.of_utubes(free) if free else None
 
 
 def _none_of(utubes: Collection[str | None]) -> Expression:

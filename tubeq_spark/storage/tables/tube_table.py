@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 SEGMENT_0 = 0
 #: The segment of the sequence of keys (`unique_keys`). No other number is so low.
 KEY_SEGMENT = -(1 << 63) + 1
-#: The segment of the sequence of takes (`taken_gate`). No lease segment has this number for decades; no fence ever has.
-TAKEN_SEGMENT = -(1 << 62)
-#: The distance from a take id to the segment of its fence, which is far below all lease segments. No number will be
-#: as large for decades.
-FENCE_OFFSET = 1 << 62
+#: The segments of the gates of takes (`gates`), and those of the taken-utube rows. No lease segment has such a number
+#: for decades.
+GATES = tuple(range(-(1 << 62), -(1 << 62) + 16))
+UTUBE_ROWS = tuple(range(-(1 << 62) + 16, -(1 << 62) + 32))
 #: All segments without tasks. Tubes that have had the same name share them; each row has the id of its tube.
-OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT, TAKEN_SEGMENT)
+OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT, *GATES, *UTUBE_ROWS)
+#: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
+WHOLE_UTUBES = ("utube",)
 #: The state of a row that is kept for the key of an ended task. No task has this state.
 KEPT_KEY = "u"
 #: The state of a row that notes an undone drop. No task has this state.
