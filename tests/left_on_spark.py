@@ -450,11 +450,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begin_anew",
         }
     ),
-    "test_wrong_memory": frozenset(
-        {
-            "test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alone",
-        }
-    ),
 }
 
 

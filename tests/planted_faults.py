@@ -75,8 +75,8 @@ FAULTS = (
     Fault(
         "an ack removes what was taken together",
         "verbs/settlement.py",
-        "if not selection.whole or len(selection.lease_segments) != 1 or keeps:",
-        "if len(selection.lease_segments) != 1 or keeps:",
+        "(are_whole and len(rows) == 1)",
+        "len(rows) == 1",
     ),
     Fault(
         "a release forgets the delay",

@@ -17,7 +17,6 @@ from tubeq_spark.model.changes import (
     Event,
     Every,
     GiveBack,
-    InSegments,
     KeptKey,
     Move,
     Named,
@@ -67,20 +66,20 @@ def row_after(  # noqa: PLR0911  (one of each)
             return _given_back(change, row, backoff)
         case Delay():
             return _delayed(change, row)
-        case Touch(moves, increment_us):
+        case Touch(dest, increment_us):
             ttl = _longer(row.ttl, increment_us)
             return replace(
                 row,
-                segment=moves[row.segment],
+                segment=dest,
                 next_event=plus(row.next_event, increment_us),
                 ttl=ttl,
                 ttr=_longer(row.ttr, increment_us),
                 expires_at=None if ttl is None else plus(row.expires_at, increment_us),
             )
-        case Renew(moves, lease):
-            return replace(row, segment=moves[row.segment], next_event=lease.end(row.ttr))
-        case Move(to):
-            return replace(row, segment=to if isinstance(to, int) else to[row.segment])
+        case Renew(dest, lease):
+            return replace(row, segment=dest, next_event=lease.end(row.ttr))
+        case Move(dest):
+            return replace(row, segment=dest)
         case Become(dest, after):
             data = after.data if change.data else row.data
             of_row = {
@@ -190,8 +189,6 @@ def selects(which: Which, row: StoredTask) -> bool:
     match which:
         case Every() | Named():
             return True
-        case InSegments(segments):
-            return row.segment in segments
         case Due(now_us, over, kept, _):
             is_due = due(row.next_event if held else row.expires_at, now_us)
             is_one = is_due and (row.state is TaskState.DONE) is kept
@@ -223,7 +220,6 @@ BACKOFF = Backoff(first=1.5, factor=3, most=60, jitter=0.25)
 PLAIN = Backoff(first=2, factor=1, most=2, jitter=0)
 LONG = Backoff(first=1e9, factor=2, most=1e12)
 #: Fresh segments of the two segments of the grid.
-MOVES = {1: 101, 2: 102}
 DURATIONS = (None, 0, 20 * US, FOREVER_US - US)
 MOMENTS = (None, NOW - US, NOW + US)
 
@@ -277,12 +273,11 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
         HELD,
     ),
     "failed_and_delayed_for_long": (Delay(9, LONG, NOW, None, error="why"), HELD),
-    "touched": (Touch(MOVES, 2 * US), HELD),
-    "touched_for_longer_than_all_measure": (Touch(MOVES, FOREVER_US - 30 * US), HELD),
-    "renewed": (Renew(MOVES, LEASE), HELD),
-    "renewed_at_once": (Renew(MOVES, replace(LEASE, headroom_us=0)), HELD),
+    "touched": (Touch(9, 2 * US), HELD),
+    "touched_for_longer_than_all_measure": (Touch(9, FOREVER_US - 30 * US), HELD),
+    "renewed": (Renew(9, LEASE), HELD),
+    "renewed_at_once": (Renew(9, replace(LEASE, headroom_us=0)), HELD),
     "moved": (Move(9), GRID),
-    "moved_along": (Move(MOVES), GRID),
     "taken": (Take(shares((0, 50, 11, 11), (9, 9, 12, 12)), LEASE), GRID),
     "taken_by_one": (Take(shares((9, 9, 12, 12)), LEASE), GRID),
     "taken_to_one_segment": (
@@ -316,7 +311,6 @@ AFTER_LEASES: dict[str, tuple[Change, list[StoredTask]]] = {
 SELECTIONS: dict[str, Which] = {
     "every": Every(),
     "named": Named(),
-    "in_segments": InSegments([2, 9]),
     "due": Due(NOW),
     "due_and_over": Due(NOW, over=True),
     "due_and_kept": Due(NOW, kept=True),

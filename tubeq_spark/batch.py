@@ -201,8 +201,8 @@ class Batch:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
             InvalidOptionError: `df` has no ids.
 
-        Commits: 1; for all remaining tasks, it is a deletion of the lease segment's partition.
-        Conflicts only with commits that end one of these leases.
+        Commits: 1; for all remaining tasks, it is a deletion of the lease segment's partition, and 1 more if
+        `Tube.touch` has extended leases of some. Conflicts only with commits that end one of these leases.
         """
         return self._settle("ack", df, None)
 
@@ -231,8 +231,8 @@ class Batch:
             InvalidOptionError: `delay` or `error` is bad, or the type has no delays; or `df` has no
                 ids, or an error for some of its tasks only. Nothing was written.
 
-        Commits: 1. Conflicts only with commits that end one of these leases. On the native engine
-        it sometimes compacts, as `Tube.put`.
+        Commits: 1; for all remaining tasks 1 more, as `ack`. Conflicts only with commits that end one of these leases.
+        On the native engine it sometimes compacts, as `Tube.put`.
         """
         now_us, text = self._ctx.queue.now_us(), error_text(error)
         arguments.release(delay, text, self._ctx.driver)
@@ -240,7 +240,7 @@ class Batch:
         def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
             ctx = self._ctx
             how = arguments.release(delay, errors, ctx.driver).delay(ctx.backoff)
-            return lambda dest, _: released(dest, how, now_us, ctx.max_attempts, errors)
+            return lambda dest: released(dest, how, now_us, ctx.max_attempts, errors)
 
         return self._settle("release", df, make_change, text)
 
@@ -252,7 +252,7 @@ class Batch:
 
         def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
             bury = Event("bury")
-            return lambda dest, _: GiveBack(dest, TaskState.BURIED, event=bury, error=errors)
+            return lambda dest: GiveBack(dest, TaskState.BURIED, event=bury, error=errors)
 
         return self._settle("bury", df, make_change, error_text(error))
 
@@ -271,8 +271,8 @@ class Batch:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
             InvalidOptionError: `increment` is bad, or the type has no ttr; or `df` has no ids.
 
-        Commits: 1, none if nothing is changed. Conflicts only with commits that end one of these
-        leases.
+        Commits: 1, none if nothing is changed; for all remaining tasks 1 more, as `ack`. Conflicts only with commits that
+        end one of these leases.
         """
         seconds = 0.0 if increment is None else validation.seconds("increment", increment)
         if seconds == 0 or seconds >= 5 * FOREVER_S:
@@ -284,7 +284,7 @@ class Batch:
         return self._settle(
             "touch",
             df,
-            lambda _: lambda _, moves: Touch(moves, amount_us),
+            lambda _: lambda dest: Touch(dest, amount_us),
             keeps=True,
             longer_us=amount_us,
         )
@@ -493,7 +493,7 @@ class Batch:
         """Give back tasks as if they had not been taken; by default all remaining ones."""
 
         def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
-            return lambda dest, _: GiveBack(
+            return lambda dest: GiveBack(
                 dest, TaskState.READY, untaken=True, event=Event("release")
             )
 

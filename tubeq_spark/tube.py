@@ -851,10 +851,9 @@ class Tube:
         Raises:
             NotTakenError: This session does not hold it, or its ttr has passed.
 
-        Commits: 1, a deletion of the lease segment's partition if it has no other task, else a
-        MERGE; shared with acks of other threads. A take that shared its commit with takes of other
-        threads shares its lease segment, too. Conflicts only with commits that end a lease of this
-        lease segment.
+        Commits: 1, shared with acks of other threads. It is a deletion of the lease segment's partition if all other
+        tasks that were taken by the same commit have left it by this queue object; else a MERGE. Conflicts only with
+        commits that end a lease of this lease segment.
         """
         return self.ack_many([task_id])[0]
 

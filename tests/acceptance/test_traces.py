@@ -154,16 +154,15 @@ def test_verb_when_another_commits_first_counts_the_conflict(
     rivals: list[int] = []
 
     def observe(step: str, operation: str) -> None:
-        if (step, operation) == ("decided", "release") and rivals:
-            other[name].delete(rivals.pop())
+        if (step, operation) == ("decided", "delete") and rivals:
+            other[name].bury(rivals.pop())
 
     tube = session(config=QueueConfig(traces=True, observer=observe))[name]
-    tube.put_many(["a", "b", "c"])
-    first, second, _ = tube.take_many(3)
-    rivals.append(second.task_id)
-    tube.release(first.task_id)
+    task = tube.put("a")
+    rivals.append(task.task_id)
+    tube.delete(task.task_id)
 
-    (span,) = spans.named("release")
+    (span,) = spans.named("delete")
     assert attributes(span)["tubeq.commits"] == 1
     assert attributes(span)["tubeq.conflicts"] == 1
 

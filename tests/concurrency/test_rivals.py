@@ -211,6 +211,53 @@ def test_ack_of_one_task_of_a_batch_after_its_touch_leaves_the_rest_of_the_batch
     assert world.stored() == ""
 
 
+@pytest.mark.without_spark
+def test_batch_after_touches_by_id_knows_all_that_is_left(world: World) -> None:
+    a, b, c, *_ = put(world, "abc")
+    batch = world.tube.take_arrow(3)
+    world.tube.touch(c, 10)
+
+    assert batch.ack([a, b]) == 2
+    assert world.stored() == "ct"
+    assert batch.ack() == 1
+    assert world.stored() == ""
+
+
+@pytest.mark.without_spark
+def test_batch_after_touches_of_more_tasks_than_a_statement_names_is_acked_by_one_commit(
+    world: World,
+) -> None:
+    world.rival.put_many(["x"] * 205)
+    batch = world.tube.take_arrow(205)
+    for task_id in batch.table.column("task_id").to_pylist()[:203]:
+        world.tube.touch(task_id, 10)
+    version = world.version()
+
+    assert batch.ack() == 205
+    assert (world.version() - version, world.stored()) == (1, "")
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("event", ["ack", "release", "bury", "touch"])
+def test_verb_of_a_batch_after_a_touch_of_one_task_is_about_all_of_them(
+    world: World, event: str
+) -> None:
+    a, *_ = put(world, "abc")
+    batch = world.tube.take_arrow(3)
+    world.tube.touch(a, 10)
+    version = world.version()
+
+    if event == "touch":
+        assert batch.touch(5) == 3
+        version = world.version()
+        assert batch.ack() == 3
+    else:
+        assert getattr(batch, event)() == 3
+
+    assert world.version() - version == 1
+    assert world.stored() == {"release": "ar br cr", "bury": "a! b! c!"}.get(event, "")
+
+
 def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_acks_the_rest(
     world: World,
 ) -> None:

@@ -200,6 +200,49 @@ def test_undo_of_one_call_when_a_rival_takes_a_task_out_of_the_segment_is_decide
 
 
 @pytest.mark.without_spark
+def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tasks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise StoreError("the storage fails")
+
+    one, two, three = together(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(take, "give_up", refuse)
+        undo(world.tube, two)
+
+    others = [*one.rows, *three.rows]
+    assert not world.mine._context.held_tasks.are_whole(world.tube._ctx.record.id, others)
+    ack_the_others(world, [row.task_id for row in others], "bt ct")
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("is_told", [True, False])
+def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_that_take(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    give_up, again = take.give_up, []
+
+    def slow(ctx: Any, taken: Any) -> int:
+        count = give_up(ctx, taken)
+        if not again:
+            again.extend(world.tube.take_many(2))
+            if not is_told:
+                raise CommitUnknownError("the answer is lost", 0)
+        return count
+
+    (one,) = together(world, "ab", (1,))
+    with monkeypatch.context() as patch:
+        patch.setattr(take, "give_up", slow)
+        undo(world.tube, one)
+
+    world.tube.ack(again[1].task_id)
+    assert world.stored() == "at"
+    world.tube.ack(again[0].task_id)
+    assert world.stored() == ""
+
+
+@pytest.mark.without_spark
 def test_undo_of_one_call_when_it_stops_loses_nothing_of_any(world: World) -> None:
     for commits in range(MOST_STOPS):
         empty(world)
@@ -325,14 +368,15 @@ def test_takes_that_share_a_commit_when_it_is_slow_are_renewed_by_one_more(world
 
 
 @pytest.mark.without_spark
-def test_takes_that_share_a_commit_when_one_is_late_are_renewed_together(world: World) -> None:
+def test_takes_that_share_a_commit_when_one_is_late_renew_only_that_one(world: World) -> None:
     world.rival.put_many([PutItem("a", ttr=TTR / 10), PutItem("b"), PutItem("c")])
     slow = lambda: world.clock.advance(TTR / 20)  # noqa: E731
 
     with world.probe.interrupted("decided", "take", slow):
         calls = taken_together(world.tube, 1, 1, 1)
 
-    assert len({segment for segment, _ in places(world.rival).values()}) == 1
+    found = places(world.rival)
+    assert found["a"][0] != found["b"][0] == found["c"][0]
     ack_the_others(world, [task_id for call in ids(calls) for task_id in call], "")
 
 

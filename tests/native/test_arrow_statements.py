@@ -418,7 +418,7 @@ def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none
 ) -> None:
     statements = TubeWriter(grid.table_of_tube(), lambda: -9)
     chosen = [SettleRow(-5, number) for number in range(count)]
-    statement = statements.settle(chosen, [(Named(), Move(-41))], {})
+    statement = statements.settle(chosen, [(Named(), Move(-41))])
     there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(count + 2)]
     schema = grid.SCHEMAS["tube"]
 

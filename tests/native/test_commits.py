@@ -38,7 +38,7 @@ def test_find_when_a_statement_has_landed_tells_what_it_changed(place: Place) ->
     place.run(put)
     take = place.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1)
     place.run(take)
-    ack = place.statements.delete_lease_segment(-5)
+    ack = place.statements.delete_segments([-5])
     place.run(ack)
     assert place.engine.find(put) == Affected(inserted=2)
     assert place.engine.find(take) == Affected(updated=1)
@@ -73,7 +73,7 @@ def test_ack_when_files_have_no_statistics_counts_what_was_there(
         action.get("add", {}).pop("stats", None)
     commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
     fresh = Place(tmp_path, -7)
-    ack = fresh.statements.delete_lease_segment(5)
+    ack = fresh.statements.delete_segments([5])
     assert fresh.run(ack) == Affected(deleted=2)
     assert fresh.engine.find(ack) == Affected(deleted=2)
 
@@ -259,7 +259,7 @@ def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path) -
     place.put(5, [50])
     with pytest.raises(StoreError, match="change feed"):
         place.run(place.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1))
-    assert place.run(place.statements.delete_lease_segment(5)).deleted == 1
+    assert place.run(place.statements.delete_segments([5])).deleted == 1
 
 
 def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
@@ -283,7 +283,7 @@ def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
             # Without a lock an ack conflicts with each other one: both count what has ended.
             while process.tasks.in_lease_segments([to]):
                 with suppress(EngineError):
-                    process.run(process.statements.delete_lease_segment(to))
+                    process.run(process.statements.delete_segments([to]))
 
     with ThreadPoolExecutor(4) as threads:
         for done in [threads.submit(work, process) for process in (place, rival) * 2]:

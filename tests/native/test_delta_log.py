@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.columns import grouped, nested
+from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.log import (
     checkpoints,
     data_files,
@@ -127,7 +129,7 @@ def test_log_when_both_write_it_by_turns_is_the_same_to_both(
         taken = rival.statements.take([first], [Share(at(first + 1), to, to)], LEASE, NOW, 2)
         assert rival.run(taken).updated == 2
         if n % 3:
-            assert side.run(side.statements.delete_lease_segment(to)).deleted == 2
+            assert side.run(side.statements.delete_segments([to])).deleted == 2
         table.update_incremental()
         rows = table.to_pyarrow_table().slice(0, 1)
         there = rows.set_column(0, "segment", pa.array([50_000 + n], pa.int64()))
@@ -175,7 +177,7 @@ def test_checkpoint_when_the_last_one_is_the_librarys_keeps_what_that_told(
     assert len(gone) == 3
     monkeypatch.setattr(tidying, "EVERY", 2)
     place.put(50, [500])
-    place.run(place.statements.delete_lease_segment(50))
+    place.run(place.statements.delete_segments([50]))
     assert gone < set(told_gone(log, seen(place).version))
     assert len(told_gone(log, seen(place).version)) == 4
     assert_as_the_library_reads_it(place)
@@ -205,7 +207,7 @@ def test_vacuum_after_a_checkpoint_keeps_the_files_that_went_a_moment_ago(
 ) -> None:
     monkeypatch.setattr(tidying, "EVERY", 2)
     place.put(5, [50])
-    place.run(place.statements.delete_lease_segment(5))
+    place.run(place.statements.delete_segments([5]))
     log = log_of(place)
     (file,) = log.parent.glob("segment=5/*.parquet")
     old = file.stat().st_mtime - 30 * 86_400
@@ -220,7 +222,7 @@ def test_vacuum_after_a_checkpoint_keeps_the_files_that_went_a_moment_ago(
 def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Place) -> None:
     place.run(once(place, "app", 3))
     place.put(6, [60])
-    place.run(place.statements.delete_lease_segment(6))
+    place.run(replace(place.statements.delete_segments([6]), ended=Ended(1)))
     found, log = seen(place), log_of(place)
     _, at_ms = found.transactions["app"]
     assert at_ms is not None
@@ -248,7 +250,7 @@ def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(
 ) -> None:
     """Of an addition and a removal of one path readers may take either."""
     place.put(5, [50, 51])
-    place.run(place.statements.delete_lease_segment(5))
+    place.run(place.statements.delete_segments([5]))
     log = log_of(place)
     DeltaTable(str(log.parent)).restore(1)
     monkeypatch.setattr(tidying, "EVERY", 1)
@@ -270,7 +272,7 @@ def test_vacuum_removes_what_stopped_writers_left_and_what_checkpoints_forgot(
     (gone,) = log.parent.glob("segment=5/*.parquet")
     left = gone.with_name("part-00000-left-c000.snappy.parquet")
     left.write_bytes(gone.read_bytes())
-    place.run(place.statements.delete_lease_segment(5))
+    place.run(place.statements.delete_segments([5]))
     place.put(6, [60])
     monkeypatch.setattr(
         DeltaTable, "cleanup_metadata", lambda _: pytest.fail("it removes in any order")
@@ -300,14 +302,14 @@ Act = dict[str, "Callable[[Place], object]"]
 MINE: Act = {
     "put": lambda p: p.put(9, [90]),
     "take": lambda p: p.run(p.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1)),
-    "ack": lambda p: p.run(p.statements.delete_lease_segment(6)),
+    "ack": lambda p: p.run(p.statements.delete_segments([6])),
     "capacity": lambda p: p.run(
         p.admission.put(new_rows(8, [80]), 1, [8], p.admission.look(NOW), now_us=NOW)[0]
     ),
 }
 RIVAL: Act = {
     "put": lambda p: p.put(19, [190]),
-    "ack": lambda p: p.run(p.statements.delete_lease_segment(7)),
+    "ack": lambda p: p.run(p.statements.delete_segments([7])),
     "append": lambda p: p.run(once(p, "app", 1)),
 }
 

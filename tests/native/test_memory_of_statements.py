@@ -24,7 +24,7 @@ def test_memory_for_when_a_statement_reads_rows_grows_with_those_of_its_partitio
 
         def settles(*segments: int) -> int:
             rows = [SettleRow(segment, None) for segment in segments]
-            return engine.memory_for(ctx.writer.settle(rows, [(Every(), GiveBack(-1))], {}))
+            return engine.memory_for(ctx.writer.settle(rows, [(Every(), GiveBack(-1))]))
 
         few, many = settles(segments[0]), settles(segments[1])
 
@@ -39,5 +39,5 @@ def test_memory_for_when_a_statement_reads_no_rows_is_0(tmp_path: Path) -> None:
         ctx, engine = tube._ctx, queue._context.engine
         segment = ctx.reader.by_ids([task.task_id])[0].segment
 
-        assert engine.memory_for(ctx.writer.delete_lease_segment(segment)) == 0
+        assert engine.memory_for(ctx.writer.delete_segments([segment])) == 0
         assert engine.memory_for(Append(ctx.table.name, None, 1)) == 0  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at, new_rows
-from tubeq_spark.model.changes import Every, GiveBack, Named, Share
+from tubeq_spark.model.changes import Every, GiveBack, Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
@@ -79,7 +79,7 @@ def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:
 
 PUT = lambda segment: lambda p: p.put(segment, [segment * 10])  # noqa: E731
 TAKE = lambda segment, to: lambda p: take(p, [segment], 99, to)  # noqa: E731
-ACK = lambda segment: lambda p: p.run(p.statements.delete_lease_segment(segment))  # noqa: E731
+ACK = lambda segment: lambda p: p.run(p.statements.delete_segments([segment]))  # noqa: E731
 DRAIN = lambda p: p.run(p.statements.drain(NOW + 10**12))  # noqa: E731
 
 
@@ -93,14 +93,11 @@ def capacity_put(segment: int) -> Callable[[Place], object]:
 
 
 def settle(segment: int, task_id: int, dest: int) -> Callable[[Place], object]:
-    """Give one task of a lease segment back; the rest moves along."""
+    """Give one task of a lease segment back; the rest stays."""
 
     def run(place: Place) -> object:
-        rows = [
-            SettleRow(segment, number, number == task_id, True) for number in (task_id, task_id ^ 1)
-        ]
-        changes = [(Named(), GiveBack(dest))]
-        return place.run(place.statements.settle(rows, changes, {segment: dest - 1}))
+        rows = [SettleRow(segment, task_id)]
+        return place.run(place.statements.settle(rows, [(Every(), GiveBack(dest))]))
 
     return run
 
@@ -112,7 +109,7 @@ def whole(segment: int, dest: int) -> Callable[[Place], object]:
 def exchange(acked: int, utube: str, source: int, to: int) -> Callable[[Place], object]:
     return lambda p: p.run(
         p.subqueue_statements.exchange(
-            [ExchangedRow(acked, "c")], [source], [share(utube, 99, to)], LEASE, NOW, 4
+            [ExchangedRow(acked, "c", 70)], [source], [share(utube, 99, to)], LEASE, NOW, 4
         )
     )
 
@@ -305,7 +302,7 @@ def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> N
     before, version = place.stored(), place.version(place.tube)
     rows = [SettleRow(HELD, 70), SettleRow(KEPT, 70)]
     with pytest.raises(RefusedError) as refused:
-        place.run(place.statements.settle(rows, [(Named(), GiveBack(FRESH))], {}))
+        place.run(place.statements.settle(rows, [(Every(), GiveBack(FRESH))]))
     assert outcome_of(refused.value) is Outcome.STALE
     assert (place.stored(), place.version(place.tube)) == (before, version)
 
@@ -315,7 +312,7 @@ def test_take_when_nothing_is_there_does_not_commit(place: Place) -> None:
     before = place.version(place.tube)
     assert take(place, [KEPT], 99, FRESH) == Affected()
     assert take(place, [12345], 99, FRESH) == Affected()
-    assert place.run(place.statements.delete_lease_segment(12345)) == Affected()
+    assert place.run(place.statements.delete_segments([12345])) == Affected()
     assert place.version(place.tube) == before
 
 

@@ -258,7 +258,7 @@ class Verbs:
     def touch(self, task_id: int, increment_us: int) -> Task:
         """Give a held task more time: its lease, its life, and the ttr of later takes."""
         (row,) = self._held([task_id])
-        (after,) = self._after(Touch({row.segment: row.segment}, increment_us), [row])
+        (after,) = self._after(Touch(row.segment, increment_us), [row])
         self.tube.rows[task_id] = after
         return self.events.record_event("touch", [after])[0]
 

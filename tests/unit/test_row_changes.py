@@ -73,7 +73,7 @@ def test_row_after_a_change_when_leases_have_ended_with_a_backoff_is_the_row_tha
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_clause_when_it_is_for_some_rows_leaves_all_others(name: str) -> None:
     which, rows = SELECTIONS[name], [*GRID, *KEPT]
-    named = {"chosen": lambda _: True}
+    named = {"task_id": lambda row: row.task_id}
     clause = clause_of(TABLE, which, Move(9))
     chosen = [selects(which, row) for row in rows]
 
@@ -108,7 +108,9 @@ def test_row_when_the_source_names_it_or_not_is_changed_or_not() -> None:
     rows = GRID[:3]
     clause = clause_of(TABLE, Named(), Move(9))
 
-    after = rows_after([clause], rows, {"chosen": lambda row: row is not rows[1]})
+    after = rows_after(
+        [clause], rows, {"task_id": lambda row: -1 if row is rows[1] else row.task_id}
+    )
 
     assert after == [replace(rows[0], segment=9), rows[1], replace(rows[2], segment=9)]
 

@@ -109,7 +109,7 @@ def test_released_row_is_nobodys_and_a_delay_makes_its_life_longer() -> None:
 def test_touched_row_whose_life_grows_beyond_all_measure_never_ends() -> None:
     most = int(FOREVER_S * US)
     held = row(T, NOW + 5, NOW + 20, ttl=most - 10)
-    touched = after(Touch({held.segment: 9}, 10), held)
+    touched = after(Touch(9, 10), held)
 
     assert (touched.ttl, touched.expires_at, touched.segment) == (None, None, 9)
-    assert after(Touch({held.segment: 9}, 9), held).ttl == most - 1
+    assert after(Touch(9, 9), held).ttl == most - 1

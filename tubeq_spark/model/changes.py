@@ -48,14 +48,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The chosen rows of the statement's source. The other rows only move."""
-
-
-@dataclass(frozen=True, slots=True)
-class InSegments:
-    """The rows of some segments."""
-
-    segments: Sequence[int]
+    """The rows that the statement's source names, not as rows of a whole segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +89,7 @@ class Older:
     taken: bool = False
 
 
-Which: TypeAlias = Every | Named | InSegments | Due | Takeable | Buried | Older
+Which: TypeAlias = Every | Named | Due | Takeable | Buried | Older
 
 
 # -- their new values --------------------------------------------------------------------------------
@@ -182,35 +175,35 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A held row gets more time: its lease, its ttl, and the ttr of later takes grow.
+    """A held row moves to a fresh segment, and gets more time: its lease, its ttl, and the ttr of later takes grow.
 
     Attributes:
-        moves: The fresh segment for each lease segment.
+        dest: The segment.
         increment_us: The added time.
     """
 
-    moves: Mapping[int, int]
+    dest: int
     increment_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """A held row gets a new lease. Rows whose lease and ttl have ended must be excluded before.
+    """A held row moves to a fresh segment, and gets a new lease. Rows whose lease and ttl have ended must be excluded before.
 
     Attributes:
-        moves: The fresh segment for each lease segment.
+        dest: The segment.
         lease: The leases.
     """
 
-    moves: Mapping[int, int]
+    dest: int
     lease: NewLease
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A row only moves to another segment: one for all rows, or one for each present segment."""
+    """A row only moves to another segment."""
 
-    to: int | Mapping[int, int]
+    dest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,11 +313,7 @@ def segments_of(change: Change) -> list[int]:
     match change:
         case Remove(gone):
             return [] if gone is None else [gone]
-        case GiveBack() | Delay() | Become():
+        case GiveBack() | Delay() | Become() | Touch() | Renew() | Move():
             return [change.dest]
-        case Touch(moves) | Renew(moves):
-            return list(moves.values())
-        case Move(to):
-            return [to] if isinstance(to, int) else list(to.values())
         case Take(shares):
             return list(dict.fromkeys(share.segment for share in shares))

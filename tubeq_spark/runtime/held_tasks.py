@@ -1,68 +1,56 @@
 """Remembers the tasks that this queue object has taken, to save reads. The table decides.
 
-A lease segment is written once, and all its rows leave it together (rule 3 of ARCHITECTURE.md,
-"Segments"). So either all of its tasks are remembered, until a statement ends the segment, or none:
-there are never fewer remembered tasks than stored ones. A lease that ends takes no row out of its lease
-segment. If a verb finds that the remembered tasks are wrong, it forgets them and reads the tube. Only
-lease segments of the current epoch are remembered, so a session that died cannot change tasks that it
-held before.
+A row that is still in its segment has not changed, so a statement that names a remembered row changes it, or fails. If a
+verb finds that a remembered task is wrong, it forgets it and reads the tube. Only tasks of the current epoch are
+remembered, so a session that died cannot change tasks that it held before.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from dataclasses import replace
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.states import due
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
 
 
 class HeldTasks:
-    """Held tasks by tube and id, and their lease segments."""
+    """Held tasks by tube and id."""
 
     def __init__(self) -> None:
         """Remember no tasks yet."""
         self._rows: dict[tuple[int, int], StoredTask] = {}
-        #: All tasks of each lease segment; every one of them is in `_rows`.
-        self._lease_segments: dict[int, frozenset[tuple[int, int]]] = {}
+        #: How many rows each segment can still have: those that its take has written, without those that have left.
+        self._sizes: dict[int, int] = {}
         #: By take id, the end of the first lease of each batch. Single tasks of batches are not remembered.
         self._batches: dict[int, int | None] = {}
-        #: Ends of the leases of tasks that are held as far as is known, in unknown lease segments.
+        #: Those batches of which some tasks are in other segments, because their leases were extended by their ids.
+        self._scattered: set[int] = set()
+        #: Ends of the leases of tasks that are held as far as is known, in unknown segments.
         self._loose: dict[tuple[int, int], int | None] = {}
         self._lock = threading.Lock()
 
-    def add(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
-        """Remember whole new lease segments.
+    def add(self, tube_id: int, rows: Iterable[StoredTask], sizes: Mapping[int, int]) -> None:
+        """Remember taken tasks.
 
         Args:
             tube_id: The tube.
-            rows: All rows of these lease segments.
+            rows: Their rows.
+            sizes: The number of rows with which their take has written each segment, if that is known.
         """
-        made: dict[int, set[tuple[int, int]]] = defaultdict(set)
         with self._lock:
-            for row in rows:
+            added = list(rows)
+            for row in added:
                 key = (tube_id, row.task_id)
-                former = self._rows.get(key)
-                if former is not None:
-                    # The task was taken again: its remembered lease segment no longer exists.
-                    self._forget(former.segment)
-                self._loose.pop(key, None)
+                self._pop(key)
                 self._rows[key] = row
-                made[row.segment].add(key)
-            self._lease_segments.update(
-                (lease_segment, frozenset(keys)) for lease_segment, keys in made.items()
-            )
-
-    def add_loose(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
-        """Remember only that tasks are held, not where."""
-        with self._lock:
-            self._loosen({(tube_id, row.task_id): row for row in rows})
+            segments = {row.segment for row in added}
+            self._sizes.update((s, size) for s, size in sizes.items() if s in segments)
 
     def add_batch(self, take_id: int, until: int | None) -> None:
         """Remember a batch, and the end of its first lease."""
@@ -73,6 +61,7 @@ class HeldTasks:
         """Forget a batch."""
         with self._lock:
             self._batches.pop(take_id, None)
+            self._scattered.discard(take_id)
 
     def find(self, tube_id: int, ids: Sequence[int]) -> list[StoredTask] | None:
         """The rows of these tasks; `None` if one of them is not remembered."""
@@ -90,65 +79,56 @@ class HeldTasks:
                 return 0 if key in self._loose else None
             return row.attempts
 
-    def members(self, lease_segment: int) -> list[int] | None:
-        """The ids of all tasks in a lease segment; `None` if it is not remembered."""
+    def are_whole(self, tube_id: int, rows: Sequence[StoredTask]) -> bool:
+        """Whether some tasks are all rows that their segments can still have."""
+        named = Counter(row.segment for row in rows)
         with self._lock:
-            keys = self._lease_segments.get(lease_segment)
-            return None if keys is None else [task_id for _, task_id in keys]
+            known = (self._rows.get((tube_id, row.task_id)) for row in rows)
+            segments = [row.segment for row in known if row is not None]
+            return Counter(segments) == named and all(
+                self._sizes.get(segment) == count for segment, count in named.items()
+            )
 
-    def left(self, tube_id: int, ids: Iterable[int], moves: Mapping[int, int]) -> None:
-        """Record that some tasks left their lease segments, and the others moved.
+    def left(
+        self, tube_id: int, places: Iterable[tuple[int, int]], *, are_known: bool = True
+    ) -> None:
+        """Record that some tasks are no longer held.
 
         Args:
             tube_id: The tube.
-            ids: The tasks. If a lease segment is not in `moves`, these are all of its tasks.
-            moves: Where the rest of each lease segment moved to.
+            places: The segment and the id of each of these tasks.
+            are_known: Whether their rows have left their segments.
         """
-        keys = {(tube_id, task_id) for task_id in ids}
         with self._lock:
-            lease_segments = {self._rows[key].segment for key in keys if key in self._rows}
-            for lease_segment in lease_segments.union(moves):
-                rows = self._pop(lease_segment)
-                rest = {key: row for key, row in rows.items() if key not in keys}
-                if rest and lease_segment in moves:
-                    fresh = moves[lease_segment]
-                    self._rows |= {key: replace(row, segment=fresh) for key, row in rest.items()}
-                    self._lease_segments[fresh] = frozenset(rest)
-                else:
-                    # There is mostly no rest here: it means that the remembered tasks were wrong.
-                    self._loosen(rest)
-            for key in keys:
-                self._loose.pop(key, None)
+            for segment, task_id in places:
+                key = (tube_id, task_id)
+                row = self._rows.get(key)
+                # In another segment it was taken again meanwhile, by another thread.
+                if row is None or row.segment == segment:
+                    (self._leave if are_known else self._pop)(key)
 
-    def renewed(self, tube_id: int, after: Iterable[StoredTask], moves: Mapping[int, int]) -> None:
-        """Record longer leases of held tasks. Their lease segments have moved as a whole.
+    def renewed(self, tube_id: int, after: Iterable[StoredTask]) -> None:
+        """Record longer leases of held tasks.
 
-        Of a task whose row is not remembered, only the end of the lease is remembered from now on.
+        Of a task whose row is not remembered, only the end of the lease is remembered from now on. If it is one of a
+        batch, the batch must search for it.
 
         Args:
             tube_id: The tube.
             after: The tasks after the renewal.
-            moves: Where their lease segments moved to.
         """
         with self._lock:
-            for lease_segment, fresh in moves.items():
-                rows = self._pop(lease_segment)
-                if not rows:
-                    continue
-                self._rows |= {k: replace(row, segment=fresh) for k, row in rows.items()}
-                self._lease_segments[fresh] = frozenset(rows)
             for row in after:
                 key = (tube_id, row.task_id)
-                former = self._rows.get(key)
-                if former is not None and former.segment == row.segment:
+                if self._leave(key) is not None:
                     self._rows[key] = row
-                else:
-                    if former is not None:
-                        self._forget(former.segment)
-                    self._loose[key] = row.next_event
+                    continue
+                self._loose[key] = row.next_event
+                if row.take_id in self._batches:
+                    self._scattered.add(row.take_id)
 
     def compare(self, tube_id: int, task_id: int, stored: StoredTask | None, *, held: bool) -> None:
-        """Forget the lease segment of a task that was not found there.
+        """Forget where a task is that was not found there.
 
         Args:
             tube_id: The tube.
@@ -160,41 +140,68 @@ class HeldTasks:
         with self._lock:
             known = self._rows.get(key)
             if known is not None and (stored is None or stored.segment != known.segment):
-                self._forget(known.segment)
+                self._loosen([key])
             if stored is None or not held:
                 self._loose.pop(key, None)
             elif key in self._loose:
                 self._loose[key] = stored.next_event
 
-    def forget(self, lease_segments: Iterable[int]) -> None:
-        """Forget lease segments that were not found; their tasks may still be held."""
+    def is_scattered(self, take_id: int) -> bool:
+        """Whether tasks of a batch are in segments that the batch does not know."""
         with self._lock:
-            for lease_segment in lease_segments:
-                self._forget(lease_segment)
+            return take_id in self._scattered
 
-    def _forget(self, lease_segment: int) -> None:
-        self._loosen(self._pop(lease_segment))
-
-    def _loosen(self, rows: Mapping[tuple[int, int], StoredTask]) -> None:
-        self._loose.update((key, row.next_event) for key, row in rows.items())
-
-    def _pop(self, lease_segment: int) -> dict[tuple[int, int], StoredTask]:
-        return {
-            key: self._rows.pop(key) for key in self._lease_segments.pop(lease_segment, frozenset())
-        }
-
-    def gone(self, lease_segments: Iterable[int]) -> None:
-        """Forget lease segments whose tasks were all given back."""
+    def ended(self, segments: Collection[int], now_us: int) -> None:
+        """Forget the tasks in some segments whose leases have ended by a moment, because their ends were written."""
         with self._lock:
-            for lease_segment in lease_segments:
-                self._pop(lease_segment)
+            for key in self._in(segments):
+                if due(self._rows[key].next_event, now_us):
+                    self._pop(key)
+
+    def forget(self, segments: Collection[int]) -> None:
+        """Forget the segments of tasks that were not found in these; the tasks may still be held."""
+        with self._lock:
+            self._loosen(self._in(segments))
+
+    def gone(self, segments: Collection[int]) -> None:
+        """Forget the tasks in some segments, which were all given back."""
+        with self._lock:
+            for key in self._in(segments):
+                self._leave(key)
+
+    def _in(self, segments: Collection[int]) -> list[tuple[int, int]]:
+        return [key for key, row in self._rows.items() if row.segment in segments]
+
+    def _loosen(self, keys: Iterable[tuple[int, int]]) -> None:
+        for key in keys:
+            row = self._pop(key)
+            if row is not None:
+                self._loose[key] = row.next_event
+
+    def _leave(self, key: tuple[int, int]) -> StoredTask | None:
+        """Forget a row that has left its segment by a commit of this queue object."""
+        row = self._rows.get(key)
+        left = 0 if row is None else self._sizes.get(row.segment, 0) - 1
+        self._pop(key)
+        if row is not None and left > 0:
+            self._sizes[row.segment] = left
+        return row
+
+    def _pop(self, key: tuple[int, int]) -> StoredTask | None:
+        """Forget a row. How many rows its segment has is then unknown."""
+        self._loose.pop(key, None)
+        row = self._rows.pop(key, None)
+        if row is not None:
+            self._sizes.pop(row.segment, None)
+        return row
 
     def clear(self) -> None:
         """Forget all, because the session's epoch has ended."""
         with self._lock:
             self._rows.clear()
-            self._lease_segments.clear()
+            self._sizes.clear()
             self._batches.clear()
+            self._scattered.clear()
             self._loose.clear()
 
     def any_at(self, now_us: int) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from tubeq_spark.model.lease_times import is_mostly_left
 from tubeq_spark.model.states import due
 from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
@@ -29,7 +30,10 @@ class LeasedBatch:
         lease: Their leases, and who holds them.
         count: How many tasks it holds.
         ttr: The shortest of their ttrs, in microseconds; `None` if unlimited.
+        shares_segments: Whether tasks of several calls may be in one segment.
     """
+
+    shares_segments: ClassVar[bool] = False
 
     take_id: int
     segment: int
@@ -60,10 +64,14 @@ class LeasedBatch:
         """Whether most of each ttr is left."""
         return is_mostly_left(self.until, self.ttr, now_us)
 
-    def found(self, ctx: TubeContext) -> tuple[LeasedBatch | None, list[int]]:
-        """The batch and the segments of its remaining tasks, after others took some of them."""
+    def source(self) -> list[SettleRow]:
+        """The source rows of a statement that changes all of its tasks."""
+        return [SettleRow(self.segment, None)]
+
+    def found(self, ctx: TubeContext) -> LeasedBatch | None:
+        """The batch, after others took some of its tasks; `None` if none is left."""
         segments = ctx.reader.lease_segments_of(self.take_id, self.lease.owner)
-        return (self, segments) if segments else (None, [])
+        return replace(self, segment=segments[0]) if segments else None
 
     def renewed(
         self, ctx: TubeContext, dest: int, lease: NewLease, _clauses: Sequence[Clause]
@@ -71,10 +79,6 @@ class LeasedBatch:
         """The batch after a renewal, in the segment to which it was moved."""
         count = ctx.reader.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
-
-    def unknown(self) -> LeasedBatch:
-        """The batch: no other call shares its lease segment."""
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,14 @@ class TakenRows(TaskRows):
 
     Attributes:
         lease: Their leases, and who holds them.
-        known: Whether all tasks of their lease segments are known, so that they can be remembered.
+        sizes: The number of rows with which the take has written each segment, if that is known.
+        shares_segments: Whether tasks of several calls may be in one segment.
     """
 
+    shares_segments: ClassVar[bool] = True
+
     lease: NewLease
-    known: bool = True
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def take_ids(self) -> set[int]:
@@ -123,8 +130,12 @@ class TakenRows(TaskRows):
         """Whether most of each ttr is left."""
         return all(is_mostly_left(row.next_event, row.ttr, now_us) for row in self.rows)
 
-    def found(self, ctx: TubeContext) -> tuple[TakenRows | None, list[int]]:
-        """The remaining tasks and their segments, after others took some of them."""
+    def source(self) -> list[SettleRow]:
+        """The source rows of a statement that changes these tasks."""
+        return [SettleRow(row.segment, row.task_id) for row in self.rows]
+
+    def found(self, ctx: TubeContext) -> TakenRows | None:
+        """The remaining tasks, after others took some of them; `None` if none is left."""
         take_ids = {row.task_id: row.take_id for row in self.rows}
         rows = {
             row.task_id: row
@@ -133,8 +144,7 @@ class TakenRows(TaskRows):
             and row.owner == self.lease.owner
             and row.take_id == take_ids[row.task_id]
         }
-        left = replace(self, rows=[rows[i] for i in take_ids if i in rows])
-        return (left, left.segments) if rows else (None, [])
+        return replace(self, rows=[rows[i] for i in take_ids if i in rows]) if rows else None
 
     def renewed(
         self, ctx: TubeContext, dest: int, lease: NewLease, clauses: Sequence[Clause]
@@ -145,7 +155,3 @@ class TakenRows(TaskRows):
         ended = [row for row in self.rows if row.task_id not in left]
         ctx.queue_event("ttl", [row.task(TaskState.DONE) for row in ended])
         return TakenRows(rows, lease) if rows else None
-
-    def unknown(self) -> TakenRows:
-        """The same rows after other tasks have left their lease segments for unknown ones."""
-        return replace(self, known=False)

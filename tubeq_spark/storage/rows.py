@@ -39,18 +39,15 @@ COLUMNS: Final[Mapping[str, Expression]] = {
 
 
 def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
-    """The rows of some segments as a source that settles the named ones.
+    """The named rows among some as the source of a statement that settles them.
 
     Args:
         places: The columns `segment` and `task_id`.
-        named: The ids to settle; `chosen` counts those that are in the segments.
+        named: The ids.
     """
     ids = array([number for number in named if is_id(number)], pa.int64())
-    chosen = pc.is_in(places.column("task_id"), value_set=ids)
-    segments = places.column("segment").unique().to_pylist()
-    return SettleTable(
-        places.append_column("chosen", chosen), segments, pc.sum(chosen).as_py() or 0
-    )
+    rows = places.filter(pc.is_in(places.column("task_id"), value_set=ids))
+    return SettleTable(rows, rows.column("segment").unique().to_pylist())
 
 
 def stored_tasks(table: pa.Table) -> list[StoredTask]:

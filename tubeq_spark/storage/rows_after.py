@@ -33,8 +33,6 @@ _STATES = {state.value: state for state in TIMERS}
 _ATTRIBUTES = {
     "claim" if field.name == "take_id" else field.name: field.name for field in fields(StoredTask)
 }
-#: The types of all columns that clauses read. `chosen` is a column of source rows only.
-_TYPES = {**TUBE_TYPES, "chosen": Type.BOOLEAN}
 
 
 def rows_after(
@@ -74,7 +72,7 @@ def columns_of(rows: Sequence[StoredTask], source: Source) -> Lookup:
             values = [source[name](row) for row in rows]
         else:
             values = [getattr(row, _ATTRIBUTES[name]) for row in rows]
-        return array(values, ARROW_TYPES[Type(_TYPES[name])])
+        return array(values, ARROW_TYPES[Type(TUBE_TYPES[name])])
 
     return lookup
 

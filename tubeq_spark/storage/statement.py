@@ -134,6 +134,8 @@ class Statement:
         ended: The number of tasks that it ends; `None` if it ends none, or they do not count.
         written: Rows that its commit adds in any case.
         order: The columns in whose order the next statements take the remaining rows; empty if in no order.
+        removes: It removes this number of rows, which are all that its partitions have ever had. While the partitions
+            have this number of rows, an engine may remove them unread.
     """
 
     table: str
@@ -148,6 +150,7 @@ class Statement:
     ended: Ended | None = None
     written: WrittenRows | None = None
     order: Sequence[str] = ()
+    removes: int | None = None
 
     @property
     def inserts(self) -> bool:
@@ -207,29 +210,23 @@ class SettleRow:
     Attributes:
         segment: The segment of the row.
         task_id: The id of its task; `None` is every row of the segment.
-        chosen: Whether it is changed; if not, it only moves with the rest of its lease segment.
-        complete: Whether the source names every row of the segment. Then the statement fails if there is one more.
     """
 
     segment: int
     task_id: int | None
-    chosen: bool = True
-    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SettleTable:
-    """The source rows of a `settle` of many tasks: all rows of some segments.
+    """The source rows of a `settle` of many tasks.
 
     Attributes:
-        rows: The columns `segment`, `task_id` and `chosen`, as in `SettleRow`.
+        rows: The columns `segment` and `task_id`, as in `SettleRow`.
         segments: Their segments.
-        chosen: The number of chosen rows.
     """
 
     rows: pa.Table
     segments: Sequence[int]
-    chosen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +248,11 @@ class SubqueueShare:
 
 @dataclass(frozen=True, slots=True)
 class ExchangedRow:
-    """The rows that an exchange removes: one task, or all tasks of a sub-queue in a lease segment."""
+    """A row that an exchange removes."""
 
     segment: int
     utube: str | None
-    task_id: int | None = None
+    task_id: int
 
 
 @dataclass(frozen=True, slots=True)

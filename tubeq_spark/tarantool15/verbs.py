@@ -134,13 +134,11 @@ def _held(
     def attempt(memory: locate.Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found = locate.held(ctx, [task_id], now_us, remembered=memory.once())
-        row = after(found.rows[0], now_us)
+        row = after(found[0], now_us)
         return settle.changed(
             ctx,
             found,
-            lambda dest, _: Become(
-                dest, row, data=data, event=event, max_attempts=ctx.max_attempts
-            ),
+            lambda dest: Become(dest, row, data=data, event=event, max_attempts=ctx.max_attempts),
             lambda _: tell(row),
         )
 

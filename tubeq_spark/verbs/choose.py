@@ -7,16 +7,17 @@ in the order.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tubeq_spark.model.changes import InSegments, Named, Remove, Share, Take, Takeable
+from tubeq_spark.model.changes import Named, Remove, Share, Take, Takeable
 from tubeq_spark.model.rivals import beginning
 from tubeq_spark.storage.commit_loop import Stale
-from tubeq_spark.storage.statement import SegmentsUpTo, SettleRow
+from tubeq_spark.storage.statement import SegmentsUpTo
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import within
 from tubeq_spark.verbs.renew import out_of_order
+from tubeq_spark.verbs.settlement import named, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.verbs.chosen import ChosenTasks
     from tubeq_spark.verbs.limits import Limits
-    from tubeq_spark.verbs.locate import NamedTasks
 
     #: Maps a task's sub-queue and position in the order to its lease segment and take id.
     Destination: TypeAlias = Callable[[str | None, OrderPosition], tuple[int, int]]
@@ -161,25 +162,18 @@ class OrderChoice(Generic[H]):
         tasks = self.tasks
         return self.ctx.writer.take(tasks.segments, self.shares, lease, self.now_us, tasks.count)
 
-    def exchange(
-        self, found: NamedTasks, moves: Mapping[int, int], lease: NewLease, removal: Remove
-    ) -> Statement:
-        """The statement that moves the tasks and removes the acked ones; the rest of their lease segments moves."""
-        acked: Which = Named() if moves else InSegments(found.segments)
+    def exchange(self, found: Sequence[StoredTask], lease: NewLease, removal: Remove) -> Statement:
+        """The statement that moves the tasks and removes the acked ones."""
         changes: list[tuple[Which, Change]] = [
-            (acked, removal),
+            (Named(), removal),
             (Takeable(self.shares[-1].last, self.now_us), Take(self.shares, lease)),
         ]
-        taken = (SettleRow(segment, None, chosen=not moves) for segment in self.tasks.segments)
-        statement = self.ctx.writer.settle(
-            [*found.source(), *taken],
+        taken = whole(self.tasks.segments)
+        return self.ctx.writer.settle(
+            [*named(found), *taken],
             changes,
-            moves,
             SegmentsUpTo(self.tasks.segments, self.shares[-1].last),
         )
-        # The rest of the lease segments also moves, but it is not taken, so it must not count. If nothing else
-        # moves, the statement knows the number of tasks itself.
-        return replace(statement, tasks=found.count + self.tasks.count) if moves else statement
 
     def undone(self) -> bool:
         """Undo a statement that moved fewer tasks, if necessary; return whether it was undone."""

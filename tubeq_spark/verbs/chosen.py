@@ -8,7 +8,7 @@ rows that are read back.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
@@ -183,10 +183,12 @@ class ChosenRows(TaskRows):
 def _by_take_id(held: Iterable[StoredTask], lease: NewLease) -> dict[int, TakenRows]:
     """The held tasks by take id."""
     rows: dict[int, list[StoredTask]] = defaultdict(list)
+    sizes = Counter[int]()
     for row in held:
         if row.take_id is not None:
             rows[row.take_id].append(row)
-    return {take_id: TakenRows(under, lease) for take_id, under in rows.items()}
+            sizes[row.segment] += 1
+    return {take_id: TakenRows(under, lease, sizes) for take_id, under in rows.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,9 @@
-"""exchange: ack tasks and take the next ones, in one commit.
-
-In tubes without sub-queues the rest of their lease segments moves along; with sub-queues it stays.
-"""
+"""exchange: ack tasks and take the next ones, in one commit."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +15,7 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.chosen import ChosenRows
 from tubeq_spark.verbs.limits import limits_now
-from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
+from tubeq_spark.verbs.locate import Memory, held
 from tubeq_spark.verbs.renew import give_up_all, new_lease, outlast
 from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.settlement import acked
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
     from tubeq_spark.verbs.choose import TakeInOrder
@@ -43,13 +42,12 @@ log = logging.getLogger(__name__)
 
 
 class _Exchanged(NamedTuple):
-    """The acked tasks, the new segments of the rest of their lease segments, and the taken tasks of each call.
+    """The acked tasks, and the taken tasks of each call.
 
     The first `found` calls found tasks. Such a call has none if other takes got them first.
     """
 
-    acked: NamedTasks
-    moves: dict[int, int]
+    acked: Sequence[StoredTask]
     took: list[TakenRows | None]
     found: int
 
@@ -109,10 +107,10 @@ def ack_and_take(
 
 def _acked(ctx: TubeContext, done: _Exchanged) -> list[Task]:
     """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
-    rows = done.acked.rows
-    ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in rows), done.moves)
+    places = ((row.segment, row.task_id) for row in done.acked)
+    ctx.queue.held_tasks.left(ctx.record.id, places)
     try:
-        tasks = ctx.record_event("ack", rows, TaskState.DONE)
+        tasks = ctx.record_event("ack", done.acked, TaskState.DONE)
     except Exception:
         give_up_all(ctx, [taken for taken in done.took if taken is not None])
         raise
@@ -164,25 +162,19 @@ def _exchange(
         # If other takes came first, the acks, which make room, do not wait for another choice.
         if ctx.driver.subqueues and take.chosen is not None:
             return Plan(None, lambda _: None)
-        limits = limits_now(ctx, found.rows)
+        limits = limits_now(ctx, found)
         choice = None if limits.tasks == 0 else take.choose(ChosenRows, limits)
         if choice is None:
             return Plan(None, lambda _: None)
-        confirm(ctx, found)
         lease = new_lease(ctx, choice.owner, choice.begins_us)
-        if ctx.driver.subqueues:
-            moves, rest = {segment: segment for segment in found.lease_segments}, 0
-        else:
-            fresh = [] if found.whole else ctx.queue.session.segments(len(found.lease_segments))
-            moves, rest = dict(zip(found.lease_segments, fresh, strict=False)), found.rest
         removal = acked(ctx)
         raised = limits.raised(choice.quota)
-        keyed = 0 if removal.key is None else sum(row.unique is not None for row in found.rows)
+        keyed = 0 if removal.key is None else sum(row.unique is not None for row in found)
 
         def finish(affected: Affected) -> _Exchanged:
             # The ack stays committed if the take is undone. Then the calls take again.
             count = raised.tasks(affected)
-            count = replace(count, updated=count.updated - rest - keyed)
+            count = replace(count, updated=count.updated - keyed)
             try:
                 taken = moved(choice, lease, count)
             except ConflictError:
@@ -193,12 +185,13 @@ def _exchange(
             calls = sum(take_id is not None for take_id in choice.take_ids)
             if len(requests) > 1:
                 took = [None if t is None else taken.get(t) for t in choice.take_ids]
-                return _Exchanged(found, moves, took, calls)
+                return _Exchanged(found, took, calls)
             rows = [row for part in taken.values() for row in part.rows]
             rows.sort(key=lambda row: position_of(row, ctx.table.order))
-            return _Exchanged(found, moves, [TakenRows(rows, lease) if rows else None], calls)
+            sizes = Counter(row.segment for row in rows)
+            return _Exchanged(found, [TakenRows(rows, lease, sizes) if rows else None], calls)
 
-        statement = choice.exchange(found, moves, lease, removal)
+        statement = choice.exchange(found, lease, removal)
         return Plan(ctx.gates.raising(statement, raised, choice.now_us), finish)
 
     return run(ctx, take, "exchange", attempt)

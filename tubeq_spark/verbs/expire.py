@@ -72,8 +72,8 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         if ctx.callback is not None:
             for_callback = ctx.reader.due_tasks(now_us, _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
-        lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
-        dest, gone, *fresh = ctx.queue.session.segments(2 + len(lease_segments))
+        lease_segments = {group.segment for group in groups if group.state is TaskState.TAKEN}
+        dest, gone = ctx.queue.session.segments(2)
         key = ctx.table.kept_key(now_us, ctx.max_attempts, by_time=True)
         given_back = GiveBack(
             dest,
@@ -89,19 +89,18 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
                 ),
                 (Due(now_us), given_back),
             ],
-            dict(zip(lease_segments, fresh, strict=True)),
         )
         statement = replace(statement, tasks=sum(group.count for group in groups))
         if is_of_kept:
             statement = replace(statement, ended=None)
 
         def finish(affected: Affected) -> ExpiryCounts:
-            ctx.queue.held_tasks.forget(lease_segments)
+            ctx.queue.held_tasks.ended(lease_segments, now_us)
             for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff, counted=False)
             back, removed = affected.updated, removed_by(ctx, affected, gone)
-            # Other rows are updated, too: the rest of lease segments, and gone rows.
-            if lease_segments or ctx.table.keeps_gone_rows:
+            # Gone rows are updated, too.
+            if ctx.table.keeps_gone_rows:
                 back = ctx.reader.count_in(dest)
             return _counted(ctx, _changed(groups, back, removed))
 
@@ -116,7 +115,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
     """The groups without the rows that others changed before the statement.
 
-    Lease segments change as decided or not at all. Other segments may have fewer rows by then.
+    The segments may have fewer rows by then. If tasks of several kinds were due, their counts may then be exchanged.
 
     Args:
         groups: The due rows.

@@ -95,12 +95,10 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int,
         return ctx.writer.delete_segments([span.segment for span in whole])
     # Left are segments that also have later tasks, which a take has moved there meanwhile. With a change feed all
     # lease segments are left, too: the feed would show the deletion of their rows as acks.
-    lease_segments = [span.segment for span in spans if span.in_lease_segment]
-    gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
+    (gone,) = ctx.queue.session.segments(1)
     changes = [(Older(newest, taken=True), Remove(gone)), (Older(newest), Remove())]
     rows = [SettleRow(span.segment, None) for span in spans]
-    moves = dict(zip(lease_segments, fresh, strict=True))
-    return replace(ctx.writer.settle(rows, changes, moves), ended=None)
+    return replace(ctx.writer.settle(rows, changes), ended=None)
 
 
 def drain(

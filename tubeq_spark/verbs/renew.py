@@ -22,15 +22,15 @@ from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove, Renew
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
-from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.settlement import NamedRows, WholeSegments, removed_by, settlement
+from tubeq_spark.verbs.settlement import named, removed_by, settlement, whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.statement import Affected, SettleRow
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", LeasedBatch, TakenRows)
@@ -78,29 +78,17 @@ def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
 
 
 def _late(calls: Sequence[T | None], now_us: int) -> list[int]:
-    """The calls that need longer leases, and those that share a lease segment with one of them."""
-    moved: set[int] = set()
-    for batch in calls:
-        if batch is not None and not batch.is_fresh(now_us):
-            moved.update(batch.segments)
-    return [
-        i
-        for i, batch in enumerate(calls)
-        if batch is not None and not moved.isdisjoint(batch.segments)
-    ]
+    """The calls that need longer leases."""
+    return [i for i, batch in enumerate(calls) if batch is not None and not batch.is_fresh(now_us)]
 
 
 def _that_last(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:
-    """Undo the takes of calls whose leases have ended, which moves the rest of their segments; return the others."""
+    """Undo the takes of calls whose leases have ended; return the others."""
     now_us = ctx.queue.now_us()
-    ended = [batch for batch in calls if batch is not None and not batch.lasts(now_us)]
     lasting = [batch if batch is None or batch.lasts(now_us) else None for batch in calls]
-    left = {segment for batch in ended for segment in batch.segments}
-    give_up_all(ctx, ended)
-    return [
-        batch if batch is None or left.isdisjoint(batch.segments) else batch.unknown()
-        for batch in lasting
-    ]
+    pairs = zip(calls, lasting, strict=True)
+    give_up_all(ctx, [batch for batch, left in pairs if batch is not None and left is None])
+    return lasting
 
 
 def give_up_all(ctx: TubeContext, batches: Sequence[LeasedBatch | TakenRows]) -> None:
@@ -119,60 +107,66 @@ def _is_held(ctx: TubeContext, owner: str) -> bool:
 
 
 def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
-    """Renew the leases of all tasks that these calls still hold: one commit."""
+    """Renew the leases of all tasks that these calls still hold: one commit, or one for each batch."""
+    groups: list[list[T]] = (
+        [batches] if batches[0].shares_segments else [[batch] for batch in batches]
+    )
+    return [batch for group in groups for batch in _renew_group(ctx, owner, group)]
+
+
+def _renew_group(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
     began_us = ctx.queue.now_us()
-    first, lost = True, False
+    first = True
 
-    def attempt() -> Plan[list[T | None]]:
-        nonlocal first, lost
-        places: list[tuple[T | None, list[int]]] = [(batch, batch.segments) for batch in batches]
+    def attempt() -> Plan[tuple[list[T | None], int]]:
+        nonlocal first
+        calls = list[T | None](batches)
         if not first:
-            # The guard has failed, so some tasks are lost. A statement that takes a row out of a lease segment moves
-            # all others to a new one, where they are found.
-            lost = True
-            places = [batch.found(ctx) for batch in batches]
+            # A row was not found, so some tasks are lost.
+            calls = [batch.found(ctx) for batch in batches]
         first = False
-        return _renewal(ctx, owner, places)
+        return _renewal(ctx, owner, calls)
 
-    renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
+    renewed, removed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
     ctx.headroom.renewed(ctx.queue.now_us() - began_us)
-    return _in_order(ctx, owner, renewed) if lost else renewed
+    before = sum(batch.count for batch in batches)
+    after = sum(batch.count for batch in renewed if batch is not None)
+    # Tasks whose ttl has ended are not lost to others.
+    return _in_order(ctx, owner, renewed) if after + removed < before else renewed
 
 
 def _renewal(
-    ctx: TubeContext, owner: str, places: Sequence[tuple[T | None, list[int]]]
-) -> Plan[list[T | None]]:
+    ctx: TubeContext, owner: str, calls: Sequence[T | None]
+) -> Plan[tuple[list[T | None], int]]:
+    """Plan a renewal: the tasks that each call still holds, and the number of tasks that it removes."""
     lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
-    gone, *fresh = ctx.queue.session.segments(1 + len(places))
-    moves: dict[int, int] = {}
-    for (_, segments), to in zip(places, fresh, strict=True):
-        # Calls that share a lease segment also share the new one.
-        moves |= {segment: to for segment in segments if segment not in moves}
-    if not moves:
-        return Plan(None, lambda _: [None] * len(places))
+    gone, dest = ctx.queue.session.segments(2)
+    rows = [row for batch in calls if batch is not None for row in batch.source()]
+    if not rows:
+        return Plan(None, lambda _: ([None] * len(calls), 0))
     # A task whose lease and ttl have ended is gone; no renewal brings it back. In a tube with a backoff the end of
     # the lease may have extended the ttl.
     key = ctx.table.kept_key(lease.at_us, ctx.max_attempts, by_time=True)
-    statement = ctx.writer.settle_segments(
-        moves,
-        (
-            Due(lease.at_us, over=True, max_attempts=ctx.max_attempts),
-            Remove(gone, Event("ttl"), key),
-        ),
-        (Every(), Renew(moves, lease)),
+    statement = ctx.writer.settle(
+        rows,
+        [
+            (
+                Due(lease.at_us, over=True, max_attempts=ctx.max_attempts),
+                Remove(gone, Event("ttl"), key),
+            ),
+            (Every(), Renew(dest, lease)),
+        ],
     )
 
-    def finish(affected: Affected) -> list[T | None]:
+    def finish(affected: Affected) -> tuple[list[T | None], int]:
         removed = removed_by(ctx, affected, gone)
         results = [
-            None
-            if batch is None
-            else batch.renewed(ctx, moves[segments[0]], lease, statement.clauses)
-            for batch, segments in places
+            None if batch is None else batch.renewed(ctx, dest, lease, statement.clauses)
+            for batch in calls
         ]
         if removed:
             ctx.count("ttl", removed)
-        return results
+        return results, removed
 
     return Plan(statement, finish)
 
@@ -225,52 +219,41 @@ def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
 def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
     """Undo a take before it returns, as if its tasks were never taken. One commit.
 
-    The tasks of other calls in its lease segment move to a fresh one, and stay taken. If it is interrupted before
-    the commit, the leases end by their ttr. If other commits have ended them first, it does nothing.
+    The tasks of other calls in its lease segment stay taken. If it is interrupted before the commit, the leases end by
+    their ttr. If other commits have ended them first, it does nothing.
 
     Returns:
         The number of tasks that were given back.
     """
 
     def attempt() -> Plan[int]:
-        found = _under(ctx, take_ids, owner)
-        if not found.lease_segments:
+        rows = _under(ctx, take_ids, owner)
+        if not rows:
             return Plan(None, lambda _: 0)
         settled = settlement(
             ctx,
-            found,
-            lambda dest, _: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
+            rows,
+            lambda dest: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
         )
 
         def finish(affected: Affected) -> int:
-            if isinstance(found, WholeSegments):
-                ctx.queue.held_tasks.gone(found.lease_segments)
-                return affected.total
-            ctx.queue.held_tasks.left(ctx.record.id, found.named, settled.moves)
-            return found.count
+            places = [(row.segment, row.task_id) for row in rows if row.task_id is not None]
+            ctx.queue.held_tasks.left(ctx.record.id, places)
+            if not places:
+                ctx.queue.held_tasks.gone({row.segment for row in rows})
+            return affected.total
 
         return Plan(settled.statement, finish)
 
     return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
 
 
-def _under(ctx: TubeContext, take_ids: Collection[int], owner: str) -> WholeSegments | NamedRows:
-    """The tasks with some take ids: whole lease segments, or some rows of them.
-
-    A lease segment that still exists has not changed, so the results of several reads are consistent.
-
-    Raises:
-        Stale: Another commit has moved the tasks meanwhile.
-    """
+def _under(ctx: TubeContext, take_ids: Collection[int], owner: str) -> list[SettleRow]:
+    """The tasks with some take ids: whole lease segments, or some rows of them."""
     counts = ctx.reader.counts_under(take_ids, owner)
-    segments = sorted(counts)
     if all(under == stored for under, stored in counts.values()):
-        return WholeSegments(segments)
-    rows = ctx.reader.in_lease_segments(segments)
-    if len({row.segment for row in rows}) < len(segments):
-        raise Stale
-    named = {row.task_id for row in rows if row.take_id in take_ids}
-    return NamedRows(segments, [(row.segment, row.task_id) for row in rows], named)
+        return whole(sorted(counts))
+    return named(ctx.reader.held_under(take_ids, owner))
 
 
 def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:

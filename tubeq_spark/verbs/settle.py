@@ -1,15 +1,14 @@
 """ack, release, touch, bury, delete, kick: change or remove stored tasks.
 
-Each verb makes one statement over literal segments (`settlement`), which fails if a lease segment has more tasks
-than the queue object remembers. If a verb is interrupted before the statement, nothing has changed; after it,
-the change is done. If another commit moves the rows first, the statement finds no rows, and the verb reads again.
+Each verb makes one statement that names the rows (`settlement`), and fails as a whole if one of them has left its
+segment. If a verb is interrupted before the statement, nothing has changed; after it, the change is done. If another
+commit moves one of the rows first, the verb reads again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,10 +30,10 @@ from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due, write_down
-from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
+from tubeq_spark.verbs.locate import Memory, anywhere, held
 from tubeq_spark.verbs.maintain import compact_at_times
 from tubeq_spark.verbs.renew import new_lease
-from tubeq_spark.verbs.settlement import MakeChange, Settlement, removal, settlement
+from tubeq_spark.verbs.settlement import MakeChange, Settlement, named, removal, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.verbs.locate import NamedTasks
 
 C = TypeVar("C", bound=Change)
 R = TypeVar("R")
@@ -79,45 +77,44 @@ def run(
     return tasks
 
 
-def _require_removed(ctx: TubeContext, found: NamedTasks, affected: Affected) -> None:
-    """Check the number of removed tasks, and try again if a remembered lease segment no longer existed.
-
-    A MERGE changes the tasks that it names, or fails. A lease segment that is deleted as a partition is complete
-    or gone, so the number of deleted rows tells whether the remembered tasks were right.
+def _require_removed(ctx: TubeContext, found: Sequence[StoredTask], affected: Affected) -> None:
+    """Check the number of removed tasks, and try again if a segment that was deleted was gone.
 
     Raises:
         Stale: Nothing was removed.
         StoreError: The number is wrong, so something other than a verb has changed the table. Because the statement
             is committed, the verb raises `CommitUnknownError`.
     """
-    meant = len(found.rows)
+    if affected.total == len(found):
+        return
+    segments = list(dict.fromkeys(row.segment for row in found))
+    ctx.queue.held_tasks.forget(segments)
     if affected.total == 0:
-        ctx.queue.held_tasks.forget(found.segments)
         raise Stale
-    if found.whole and 0 < affected.total != meant:
-        ctx.queue.held_tasks.forget(found.segments)
-        msg = f"{affected.total} tasks were removed where {meant} were to be: {found.segments}"
-        raise StoreError(msg)
+    msg = f"{affected.total} tasks were removed where {len(found)} were to be: {segments}"
+    raise StoreError(msg)
 
 
-def _left(ctx: TubeContext, found: NamedTasks, moves: Mapping[int, int]) -> None:
-    ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in found.rows), moves)
+def _left(ctx: TubeContext, found: Sequence[StoredTask]) -> None:
+    ctx.queue.held_tasks.left(ctx.record.id, ((row.segment, row.task_id) for row in found))
 
 
 def _removed(
-    ctx: TubeContext, found: NamedTasks, event: Event | None, finish: Callable[[], list[Task]]
+    ctx: TubeContext,
+    found: Sequence[StoredTask],
+    event: Event | None,
+    finish: Callable[[], list[Task]],
 ) -> Plan[list[Task]]:
     """Plan the removal of named tasks: one commit."""
-    if not found.whole or ctx.table.unique_for_us is not None:
-        confirm(ctx, found)
-    settled = removal(ctx, found, event)
     # A task that was kept as done has already been counted.
-    ended = sum(row.state is not TaskState.DONE for row in found.rows)
-    statement = replace(settled.statement, ended=Ended(ctx.record.id, ended))
+    ended = sum(row.state is not TaskState.DONE for row in found)
+    are_whole = ctx.queue.held_tasks.are_whole(ctx.record.id, found)
+    statement = removal(ctx, named(found), event, are_whole=are_whole)
+    statement = replace(statement, ended=Ended(ctx.record.id, ended))
 
     def done(affected: Affected) -> list[Task]:
         _require_removed(ctx, found, affected)
-        _left(ctx, found, settled.moves)
+        _left(ctx, found)
         return finish()
 
     return Plan(statement, done)
@@ -128,9 +125,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        return _removed(
-            ctx, found, None, lambda: ctx.record_event("ack", found.rows, TaskState.DONE)
-        )
+        return _removed(ctx, found, None, lambda: ctx.record_event("ack", found, TaskState.DONE))
 
     return run(ctx, "ack", attempt)
 
@@ -147,7 +142,7 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
 
 def changed(
     ctx: TubeContext,
-    found: NamedTasks,
+    found: Sequence[StoredTask],
     make_change: MakeChange[C],
     finish: Callable[[Settlement[C]], R],
 ) -> Plan[R]:
@@ -155,15 +150,14 @@ def changed(
 
     Args:
         ctx: The tube.
-        found: The tasks, and the other tasks in their lease segments.
+        found: The tasks.
         make_change: Makes the change of the tasks.
         finish: Counts the changed tasks, calls the callback, and makes the result.
     """
-    confirm(ctx, found)
-    settled = settlement(ctx, found, make_change)
+    settled = settlement(ctx, named(found), make_change)
 
     def done(_affected: Affected) -> R:
-        _left(ctx, found, settled.moves)
+        _left(ctx, found)
         return finish(settled)
 
     return Plan(settled.statement, done)
@@ -175,14 +169,13 @@ def release(ctx: TubeContext, ids: Sequence[int], how: Release) -> list[Task]:
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
-        found.by_task = isinstance(how.error, Mapping)
         return changed(
             ctx,
             found,
-            lambda dest, _: released(
+            lambda dest: released(
                 dest, how.delay(ctx.backoff), now_us, ctx.max_attempts, how.error
             ),
-            lambda settled: ctx.events.released(settled.after(found.rows)),
+            lambda settled: ctx.events.released(settled.after(found)),
         )
 
     return run(ctx, "release", attempt, compacts=True)
@@ -193,12 +186,11 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
-        confirm(ctx, found)
-        settled = settlement(ctx, found, lambda _, moves: Touch(moves, increment_us))
-        (after,) = settled.after(found.rows)
+        settled = settlement(ctx, named(found), lambda dest: Touch(dest, increment_us))
+        (after,) = settled.after(found)
 
         def finish(_affected: Affected) -> list[Task]:
-            ctx.queue.held_tasks.renewed(ctx.record.id, [after], settled.moves)
+            ctx.queue.held_tasks.renewed(ctx.record.id, [after])
             return ctx.record_event("touch", [after])
 
         return Plan(settled.statement, finish)
@@ -211,13 +203,12 @@ def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        confirm(ctx, found)
         lease = new_lease(ctx, ctx.queue.session.owner)
-        settled = settlement(ctx, found, lambda _, moves: Renew(moves, lease))
-        after = settled.after(found.rows)
+        settled = settlement(ctx, named(found), lambda dest: Renew(dest, lease))
+        after = settled.after(found)
 
         def finish(_affected: Affected) -> list[Task]:
-            ctx.queue.held_tasks.renewed(ctx.record.id, after, settled.moves)
+            ctx.queue.held_tasks.renewed(ctx.record.id, after)
             return [row.task() for row in after]
 
         return Plan(settled.statement, finish)
@@ -233,8 +224,8 @@ def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return changed(
             ctx,
             found,
-            lambda dest, _: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
-            lambda settled: ctx.record_event("release", settled.after(found.rows)),
+            lambda dest: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
+            lambda settled: ctx.record_event("release", settled.after(found)),
         )
 
     return run(ctx, "give_back", attempt)
@@ -245,12 +236,11 @@ def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) ->
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        found.by_task = isinstance(error, Mapping)
         return changed(
             ctx,
             found,
-            lambda dest, _: GiveBack(dest, TaskState.BURIED, event=Event("bury"), error=error),
-            lambda settled: ctx.record_event("bury", settled.after(found.rows)),
+            lambda dest: GiveBack(dest, TaskState.BURIED, event=Event("bury"), error=error),
+            lambda settled: ctx.record_event("bury", settled.after(found)),
         )
 
     return run(ctx, "bury", attempt, compacts=True)
@@ -271,7 +261,7 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         event = Event("delete", now_us, ctx.max_attempts)
 
         def finish() -> list[Task]:
-            write_down(ctx, found.rows, now_us)
+            write_down(ctx, found, now_us)
             return ctx.record_event("delete", seen, TaskState.DONE)
 
         return _removed(ctx, found, event, finish)
@@ -300,26 +290,25 @@ def bury(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None = None) 
 
 def _burial(
     ctx: TubeContext,
-    found: NamedTasks,
+    found: Sequence[StoredTask],
     seen: Sequence[StoredTask],
     now_us: int,
     error: ErrorTexts | None = None,
 ) -> Plan[list[Task]]:
     buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
-    found.rows = [row for row in found.rows if row.task_id not in buried]
-    if not found.rows:
+    found = [row for row in found if row.task_id not in buried]
+    if not found:
         return Plan(None, lambda _: [row.task() for row in seen])
 
     def finish(settled: Settlement[GiveBack]) -> list[Task]:
-        write_down(ctx, found.rows, now_us)
+        write_down(ctx, found, now_us)
         changing = [row for row in seen if row.task_id not in buried]
         after = {row.task_id: row for row in settled.after(changing)}
         ctx.record_event("bury", after.values())
         return [after.get(row.task_id, row).task() for row in seen]
 
     event = Event("bury", now_us, ctx.max_attempts)
-    found.by_task = isinstance(error, Mapping)
-    bury = lambda dest, _: GiveBack(dest, TaskState.BURIED, event=event, error=error)  # noqa: E731
+    bury = lambda dest: GiveBack(dest, TaskState.BURIED, event=event, error=error)  # noqa: E731
     return changed(ctx, found, bury, finish)
 
 
@@ -335,11 +324,11 @@ def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
                 raise not_buried(row.task_id, row.state)
 
         def finish(settled: Settlement[GiveBack]) -> list[Task]:
-            write_down(ctx, found.rows, now_us)
+            write_down(ctx, found, now_us)
             return ctx.record_event("kick", settled.after(seen))
 
         event = Event("kick", now_us, ctx.max_attempts)
-        kick = lambda dest, _: GiveBack(dest, TaskState.READY, attempts=0, event=event)  # noqa: E731
+        kick = lambda dest: GiveBack(dest, TaskState.READY, attempts=0, event=event)  # noqa: E731
         return changed(ctx, found, kick, finish)
 
     return run(ctx, "kick", attempt)
@@ -357,7 +346,7 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
         seen = [now for row in rows if (now := ctx.seen(row, now_us)) is not None]
         if len(seen) < len(rows):
             raise Stale
-        return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)
+        return _burial(ctx, rows, seen, now_us)
 
     try:
         ctx.queue.loop_without_retry.run("bury", ctx.table_lock, attempt)
@@ -437,8 +426,7 @@ def _kick_picked(ctx: TubeContext, ids: Sequence[int], where: Expression) -> int
         def finish(settled: Settlement[GiveBack]) -> int:
             return len(ctx.record_event("kick", settled.after(rows)))
 
-        found = located(ctx, rows, remembered=False)
-        return changed(ctx, found, lambda dest, _: _kicked(dest), finish)
+        return changed(ctx, rows, _kicked, finish)
 
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:

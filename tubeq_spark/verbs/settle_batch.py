@@ -1,14 +1,15 @@
 """ack, release, bury, touch of a batch: as `settle`, but for the remaining tasks of one take, without their ids.
 
-The tasks of one take are one lease segment, unless other verbs have taken some of them out. Then the verb
-searches for the rest. When the first lease has ended, no task of the batch can be settled any more: the verb
-releases tasks with longer leases at once. If the verb is interrupted before the statement, nothing has
-changed; after it, the change is done.
+The tasks of one take are one lease segment, from which other verbs may have taken some. If it is empty, or if leases of
+some tasks were extended by their ids, the verb searches for the rest. When the first lease has ended, no task of the
+batch can be settled any more: the verb releases tasks with longer leases at once. If the verb is interrupted before the
+statement, nothing has changed; after it, the change is done.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, TubeqError
@@ -21,19 +22,12 @@ from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.rows import settle_table
-from tubeq_spark.storage.statement import MOST_NAMED
+from tubeq_spark.storage.statement import MOST_NAMED, SettleRow
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.maintain import compact_at_times
 from tubeq_spark.verbs.renew import new_lease
-from tubeq_spark.verbs.settlement import (
-    MakeChange,
-    NamedInTable,
-    NamedRows,
-    WholeSegments,
-    removal,
-    settlement,
-)
+from tubeq_spark.verbs.settlement import MakeChange, removal, settlement, whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -41,7 +35,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.statement import Affected, SettleTable
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +59,7 @@ class HeldBatch:
         self.count = leased.count
         self.take_id = leased.take_id
         self.owner = leased.lease.owner
-        #: The lease segments of its tasks: the one that the take has made, until a verb takes some tasks out of it.
+        #: The lease segments of its tasks: the one that the take has made, until a verb extends some leases.
         self._lease_segments = leased.segments
         self._until = leased.until
         self._ttr = leased.ttr
@@ -94,7 +88,7 @@ class HeldBatch:
         wears: bool = True,
         longer_us: int = 0,
     ) -> int:
-        """Settle the remaining or the named tasks. One commit.
+        """Settle the remaining or the named tasks. One commit; one more if leases of some were extended by their ids.
 
         Args:
             event: The name of the verb, for counts and for the history.
@@ -110,21 +104,26 @@ class HeldBatch:
         Raises:
             NotTakenError: A lease has ended, or a named task is not in the batch.
         """
-        memory, worn = Memory(), 0
+        memory, wears = Memory(), wears and event == "release"
 
         def attempt() -> Plan[int]:
-            nonlocal worn
             # If the first attempt has failed, other commits may have moved the tasks.
-            if not memory.once():
+            # So may this queue object, by the ids of tasks.
+            is_first = memory.once() and not self._is_scattered
+            if not is_first:
                 self._find()
             self._require_lease()
-            worn = self._worn(named) if event == "release" and wears else 0
-            return self._plan(named, make_change, keeps=keeps)
+            return self._plan(named, make_change, keeps=keeps, wears=wears, is_first=is_first)
 
         settled = self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
+        if named is None and settled < self._left and (others := self._others(keeps=keeps)):
+            # Another queue object of this session has extended leases by the ids of tasks.
+            kept = self._lease_segments if keeps else []
+            memory, self._lease_segments = Memory(), others
+            settled += self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
+            self._lease_segments = [*kept, *self._lease_segments]
         if event != "renew":
             self._ctx.count(event, settled)
-        self._ctx.count("bury", worn)
         if longer_us:
             self._last_longer(named, longer_us)
         if not keeps:
@@ -133,6 +132,15 @@ class HeldBatch:
         if event in ("release", "bury"):
             compact_at_times(self._ctx)
         return settled
+
+    @property
+    def _is_scattered(self) -> bool:
+        return self._ctx.queue.held_tasks.is_scattered(self.take_id)
+
+    def _others(self, *, keeps: bool) -> list[int]:
+        """The segments of tasks that were not settled with all others, because they were not known."""
+        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
+        return [s for s in segments if not (keeps and s in self._lease_segments)]
 
     def _last_longer(self, named: set[int] | None, amount_us: int) -> None:
         """Record that a touch of all remaining tasks, or of some, has extended their leases."""
@@ -160,9 +168,9 @@ class HeldBatch:
             return
         leases: list[NewLease] = []
 
-        def renewed(_dest: int, moves: dict[int, int]) -> Renew:
+        def renewed(dest: int) -> Renew:
             leases.append(new_lease(ctx, self.owner))
-            return Renew(moves, leases[-1])
+            return Renew(dest, leases[-1])
 
         self.settle("renew", None, renewed, keeps=True)
         if leases:
@@ -191,39 +199,57 @@ class HeldBatch:
         make_change: MakeChange[Change] | None,
         *,
         keeps: bool,
+        wears: bool,
+        is_first: bool,
     ) -> Plan[int]:
-        selection = WholeSegments(self._lease_segments) if named is None else self._some(named)
-        if selection.count == 0:
+        if named is not None and not named:
             return Plan(None, lambda _: 0)
-        ctx = self._ctx
-        settled = (
-            removal(ctx, selection)
-            if make_change is None
-            else settlement(ctx, selection, make_change)
-        )
+        ctx, segments = self._ctx, self._lease_segments
+        worn = self._worn(named) if wears else 0
+        rows: Sequence[SettleRow] | SettleTable
+        rows, rest = whole(segments), list[int]()
+        if named is not None:
+            rows, rest = self._some(named, is_first=is_first)
+        if make_change is None:
+            statement, dest = removal(ctx, rows), None
+        else:
+            settled = settlement(ctx, rows, make_change)
+            statement, dest = settled.statement, settled.dest
 
         def finish(affected: Affected) -> int:
             if affected.total == 0:
                 raise Stale
-            if keeps or not selection.whole:
-                self._lease_segments = list(settled.moves.values())
-            else:
+            ctx.count("bury", worn)
+            self._lease_segments = rest if dest is None or not keeps else [*rest, dest]
+            if not self._lease_segments:
                 self._forget()
-            return affected.total if selection.count is None else selection.count
+            return affected.total if named is None else len(named)
 
-        return Plan(settled.statement, finish)
+        return Plan(statement, finish)
 
-    def _some(self, named: set[int]) -> NamedRows | NamedInTable:
+    def _some(
+        self, named: set[int], *, is_first: bool
+    ) -> tuple[list[SettleRow] | SettleTable, list[int]]:
+        """The rows of some tasks, and the segments of the other tasks of the batch.
+
+        Raises:
+            Stale: They are not in the segments that are known, so the next attempt searches for others.
+            NotTakenError: They are not in the batch.
+        """
         places = self._ctx.reader.ids_in(self._lease_segments)
-        if not places.num_rows:
-            raise Stale
         table = settle_table(places, named)
-        if table.chosen < len(named):
+        count = table.rows.num_rows
+        if is_first and count < len(named):
+            raise Stale
+        if count < len(named):
             raise not_in_batch(named.difference(places.column("task_id").to_pylist()))
-        if places.num_rows > MOST_NAMED:
-            return NamedInTable(self._lease_segments, table)
-        rows = zip(*(column.to_pylist() for column in places.columns), strict=True)
-        return NamedRows(self._lease_segments, list(rows), named)
+        named_in = Counter(table.rows.column("segment").to_pylist())
+        stored = Counter(places.column("segment").to_pylist())
+        rest = sorted(segment for segment, n in stored.items() if n > named_in[segment])
+        if count > MOST_NAMED:
+            return table, rest
+        rows = zip(*(column.to_pylist() for column in table.rows.columns), strict=True)
+        return [SettleRow(*row) for row in rows], rest
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries because they have used up their attempts."""
@@ -266,13 +292,14 @@ class HeldBatch:
         end_due(ctx, ctx.queue.now_us())
 
         def attempt() -> Plan[int]:
-            selection = WholeSegments(ctx.reader.lease_segments_of(self.take_id, self.owner))
-            if not selection.lease_segments:
+            self._lease_segments = ctx.reader.lease_segments_of(self.take_id, self.owner)
+            if not self._lease_segments:
                 return Plan(None, lambda _: 0)
-            self._lease_segments = list(selection.lease_segments)
             worn = self._worn(None)
             give_back = settlement(
-                ctx, selection, lambda dest, _: GiveBack(dest, max_attempts=ctx.max_attempts)
+                ctx,
+                whole(self._lease_segments),
+                lambda dest: GiveBack(dest, max_attempts=ctx.max_attempts),
             )
 
             def finish(affected: Affected) -> int:
@@ -289,7 +316,7 @@ class HeldBatch:
         self._ctx.queue.held_tasks.drop_batch(self.take_id)
 
     def _find(self) -> None:
-        """Find the lease segments of the tasks, after other verbs have taken some out of the first one."""
+        """Find the lease segments of the tasks, after other verbs have changed some."""
         segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
         if not segments:
             self._forget()

@@ -95,11 +95,10 @@ def _by_address(
 
 
 def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
-    """Remember the tasks of calls. If a lease segment is not wholly known, only that its tasks are held, not where."""
-    held_tasks, tube_id = ctx.queue.held_tasks, ctx.record.id
-    calls = [taken for taken in lasting if taken is not None]
-    held_tasks.add(tube_id, [row for taken in calls if taken.known for row in taken.rows])
-    held_tasks.add_loose(tube_id, [row for taken in calls if not taken.known for row in taken.rows])
+    """Remember the tasks of calls."""
+    for taken in lasting:
+        if taken is not None:
+            ctx.queue.held_tasks.add(ctx.record.id, taken.rows, taken.sizes)
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
@@ -126,10 +125,10 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     An interrupt may also cancel the statement of Spark that releases them. Then this tries again, and in the end
     the session's heart does.
     """
-    count = 0
+    count, is_undone = 0, False
     for _ in range(_UNDOES):
         try:
-            count = give_up(ctx, taken)
+            count, is_undone = give_up(ctx, taken), True
             break
         except Exception:
             log.info("tube %s: a take is undone once more", ctx.record.name, exc_info=True)
@@ -139,7 +138,8 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
         ctx.queue.held_tasks.drop_batch(taken.take_id)
     else:
         # If nothing was given back, other commits have ended the leases, and count that.
-        ctx.queue.held_tasks.left(ctx.record.id, [row.task_id for row in taken.rows], {})
+        places = [(row.segment, row.task_id) for row in taken.rows]
+        ctx.queue.held_tasks.left(ctx.record.id, places, are_known=is_undone)
         ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
     ctx.count("release", count)
     ctx.table_lock.wake_takes()

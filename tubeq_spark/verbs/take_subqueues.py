@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.changes import Remove
     from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.rows import SubqueueHead
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.verbs.chosen import ChosenTasks
     from tubeq_spark.verbs.limits import Limits
-    from tubeq_spark.verbs.locate import NamedTasks
 
 H = TypeVar("H")
 
@@ -173,17 +173,15 @@ class SubqueueChoice(Generic[H]):
             tasks.segments, shares, lease, self.now_us, tasks.count
         )
 
-    def exchange(
-        self, found: NamedTasks, _moves: Mapping[int, int], lease: NewLease, removal: Remove
-    ) -> Statement:
-        """The statement that moves the tasks and removes the acked ones. The rest of their lease segments stays."""
+    def exchange(self, found: Sequence[StoredTask], lease: NewLease, removal: Remove) -> Statement:
+        """The statement that moves the tasks and removes the acked ones."""
         return self.ctx.subqueue_writer.exchange(
-            _acked(found),
+            [ExchangedRow(row.segment, row.utube, row.task_id) for row in found],
             self.tasks.segments,
             _shares(self.tasks.places, self.quotas),
             lease,
             self.now_us,
-            self.tasks.count + len(found.rows),
+            self.tasks.count + len(found),
             removal,
         )
 
@@ -217,10 +215,3 @@ def _shares(
             last[utube] = position
     take_id_of = quotas.take_id_of
     return [SubqueueShare(utube, position, take_id_of[utube]) for utube, position in last.items()]
-
-
-def _acked(found: NamedTasks) -> list[ExchangedRow]:
-    """The source rows for the acked tasks. They name the tasks, unless these are whole lease segments as read."""
-    if found.remembered or not found.whole:
-        return [ExchangedRow(row.segment, row.utube, row.task_id) for row in found.rows]
-    return list(dict.fromkeys(ExchangedRow(row.segment, row.utube) for row in found.rows))

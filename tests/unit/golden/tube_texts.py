@@ -36,7 +36,6 @@ from tubeq_spark.model.changes import (
     Event,
     Every,
     GiveBack,
-    InSegments,
     Move,
     Named,
     Older,
@@ -209,9 +208,7 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
             of,
             f"settle: {title}, and its key is kept",
             lambda make, change=change: make.settle(
-                [SettleRow(-5, 11), SettleRow(-5, 12, chosen=False)],
-                [(Named(), change)],
-                {-5: -31},
+                [SettleRow(-5, 11), SettleRow(-6, 12)], [(Every(), change)]
             ),
         )
     yield statements(
@@ -223,13 +220,12 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
     yield statements(
         table, "fold_kept_keys: two", lambda make: make.fold_kept_keys([-41, -42], -43, NOW)
     )
-    for said in ("sub-queues of two segments", "tasks by their ids"):
-        yield Case(
-            f"SubqueueWriter.exchange: {said}, and their keys are kept",
-            lambda made, said=said: SubqueueWriter(table, made.fresh).exchange(
-                ACKED[said], [10], shares()["one"], LEASE, NOW, 5, removed
-            ),
-        )
+    yield Case(
+        "SubqueueWriter.exchange: tasks by their ids, and their keys are kept",
+        lambda made: SubqueueWriter(table, made.fresh).exchange(
+            ACKED["tasks by their ids"], [10], shares()["one"], LEASE, NOW, 5, removed
+        ),
+    )
     notes = [EndedNote(5, 2, kept_in=-41), EndedNote(6, None, kept_in=-42), EndedNote(7, 3)]
     for method in ("count", "sum", "uncounted"):
         yield Case(
@@ -273,7 +269,7 @@ def with_backoff() -> Iterator[Case]:
         yield statements(
             table,
             f"settle: {said}; with a backoff",
-            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Named(), change)], {}),
+            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Every(), change)]),
         )
 
 
@@ -651,7 +647,6 @@ def all_takes() -> Iterator[Case]:
 
 
 def removals(table: TubeTable) -> Iterator[Case]:
-    yield statements(table, "delete_lease_segment: one", lambda make: make.delete_lease_segment(-5))
     yield statements(table, "delete_segments: two", lambda make: make.delete_segments([-5, 6]))
     yield statements(table, "drain: all", lambda make: make.drain(NOW))
     yield statements(table, "drain: with taken ones", lambda make: make.drain(NOW, with_taken=True))
@@ -660,32 +655,20 @@ def removals(table: TubeTable) -> Iterator[Case]:
 
 
 #: The rows of a settlement, by what is said of them.
-ROWS: dict[str, tuple[Sequence[SettleRow], Mapping[int, int]]] = {
-    "a task": ([SettleRow(-5, 11)], {}),
-    "tasks of two segments": ([SettleRow(-5, 11), SettleRow(-6, 12), SettleRow(-5, 13)], {}),
-    "a whole segment": ([SettleRow(-5, None)], {}),
-    "a whole segment and a task": ([SettleRow(-5, None), SettleRow(-6, 12)], {}),
-    "all tasks of a segment": ([SettleRow(-5, n, complete=True) for n in (11, 12)], {}),
-    "a whole segment and all tasks of one": (
-        [SettleRow(-5, None), SettleRow(-6, 12, complete=True), SettleRow(-7, 13)],
-        {},
-    ),
-    "a rest that moves along": ([SettleRow(-5, 11), SettleRow(-5, 12, chosen=False)], {-5: -31}),
-    "two rests that move along": (
-        [SettleRow(-5, 11), SettleRow(-5, 12, chosen=False), SettleRow(-6, 13)],
-        {-5: -31, -6: -32},
-    ),
-    f"{MANY} tasks": ([SettleRow(-5, n) for n in range(MANY)], {}),
+ROWS: dict[str, Sequence[SettleRow]] = {
+    "a task": [SettleRow(-5, 11)],
+    "tasks of two segments": [SettleRow(-5, 11), SettleRow(-6, 12), SettleRow(-5, 13)],
+    "a whole segment": [SettleRow(-5, None)],
+    "a whole segment and a task": [SettleRow(-5, None), SettleRow(-6, 12)],
+    f"{MANY} tasks": [SettleRow(-5, n) for n in range(MANY)],
 }
 
 
 def settlements(table: TubeTable) -> Iterator[Case]:
     changes: list[tuple[Which, Change]] = [(Named(), Remove()), (Every(), GiveBack(-41))]
-    for said, (rows, moves) in ROWS.items():
+    for said, rows in ROWS.items():
         yield statements(
-            table,
-            f"settle: {said}",
-            lambda make, rows=rows, moves=moves: make.settle(rows, changes, moves),
+            table, f"settle: {said}", lambda make, rows=rows: make.settle(rows, changes)
         )
     yield statements(
         table,
@@ -701,7 +684,6 @@ def settlements(table: TubeTable) -> Iterator[Case]:
 WHICH: dict[str, Which] = {
     "every": Every(),
     "named": Named(),
-    "in segments": InSegments([-5, -6]),
     "due": Due(NOW),
     "due and over": Due(NOW, over=True),
     "due and kept": Due(NOW, kept=True),
@@ -752,12 +734,11 @@ CHANGES: dict[str, Change] = {
             {"5 seconds": 5 * US, "for ever": None, "beyond all time": LAST_US}.items(), ATTEMPTS
         )
     },
-    "Touch: one lease segment": Touch({-5: -41}, 5 * US),
-    "Touch: two lease segments": Touch({-5: -41, -6: -42}, int(FOREVER_S) * US),
-    "Renew: one lease segment": Renew({-5: -41}, LEASE),
-    "Renew: two lease segments, headroom": Renew({-5: -41, -6: -42}, HEADROOM),
+    "Touch: 5 seconds": Touch(-41, 5 * US),
+    "Touch: for ever": Touch(-41, int(FOREVER_S) * US),
+    "Renew: no headroom": Renew(-41, LEASE),
+    "Renew: headroom": Renew(-41, HEADROOM),
     "Move: to one segment": Move(-41),
-    "Move: by segment": Move({-5: -41, -6: -42}),
     **BECOME,
     "Take: one lease segment": Take(PLACES[-1:], LEASE),
     "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
@@ -785,6 +766,9 @@ FAILURES: dict[str, Change] = {
 
 def changes(table: TubeTable) -> Iterator[Case]:
     for said, which in WHICH.items():
+        if isinstance(which, Named):
+            # Whole segments name no row.
+            continue
         yield statements(
             table,
             f"settle_segments: {said}",
@@ -794,7 +778,7 @@ def changes(table: TubeTable) -> Iterator[Case]:
         yield statements(
             table,
             f"settle: {said}",
-            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Named(), change)], {}),
+            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Every(), change)]),
         )
 
 
@@ -814,12 +798,6 @@ def shares() -> dict[str, Sequence[SubqueueShare]]:
 
 
 ACKED: dict[str, Sequence[ExchangedRow]] = {
-    "a sub-queue of a segment": [ExchangedRow(-5, "plain")],
-    "sub-queues of two segments": [
-        ExchangedRow(-5, "plain"),
-        ExchangedRow(-5, None),
-        ExchangedRow(-6, "O'Neil"),
-    ],
     "tasks by their ids": [
         ExchangedRow(-5, "plain", 11),
         ExchangedRow(-5, None, 12),
@@ -902,15 +880,15 @@ def gates(table: TubeTable) -> Iterator[Case]:
         "a take", lambda made: TubeWriter(table, made.fresh).take([10, 11], PLACES, LEASE, NOW, 5)
     )
     changes: list[tuple[Which, Change]] = [
-        (InSegments([-5]), Remove()),
+        (Named(), Remove()),
         (Takeable(POSITION, NOW), Take(PLACES, LEASE)),
     ]
-    for said in ("a task", "a whole segment and a task", "a whole segment and all tasks of one"):
-        rows = [*ROWS[said][0], SettleRow(10, None)]
+    for said in ("a task", "tasks of two segments"):
+        rows = [*ROWS[said], SettleRow(10, None)]
         yield passing(
             f"an exchange: {said}",
             lambda made, rows=rows: TubeWriter(table, made.fresh).settle(
-                rows, changes, {}, SegmentsUpTo([10], POSITION)
+                rows, changes, SegmentsUpTo([10], POSITION)
             ),
         )
     for said, some in shares().items():

@@ -75,8 +75,9 @@ class Writer:
                 snapshot.within(statement.partitions) if bad.of(snapshot) else ()
             ):
                 raise bad.refusal(file)
-            if is_of_whole_partitions(statement, snapshot.shape.by):
-                return self._remove(table, base, statement, note)
+            gone = _removed_unread(snapshot, statement)
+            if gone is not None:
+                return self._remove(table, base, statement, note, gone)
             target = _Target(table, snapshot, statement, self._files)
             try:
                 decision = target.decision(refuses_feeds=self._refuses_feeds)
@@ -139,10 +140,16 @@ class Writer:
         for file, rows in reversed(table.commit(base, change)):
             self._files.keep(table.key(file), rows)
 
-    def _remove(self, table: PlainTable, base: Base, statement: Statement, note: Note) -> Affected:
-        """Commit the removal of whole partitions, and read only files that have no statistics."""
+    def _remove(
+        self,
+        table: PlainTable,
+        base: Base,
+        statement: Statement,
+        note: Note,
+        gone: Sequence[DataFile],
+    ) -> Affected:
+        """Commit the removal of some files, and read only those that have no statistics."""
         snapshot = base.snapshot
-        gone = _files_that_go(snapshot, statement)
         if not gone:
             return Affected()
         uncounted = [file for file in gone if file.rows is None]
@@ -219,11 +226,23 @@ class _Target:
 def _removes_known(table: PlainTable, statement: Statement) -> bool:
     """Whether a statement removes partitions that the known version has, as an ack does after its take."""
     known = table.known
-    return (
-        known is not None
-        and is_of_whole_partitions(statement, known.shape.by)
-        and bool(known.within(statement.partitions))
-    )
+    return known is not None and bool(_removed_unread(known, statement))
+
+
+def _removed_unread(snapshot: Snapshot, statement: Statement) -> Sequence[DataFile] | None:
+    """The files that a statement removes as a whole; `None` if it must read their rows.
+
+    A statement may name all rows of its partitions. Partitions only lose rows, so the log's number of rows shows that
+    none has left them.
+    """
+    if is_of_whole_partitions(statement, snapshot.shape.by):
+        return _files_that_go(snapshot, statement)
+    if statement.removes is None:
+        return None
+    files = snapshot.within(statement.partitions)
+    counts = [file.rows for file in files]
+    known = sum(count for count in counts if count is not None)
+    return files if None not in counts and known == statement.removes else None
 
 
 def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:

@@ -13,7 +13,6 @@ from tubeq_spark.model.changes import (
     Event,
     Every,
     GiveBack,
-    InSegments,
     Move,
     Named,
     Older,
@@ -31,7 +30,6 @@ from tubeq_spark.storage.expression import (
     TRUE,
     Concat,
     Literal,
-    Mapped,
     Moment,
     Type,
     at,
@@ -48,7 +46,7 @@ from tubeq_spark.storage.tables.tube_table import KEPT_KEY
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.lease_times import NewLease
@@ -63,6 +61,8 @@ GONE = TaskState.DONE.value
 _T, _S = row("t"), row("s")
 #: One take.
 _COUNT = small(1)
+#: Stands for a task id in a source row, which is never negative: for every row of a segment.
+EVERY = -1
 
 
 def _nobodys() -> dict[str, Expression]:
@@ -117,15 +117,13 @@ def kept_for_key(table: TubeTable, change: Change) -> dict[str, Expression] | No
     }
 
 
-def condition_of(table: TubeTable, which: Which) -> Expression:  # noqa: PLR0911  (one of each)
+def condition_of(table: TubeTable, which: Which) -> Expression:
     """The condition for some rows `t` of a tube."""
     match which:
         case Every():
             return TRUE
         case Named():
-            return _S.chosen
-        case InSegments(segments):
-            return _T.segment.is_in(segments)
+            return _S.task_id != literal(EVERY)
         case Due(now_us, over, kept, _):
             due = predicates.is_due(now_us, _T)
             due &= _T.state == GONE if kept else _T.state != GONE
@@ -156,22 +154,21 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # 
                 | _failed(change.error)
                 | _event_of(table, None, change.max_attempts)
             )
-        case Touch(moves, increment_us):
+        case Touch(dest, increment_us):
             return {
-                "segment": _moved(moves),
+                "segment": literal(dest),
                 "next_event": predicates.plus_us(_T.next_event, increment_us, LAST_US),
                 "ttl": predicates.grown(_T.ttl, increment_us),
                 "ttr": predicates.grown(_T.ttr, increment_us),
                 "expires_at": predicates.end_of_life(_T, increment_us),
             } | _noted(table, literal("touch"))
-        case Renew(moves, lease):
+        case Renew(dest, lease):
             return {
-                "segment": _moved(moves),
+                "segment": literal(dest),
                 "next_event": predicates.lease_end(lease, _T.ttr),
             } | _noted(table, null(Type.STRING))
-        case Move(to):
-            segment = literal(to) if isinstance(to, int) else _moved(to)
-            return {"segment": segment} | _noted(table, null(Type.STRING))
+        case Move(dest):
+            return {"segment": literal(dest)} | _noted(table, null(Type.STRING))
         case Become():
             return _become(change) | _event_of(table, change.event, change.max_attempts)
         case Take(shares, lease):
@@ -337,11 +334,3 @@ def _events(event: Event) -> Expression:
 
 def _is_worn(max_attempts: int | None) -> Expression:
     return predicates.readied_state(max_attempts, _T) == _BURIED
-
-
-# -- columns -----------------------------------------------------------------------------------------
-
-
-def _moved(moves: Mapping[int, int]) -> Expression:
-    """The fresh segment of a row, by its present one."""
-    return Mapped(_T.segment, tuple(moves.items()))

@@ -119,7 +119,7 @@ class SubqueueWriter:
                     all_of(
                         self._table.mine(_T),
                         _T.segment == _S.acked,
-                        any_of(_S.task_id.is_null(), _T.task_id == _S.task_id),
+                        _T.task_id == _S.task_id,
                     ),
                     _S.acked.is_null() & self._takeable(now_us),
                 ),

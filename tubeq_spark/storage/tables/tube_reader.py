@@ -453,7 +453,7 @@ class TubeReader:
     def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
         """The take ids of tasks that were moved to these lease segments, and that `owner` still holds.
 
-        The take id is the number of the lease segment, unless an exchange has kept an earlier one.
+        The take id is the number of the lease segment, unless calls share the segment.
         """
         numbers = sorted(lease_segments)
         where = all_of(
@@ -467,9 +467,7 @@ class TubeReader:
     def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
         """The segments of the tasks of a take that `owner` still holds."""
         held = _held(take_id, owner)
-        found = self.engine.rows(
-            self._table.select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
-        )
+        found = self.engine.rows(self._table.select(named("segment"), held, by=["segment"]))
         return sorted(each["segment"] for each in found)
 
     def counts_under(self, take_ids: Collection[int], owner: str) -> dict[int, tuple[int, int]]:

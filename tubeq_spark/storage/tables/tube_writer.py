@@ -3,11 +3,8 @@
 These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 - every row that a statement changes moves to a fresh segment; other rows of its segment stay;
-- so a segment only loses rows, and a predicate over it can never match more rows than the verb has
-  read;
-- a *lease segment* (the segment to which a take moves rows) is written once and removed as a whole:
-  a statement that takes a row out of it moves all the others to a fresh lease segment. So the owner's
-  DELETE of the partition finds all of its tasks or none.
+- so a segment only loses rows, and a row that is still in its segment has not changed;
+- a statement that names rows changes all of them or none.
 """
 
 from __future__ import annotations
@@ -20,8 +17,6 @@ import pyarrow as pa
 from tubeq_spark.model.changes import (
     Become,
     Every,
-    InSegments,
-    Move,
     Remove,
     Take,
     Takeable,
@@ -54,7 +49,13 @@ from tubeq_spark.storage.statement import (
     Statement,
 )
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import clause_of, clauses_of, condition_of, taking
+from tubeq_spark.storage.tables.row_clauses import (
+    EVERY,
+    clause_of,
+    clauses_of,
+    condition_of,
+    taking,
+)
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UNDONE_DROP, TubeTable
 from tubeq_spark.task import TaskState
 
@@ -66,9 +67,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import PutIdentity, SegmentsUpTo, Source
 
-#: Stand for a task id, which is never negative: for every row of a segment; and for a row that no source row names,
-#: in a segment all of whose rows the source should name.
-_EVERY, _UNNAMED = -1, -2
 _T, _S = row("t"), row("s")
 _TAKEN = TaskState.TAKEN.value
 
@@ -166,10 +164,6 @@ class TubeWriter:
     def taken(self, lease: NewLease) -> Clause:
         """The clause of a take for a row whose lease segment and take id are in its source row."""
         return Clause(taking(self._table, _S.segment, lease, _S.claim))
-
-    def delete_lease_segment(self, lease_segment: int) -> Statement:
-        """Remove a whole lease segment by metadata only: all of its tasks or none."""
-        return replace(self.delete_segments([lease_segment]), ended=Ended(self._table.id))
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments with any contents, by metadata only."""
@@ -276,13 +270,12 @@ class TubeWriter:
             segments: Lease segments, or others from which no row may have moved; at least one.
             changes: Selections of rows with their changes. The first one that applies to a row counts.
         """
-        return self.settle([SettleRow(segment, None) for segment in segments], changes, {})
+        return self.settle([SettleRow(segment, None) for segment in segments], changes)
 
     def settle(
         self,
         rows: Sequence[SettleRow] | SettleTable,
         changes: Sequence[tuple[Which, Change]],
-        moves: Mapping[int, int],
         taken: SegmentsUpTo | None = None,
     ) -> Statement:
         """Change rows that have not moved since the decision, or fail as a whole.
@@ -290,24 +283,18 @@ class TubeWriter:
         A row that is still in its segment has not changed, because every change would have moved it.
 
         Args:
-            rows: The rows to change, and those that only move. The statement fails if a segment marked as complete
-                has another row. Many tasks are given as a table, which names each of them.
+            rows: The rows, or whole segments. Many tasks are given as a table, which names each of them.
             changes: Selections of rows with their changes. The first one that applies to a row counts.
-            moves: For each lease segment that loses rows, the fresh segment of the rest.
             taken: The segments from which the same statement takes, and where it changes nothing else.
         """
         errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
         source = _source_of(rows, errors)
         operation_id = self._fresh()
-        segments = list(dict.fromkeys([*source.segments, *moves.values()]))
+        segments = source.segments
         clauses = [
             clause for which, change in changes for clause in clauses_of(self._table, which, change)
         ]
-        if source.is_complete:
-            clauses.insert(0, Clause({"task_id": FAIL}, _S.task_id == _UNNAMED))
-        if moves:
-            clauses.append(clause_of(self._table, InSegments(list(moves)), Move(moves)))
-        clauses.append(Clause({"segment": FAIL}, _S.task_id != _UNNAMED, inserts=True))
+        clauses.append(Clause({"segment": FAIL}, inserts=True))
         return Statement(
             self._table.name,
             all_of(
@@ -323,7 +310,7 @@ class TubeWriter:
             source.using,
             partitions_of(segments, *(change for _, change in changes)),
             source.size,
-            source.chosen,
+            source.named,
             self._ended([change for _, change in changes]),
             order=() if taken is None else self._table.order,
         )
@@ -364,17 +351,14 @@ class _SettleSource:
         segments: Their segments.
         same_task: The condition that a source row names a row of the table.
         size: The number of its rows.
-        chosen: The number of chosen tasks, without those that only move; `None` for whole segments, whose tasks are not
-            counted.
-        is_complete: Whether it names all rows of some segments.
+        named: The number of named tasks; `None` for whole segments, whose tasks are not counted.
     """
 
     using: Rows | Given
     segments: Sequence[int]
     same_task: Expression
     size: int
-    chosen: int | None
-    is_complete: bool = False
+    named: int | None
 
 
 def _source_of(
@@ -385,40 +369,25 @@ def _source_of(
         if errors is not None:
             texts = [errors.get(task_id) for task_id in table.column("task_id").to_pylist()]
             table = table.append_column("error", array(texts, pa.string()))
-        using = Given(table, table.column_names)
-        same_task = _T.task_id == _S.task_id
-        return _SettleSource(using, rows.segments, same_task, table.num_rows, rows.chosen)
+        using, count = Given(table, table.column_names), table.num_rows
+        return _SettleSource(using, rows.segments, _T.task_id == _S.task_id, count, count)
+    columns = {"segment": Type.BIGINT, "task_id": Type.BIGINT}
     values: list[tuple[Any, ...]] = [
-        (each.segment, _EVERY if each.task_id is None else each.task_id, each.chosen)
-        for each in rows
+        (each.segment, EVERY if each.task_id is None else each.task_id) for each in rows
     ]
-    complete = dict.fromkeys(each.segment for each in rows if each.complete)
-    values += [(segment, _UNNAMED, False) for segment in complete]
-    columns = {"segment": Type.BIGINT, "task_id": Type.BIGINT, "chosen": Type.BOOLEAN}
     if errors is not None:
         columns["error"] = Type.STRING
         values = [(*each, errors.get(each[1])) for each in values]
-    whole = any(each.task_id is None for each in rows)
+    whole = [each.segment for each in rows if each.task_id is None]
+    same_task: Expression = _T.task_id == _S.task_id
+    if len(whole) == len(rows):
+        same_task = TRUE
+    elif whole:
+        same_task = case((_T.segment.is_in(whole), EVERY), other=_T.task_id) == _S.task_id
     return _SettleSource(
         Rows(columns, values),
         list(dict.fromkeys(each.segment for each in rows)),
-        _same_task(rows),
+        same_task,
         len(rows),
-        None if whole else sum(each.chosen for each in rows),
-        bool(complete),
+        None if whole else len(rows),
     )
-
-
-def _same_task(rows: Sequence[SettleRow]) -> Expression:
-    """The condition that a source row of a `settle` names a row of the table."""
-    every = dict.fromkeys(each.segment for each in rows if each.task_id is None)
-    complete = dict.fromkeys(each.segment for each in rows if each.complete)
-    if len(every) == len(rows):
-        return TRUE
-    branches: list[tuple[Expression, int]] = []
-    if every:
-        branches.append((_T.segment.is_in(every), _EVERY))
-    if complete:
-        named = (each.task_id for each in rows if each.complete and each.task_id is not None)
-        branches.append((_T.segment.is_in(complete) & _T.task_id.not_in(named), _UNNAMED))
-    return case(*branches, other=_T.task_id) == _S.task_id
