@@ -27,7 +27,7 @@ from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
 from tubeq_spark.storage.tables.tube_table import (
     GATES,
     KEPT_KEY,
-    KEY_SEGMENT,
+    PUT_GATE,
     UTUBE_ROWS,
     TubeTable,
 )
@@ -238,7 +238,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
     for number, task_id in enumerate(ids):
         tube = chance.choice([TUBE] * 9 + [-TUBE, TUBE + 1, 3, -3, -TUBE - 1])
         is_task = tube > 0
-        # No task is in segment 0, but rows of a capacity.
+        # No task is in segment 0, but rows that note drops.
         segment = chance.choice(SEGMENTS[1:] if is_task else SEGMENTS)
         pri = _ENDS_OF_INT[number % 2] if number < 4 else chance.choice(range(-1, 9))
         row = {
@@ -272,7 +272,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
     yield {"segment": GATES[0], "tube": -TUBE, "task_id": 7}
     plain = UTUBE_ROWS[hash_of("plain") % len(UTUBE_ROWS)]
     yield {"segment": plain, "tube": -TUBE, "task_id": 0, "utube": "plain", "owner": "0 1"}
-    yield {"segment": KEY_SEGMENT, "tube": -TUBE, "task_id": 7, "owner": "unique"}
+    yield {"segment": PUT_GATE, "tube": -TUBE, "task_id": 7}
     kept = {"tube": -TUBE, "state": KEPT_KEY, "created": NOW, "attempts": 1}
     for number, end in enumerate((NOW - 1, NOW, NOW + 1, LATER, None)):
         for task_id, key in enumerate(("a", "O'Neil", "17"), 900 + 3 * number):

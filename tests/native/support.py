@@ -21,9 +21,9 @@ from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
@@ -118,7 +118,7 @@ class Place:
         self.subqueues = SubqueueReader(self.engine, self.table)  # type: ignore[arg-type]
         self.statements = TubeWriter(self.table, self.fresh)
         self.subqueue_statements = SubqueueWriter(self.table, self.fresh)
-        self.admission = CapacityGate(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
+        self.put_gate = PutGate(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
         self.loop: Any = Once(self.engine)
         lock = TableLock(None)
         self.gates = Gates(self.engine, self.table, self.fresh)  # type: ignore[arg-type]

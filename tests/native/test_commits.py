@@ -211,11 +211,11 @@ def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(tmp_path: P
     typed.run(typed.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1))
     found = typed.tasks.by_ids([50, 51])
     assert {row.task_id: row.data for row in found} == {50: value, 51: None}
-    room = typed.admission.look(NOW)
+    room = typed.put_gate.read(NOW, counts=True)
     more = rows.set_column(1, "task_id", pa.array([60, 61])).set_column(
         0, "segment", pa.array([6, 6])
     )
-    typed.run(typed.admission.put(more, 2, [6], room, now_us=NOW)[0])
+    typed.run(typed.put_gate.put(more, 2, [6], room, now_us=NOW))
     assert typed.tasks.by_ids([60])[0].data == value
     assert typed.stored("segment, task_id, state")[1] == (-5, 50, "t")
 

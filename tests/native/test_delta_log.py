@@ -304,7 +304,7 @@ MINE: Act = {
     "take": lambda p: p.run(p.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1)),
     "ack": lambda p: p.run(p.statements.delete_segments([6])),
     "capacity": lambda p: p.run(
-        p.admission.put(new_rows(8, [80]), 1, [8], p.admission.look(NOW), now_us=NOW)[0]
+        p.put_gate.put(new_rows(8, [80]), 1, [8], p.put_gate.read(NOW, counts=True), now_us=NOW)
     ),
 }
 RIVAL: Act = {

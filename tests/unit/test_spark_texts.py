@@ -21,10 +21,10 @@ from tests.unit.golden.recording import entry_of
 from tests.unit.golden.system_texts import system_cases
 from tests.unit.golden.tube_texts import CHANGES, WHICH, tube_cases
 from tubeq_spark.model.changes import Change, Which
-from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
@@ -43,7 +43,7 @@ WRITE = "TUBEQ_WRITE_GOLDEN"
 #: So many entries that differ are shown, and so much around the first difference of a line.
 SHOWN, AROUND = 10, 80
 MAKERS = (
-    CapacityGate,
+    PutGate,
     EndedTasks,
     Registry,
     Sessions,

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tubeq_spark import StoreError
+from tubeq_spark.storage.rows import PutsSeen
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.streams import process, sink
 from tubeq_spark.streams.process import until_signal
@@ -209,9 +210,8 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
         max_attempts=None,
         table_lock=None,
         queue=SimpleNamespace(put_files=None, require_spark_loop=lambda: loop, now_us=lambda: 0),
-        unique_keys=SimpleNamespace(
-            look=lambda _: SimpleNamespace(version=3, dropped=False), has_ended=lambda *_: False
-        ),
+        put_gate=SimpleNamespace(read=lambda *_, **__: PutsSeen(0, dropped=False, version=3)),
+        unique_keys=SimpleNamespace(has_ended=lambda *_: False),
     )
     monkeypatch.setattr(sink.jvm, "streaming_query_id", lambda _: "the query")
     monkeypatch.setattr(sink, "count_frame", lambda *_: frame)

@@ -32,9 +32,9 @@ from tubeq_spark.payloads.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
-from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.gates import Gates
+from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
@@ -263,7 +263,7 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
         "reader": reader,
         "segment_reader": SegmentReader(queue.engine, table),
         "writer": TubeWriter(table, fresh),
-        "capacity_gate": CapacityGate(queue.engine, table, fresh),
+        "put_gate": PutGate(queue.engine, table, fresh),
         "unique_keys": UniqueKeys(queue.engine, table, reader),
         "subqueue_reader": SubqueueReader(queue.engine, table),
         "subqueue_writer": SubqueueWriter(table, fresh),

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.tables.capacity import CapacityGate
     from tubeq_spark.storage.tables.counts import EndedTasks
     from tubeq_spark.storage.tables.gates import Gates
     from tubeq_spark.storage.tables.id_slots import Slots
+    from tubeq_spark.storage.tables.put_gate import PutGate
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
@@ -257,7 +257,7 @@ class TubeContext:
     reader: TubeReader
     segment_reader: SegmentReader
     writer: TubeWriter
-    capacity_gate: CapacityGate
+    put_gate: PutGate
     unique_keys: UniqueKeys
     subqueue_reader: SubqueueReader
     subqueue_writer: SubqueueWriter

@@ -307,37 +307,22 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityState:
-    """The sequence and the counts that a put reads, from one version of the table.
+class PutsSeen:
+    """The gate of puts as a put has read it.
 
     Attributes:
-        sequence: The sequence number of the last put; 0 before the first.
-        stored: The number of tasks in any state.
-        ended: The number of those whose ttl has ended, and whose end is not written yet.
+        number: Its number; 0 before the first put that raises it.
         dropped: Whether the tube has a tombstone.
         version: The highest version that was put under the identity's name; `None` if there was none.
+        stored: The number of tasks in any state, if it was read.
+        ended: The number of those whose ttl has ended, and whose end is not written yet, if it was read.
     """
 
-    sequence: int
-    stored: int
-    ended: int
+    number: int
     dropped: bool
     version: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyState:
-    """The sequence of keys, read before the tasks that have the keys.
-
-    Attributes:
-        sequence: The sequence number of the last put of keys; 0 before the first.
-        dropped: Whether the tube has a tombstone.
-        version: The highest version that was put under the identity's name; `None` if there was none.
-    """
-
-    sequence: int
-    dropped: bool
-    version: int | None
+    stored: int = 0
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ affect a put, because only it uses the numbers of its segments. In a tube with a
 reads the number of stored tasks, and starts again if another put commits in between. If the tube is full, a
 separate commit first removes tasks whose ttl has ended.
 
-With keys (`unique`) a put first reads the sequence of keys, then the tasks that have these keys. It starts
+With keys (`unique`) a put first reads the gate of puts, then the tasks that have these keys. It starts
 again if another put of keys commits in between. If the ttl of a task with one of the keys has ended, a separate
 commit first removes the task.
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.storage.commit_loop import CommitLoop
-    from tubeq_spark.storage.rows import CapacityState, KeyState
+    from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import Affected, PutIdentity, Source, Statement
     from tubeq_spark.task import Task
 
@@ -138,17 +138,12 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
     """
     now_us = ctx.queue.now_us()
     wanted = {new.unique for r in requests for new in r.news if new.unique is not None}
-    # The sequence is read before the tasks: a later put with keys changes it, so the statement fails.
-    keys = ctx.unique_keys.look() if wanted else None
-    room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us)
-    if (keys is not None and keys.dropped) or (room is not None and room.dropped):
-        raise dropped(ctx)
+    seen = _read_gate(ctx, now_us, with_keys=bool(wanted))
     there = _holders(ctx, wanted, now_us)
     if there is None:
         return Plan(None, lambda _: None)
-    free = None if room is None else (ctx.capacity or 0) - room.stored
-    admitted = _admitted(requests, free, there)
-    if room is not None and room.ended and not all(each.fits for each in admitted):
+    admitted = _admitted(requests, _free(ctx, seen), there)
+    if seen is not None and seen.ended and not all(each.fits for each in admitted):
         return Plan(None, lambda _: None)
     news = [each.request.news[place] for each in admitted for place in each.chosen]
     data = [each.request.data[place] for each in admitted for place in each.chosen]
@@ -157,10 +152,10 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
     places, segments = _places(ctx, news, data)
     schema = insert_schema(ctx.codec.arrow_type)
     rows = insert_table(places, news, data, schema)
-    statement, beside = _statement(ctx, rows, len(news), segments, now_us, room, keys)
+    statement = _statement(ctx, rows, len(news), segments, now_us, seen)
 
     def finish(affected: Affected) -> list[list[PutRow]]:
-        if affected.inserted == beside:
+        if not affected.inserted:
             raise dropped(ctx)
         stored = map(new_row, places, news, data)
         new_by_key: dict[str, StoredTask] = {}
@@ -174,28 +169,39 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
     return Plan(statement, finish)
 
 
+def _read_gate(
+    ctx: TubeContext, now_us: int, *, with_keys: bool, identity: PutIdentity | None = None
+) -> PutsSeen | None:
+    """Read the gate of puts, before anything that a put rests on; `None` if the put rests on nothing. No commit."""
+    has_capacity = ctx.capacity is not None
+    if not has_capacity and not with_keys:
+        return None
+    seen = ctx.put_gate.read(now_us, identity, counts=has_capacity)
+    if seen.dropped:
+        raise dropped(ctx)
+    return seen
+
+
+def _free(ctx: TubeContext, seen: PutsSeen | None) -> int | None:
+    """The number of tasks for which the capacity is enough; `None` if the tube has none."""
+    return None if seen is None or ctx.capacity is None else ctx.capacity - seen.stored
+
+
 def _statement(
     ctx: TubeContext,
     rows: Source,
     size: int,
     segments: Sequence[int],
     now_us: int,
-    room: CapacityState | None,
-    keys: KeyState | None,
+    seen: PutsSeen | None,
     identity: PutIdentity | None = None,
-) -> tuple[Statement, int]:
-    """The statement of a put, and the number of rows that it inserts besides the tasks."""
-    if room is None and keys is None:
-        return ctx.writer.put(rows, size, segments), 0
-    return ctx.capacity_gate.put(
-        rows,
-        size,
-        segments,
-        room,
-        now_us=now_us,
-        identity=identity,
-        forget_us=now_us - ctx.queue.config.key_days * 86_400 * US,
-        keys=keys,
+) -> Statement:
+    """The statement of a put."""
+    if seen is None:
+        return ctx.writer.put(rows, size, segments)
+    forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
+    return ctx.put_gate.put(
+        rows, size, segments, seen, now_us=now_us, identity=identity, forget_us=forget_us
     )
 
 
@@ -349,14 +355,12 @@ class NewRows:
     Attributes:
         buckets: The number of rows by the bucket of their sub-queue.
         rows: Makes the rows (columns of `TubeTable.inserted`).
-        keys: If the rows have keys, the sequence, which was read before the tasks that have these keys.
         payload_bytes: The size of all payloads together; 0 if it is not known.
         numbering: The ids and segments of rows that are already written; `None` gives them new ones.
     """
 
     buckets: Mapping[int, int]
     rows: Callable[[Numbering], Source | WrittenRows]
-    keys: KeyState | None = None
     payload_bytes: int = 0
     numbering: Numbering | None = None
 
@@ -368,20 +372,22 @@ class NewRows:
 
 def put_rows(
     ctx: TubeContext,
-    choose: Callable[[], NewRows | PutResult | None],
+    choose: Callable[[PutsSeen | None], NewRows | None],
     identity: PutIdentity | None,
     loop: CommitLoop,
     *,
+    with_keys: bool,
     appends: bool = False,
 ) -> PutResult | None:
     """Put checked and counted rows.
 
     Args:
         ctx: The tube.
-        choose: Called for each attempt. Returns the rows; or the result, if there is nothing to put; or `None`, if
-            an ended task has one of the keys.
+        choose: Called for each attempt, with the gate of puts if they rest on it. Returns the rows; or `None`, if an
+            ended task has one of the keys.
         identity: The identity of the put, which makes a repetition add nothing.
         loop: The commit loop of the engine that makes the commit.
+        with_keys: Whether rows may have keys.
         appends: Whether rows without keys are appended, even if the driver holds them. An append does not see
             the drop of the tube, so the registry is asked first.
 
@@ -390,23 +396,24 @@ def put_rows(
     """
     # A put of no rows reserves no ids, and starts no heart.
     is_ready = False
-    appends &= ctx.capacity is None
+    appends &= ctx.capacity is None and not with_keys
 
     def attempt() -> Plan[tuple[PutResult | None] | None]:
         nonlocal is_ready
-        new = choose()
+        now_us = ctx.queue.now_us()
+        seen = _read_gate(ctx, now_us, with_keys=with_keys, identity=identity)
+        if seen is not None and identity is not None and identity.repeats(seen.version):
+            return Plan(None, lambda _: (REPEATED,))
+        new = choose(seen)
         if new is None:
             return Plan(None, lambda _: None)
-        if isinstance(new, PutResult):
-            done = new
-            return Plan(None, lambda _: (done,))
         if not new.total:
             return Plan(None, lambda _: (NOTHING,))
         if not is_ready:
             ctx.require_there(look=appends)
             ctx.queue.session.start_beating()
             is_ready = True
-        planned = _planned(ctx, new, identity, appends=appends)
+        planned = _planned(ctx, new, identity, seen, now_us, appends=appends)
         if planned is None:
             return Plan(None, lambda _: None)
         return Plan(planned.statement, lambda affected: (planned.finish(affected),))
@@ -419,35 +426,31 @@ def put_rows(
 
 
 def _planned(
-    ctx: TubeContext, new: NewRows, identity: PutIdentity | None, *, appends: bool
+    ctx: TubeContext,
+    new: NewRows,
+    identity: PutIdentity | None,
+    seen: PutsSeen | None,
+    now_us: int,
+    *,
+    appends: bool,
 ) -> Plan[PutResult | None] | None:
     """Plan one attempt to put chosen rows; `None` if ended tasks that are still stored fill the capacity."""
-    now_us, total = ctx.queue.now_us(), new.total
+    free = _free(ctx, seen)
+    if seen is not None and free is not None and new.total > free:
+        return None if seen.ended else Plan(None, lambda _: None)
     numbering = new.numbering or _numbered(ctx, new, now_us)
-    if new.keys is None and appends:
-        source, written = _source(ctx, new, numbering)
-        append = ctx.writer.append(source, total, identity)
+    source, written = _source(ctx, new, numbering)
+    if appends:
+        append = ctx.writer.append(source, new.total, identity)
         return Plan(
             replace(append, written=written), lambda affected: numbering.result(affected.inserted)
         )
-    room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us, identity)
-    looked = room or new.keys
-    if looked is not None:
-        if looked.dropped:
-            raise dropped(ctx)
-        if identity is not None and identity.repeats(looked.version):
-            return Plan(None, lambda _: REPEATED)
-    if room is not None and room.stored + total > (ctx.capacity or 0):
-        return None if room.ended else Plan(None, lambda _: None)
-    source, written = _source(ctx, new, numbering)
-    statement, beside = _statement(
-        ctx, source, total, numbering.segments, now_us, room, new.keys, identity
-    )
+    statement = _statement(ctx, source, new.total, numbering.segments, now_us, seen, identity)
 
     def finish(affected: Affected) -> PutResult:
-        if affected.inserted == beside:
+        if not affected.inserted:
             raise dropped(ctx)
-        return numbering.result(affected.inserted - beside)
+        return numbering.result(new.total)
 
     return Plan(replace(statement, written=written), finish)
 
@@ -529,27 +532,29 @@ def put_arrow(
         trace: The span that each task stores.
     """
 
-    def choose() -> NewRows | None:
-        if put.unique is None:
-            return _of_table(ctx, put, trace, None)
-        wanted = pc.unique(put.unique).drop_null().to_pylist()
-        keys, now_us = ctx.unique_keys.look(identity), ctx.queue.now_us()
+    def choose(seen: PutsSeen | None) -> NewRows | None:
+        del seen
+        wanted = [] if put.unique is None else pc.unique(put.unique).drop_null().to_pylist()
         if not wanted:
-            return _of_table(ctx, put, trace, keys)
+            return _of_table(ctx, put, trace)
+        now_us = ctx.queue.now_us()
         there = ctx.unique_keys.among(wanted, now_us, ctx.max_attempts)
         if there.column("state").null_count:
             return None
         used, kept = there.column("unique"), ctx.unique_keys.kept_among(wanted, now_us)
         if kept is not None:
             used = pa.chunked_array([*used.chunks, *kept.chunks], used.type)
-        return _of_table(ctx, put.with_new_keys(used), trace, keys)
+        return _of_table(ctx, put.with_new_keys(used), trace)
 
-    put_all = put_rows(ctx, choose, identity, ctx.queue.loop, appends=identity is not None)
+    has_keys = put.unique is not None
+    put_all = put_rows(
+        ctx, choose, identity, ctx.queue.loop, with_keys=has_keys, appends=identity is not None
+    )
     return put_all or NOTHING
 
 
-def _of_table(ctx: TubeContext, put: PutTable, trace: str | None, keys: KeyState | None) -> NewRows:
-    """The new rows of a table. If they have keys, `keys` is the sequence that was read before."""
+def _of_table(ctx: TubeContext, put: PutTable, trace: str | None) -> NewRows:
+    """The new rows of a table."""
     buckets = Buckets.from_column(put.utubes if ctx.driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:
@@ -561,7 +566,7 @@ def _of_table(ctx: TubeContext, put: PutTable, trace: str | None, keys: KeyState
             columns["trace"] = repeated(trace, pa.string(), put.size)
         return whole(pa.table(columns), insert_schema(ctx.codec.arrow_type))
 
-    return NewRows(buckets.counts, rows, keys, put.data.nbytes)
+    return NewRows(buckets.counts, rows, put.data.nbytes)
 
 
 def task_ids(numbers: Range, at: Any) -> Any:

@@ -35,7 +35,7 @@ from tubeq_spark.storage.spark.put_frame_payload import (
     without_void,
 )
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.verbs.put import NOTHING, REPEATED, NewRows, put_rows
+from tubeq_spark.verbs.put import NOTHING, NewRows, put_rows
 from tubeq_spark.verbs.put_frame_checks import (
     check_columns,
     checks_of,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.commit_loop import CommitLoop
-    from tubeq_spark.storage.rows import KeyState
+    from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.statement import PutIdentity, WrittenRows
     from tubeq_spark.task import PutResult
@@ -289,18 +289,18 @@ def put_frame(
     files = ctx.queue.put_files
     rows = _Rows(ctx) if files is None else _RowsInFiles(ctx, files)
 
-    def choose() -> NewRows | PutResult | None:
-        if not frame.has_keys:
-            return rows.of(frame, None)
-        keys = ctx.unique_keys.look(identity)
-        if identity is not None and identity.repeats(keys.version):
-            return REPEATED
+    def choose(seen: PutsSeen | None) -> NewRows | None:
+        if seen is None or not frame.has_keys:
+            return rows.of(frame)
         if ctx.unique_keys.has_ended(ctx.queue.now_us(), ctx.max_attempts):
             return None
-        return rows.of(rows.with_new_keys(frame, keys), keys)
+        return rows.of(rows.with_new_keys(frame, seen))
+
+    def attempts() -> PutResult | None:
+        return put_rows(ctx, choose, identity, rows.loop, with_keys=frame.has_keys, appends=True)
 
     try:
-        return rows.put(lambda: put_rows(ctx, choose, identity, rows.loop, appends=True))
+        return rows.put(attempts)
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
@@ -318,15 +318,14 @@ class _Rows:
         """The loop that commits the rows."""
         return self._ctx.queue.require_spark_loop()
 
-    def with_new_keys(self, frame: CountedFrame, keys: KeyState) -> CountedFrame:
-        """The rows without a key, and those whose keys were free at this state of the sequence."""
-        del keys
+    def with_new_keys(self, frame: CountedFrame, seen: PutsSeen) -> CountedFrame:
+        """The rows without a key, and those whose keys were free when the gate was read."""
+        del seen
         return _with_new_keys(self._ctx, frame)
 
-    def of(self, frame: CountedFrame, keys: KeyState | None) -> NewRows:
-        """The new rows of a DataFrame. If they have keys, `keys` is the sequence that was read before."""
-        rows = lambda numbering: self._numbered(frame, numbering)  # noqa: E731
-        return NewRows(frame.counted.buckets, rows, keys)
+    def of(self, frame: CountedFrame) -> NewRows:
+        """The new rows of a DataFrame."""
+        return NewRows(frame.counted.buckets, lambda numbering: self._numbered(frame, numbering))
 
     def _numbered(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
         return frame_rows(self._ctx, frame, numbering)
@@ -350,7 +349,7 @@ class _RowsInFiles(_Rows):
     def __init__(self, ctx: TubeContext, files: PutFiles) -> None:
         super().__init__(ctx)
         self._files = files
-        #: A state of the sequence, and the rows whose keys were free then.
+        #: A number of the gate, and the rows whose keys were free then.
         self._new: tuple[int, CountedFrame] | None = None
         #: The rows that were written last.
         self._written: tuple[CountedFrame, Numbering, WrittenRows] | None = None
@@ -360,23 +359,23 @@ class _RowsInFiles(_Rows):
         """The loop that commits the rows."""
         return self._ctx.queue.loop
 
-    def with_new_keys(self, frame: CountedFrame, keys: KeyState) -> CountedFrame:
-        """The rows without a key, and those whose keys were free at this state of the sequence."""
-        if self._new is None or self._new[0] != keys.sequence:
-            self._new = keys.sequence, super().with_new_keys(frame, keys)
+    def with_new_keys(self, frame: CountedFrame, seen: PutsSeen) -> CountedFrame:
+        """The rows without a key, and those whose keys were free when the gate was read."""
+        if self._new is None or self._new[0] != seen.number:
+            self._new = seen.number, super().with_new_keys(frame, seen)
         return self._new[1]
 
-    def of(self, frame: CountedFrame, keys: KeyState | None) -> NewRows:
+    def of(self, frame: CountedFrame) -> NewRows:
         """The new rows of a DataFrame. Unless they are written, `NewRows.rows` raises `_UnwrittenError`."""
         if self._written is not None:
             of, numbering, rows = self._written
             if of is frame and self._files.directories.fit(self._ctx.table.name, rows):
-                return NewRows(frame.counted.buckets, lambda _: rows, keys, numbering=numbering)
+                return NewRows(frame.counted.buckets, lambda _: rows, numbering=numbering)
 
         def unwritten(numbering: Numbering) -> WrittenRows:
             raise _UnwrittenError(frame, numbering)
 
-        return NewRows(frame.counted.buckets, unwritten, keys)
+        return NewRows(frame.counted.buckets, unwritten)
 
     def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
         """Run the attempts, and write the rows whenever an attempt needs other files.

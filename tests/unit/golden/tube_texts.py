@@ -55,7 +55,7 @@ from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.gate import Gate, Raise
 from tubeq_spark.storage.location import identifier, path_table
-from tubeq_spark.storage.rows import CapacityState, KeyState
+from tubeq_spark.storage.rows import PutsSeen
 from tubeq_spark.storage.statement import (
     ExchangedRow,
     PutIdentity,
@@ -63,9 +63,9 @@ from tubeq_spark.storage.statement import (
     SettleRow,
     SubqueueShare,
 )
-from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.gates import Gates
+from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
@@ -112,7 +112,7 @@ def tube_cases() -> Iterator[Case]:
             changes,
             statements_of_subqueues,
             gates,
-            capacity,
+            put_gate,
             ended,
         ):
             for case in cases(table):
@@ -131,9 +131,6 @@ def tube_cases() -> Iterator[Case]:
 def keys(table: TubeTable) -> Iterator[Case]:
     """The cases of keys."""
     reader = lambda made: UniqueKeys(made.engine, table, TubeReader(made.engine, table))  # noqa: E731
-    identity = PutIdentity.of_batch("plain", 8)
-    yield Case("UniqueKeys.look: no identity", lambda made: reader(made).look())
-    yield Case("UniqueKeys.look: an identity", lambda made: reader(made).look(identity))
     yield Case("UniqueKeys.has_ended: ", lambda made: reader(made).has_ended(NOW, 3), [[{"n": 1}]])
     for said, some in {
         "rare names": [name for name in NAMES if name is not None],
@@ -156,28 +153,6 @@ def keys(table: TubeTable) -> Iterator[Case]:
         "SegmentReader.leftover_segments: a tube with keys",
         lambda made: SegmentReader(made.engine, table).leftover_segments(),
     )
-    for said, room, named in (
-        ("keys", None, None),
-        ("keys and an identity", None, identity),
-        ("keys and a capacity", CapacityState(4, 5, 0, False, None), None),
-        ("keys, a capacity and an identity", CapacityState(4, 5, 0, False, 3), identity),
-    ):
-        for rows, data in (("", NEW_ROWS), (", a DataFrame", DATA_FRAME)):
-            yield Case(
-                f"CapacityGate.put: {said}{rows}",
-                lambda made, room=room, named=named, data=data: CapacityGate(
-                    made.engine, table, made.fresh
-                ).put(
-                    data,
-                    3,
-                    [10, 11],
-                    room,
-                    now_us=NOW,
-                    identity=named,
-                    forget_us=NOW - 5 * US,
-                    keys=KeyState(7, False, None),
-                ),
-            )
 
 
 def kept_keys(table: TubeTable) -> Iterator[Case]:
@@ -914,44 +889,42 @@ def gates(table: TubeTable) -> Iterator[Case]:
         )
 
 
-# -- capacity, and ended tasks -------------------------------------------------------------------------
+# -- the gate of puts, and ended tasks -------------------------------------------------------------------------
 
 
-def capacity(table: TubeTable) -> Iterator[Case]:
+def put_gate(table: TubeTable) -> Iterator[Case]:
+    """The cases of the gate of puts."""
+    gate = lambda made: PutGate(made.engine, table, made.fresh)  # noqa: E731
     identities = {
         "no identity": None,
         "an identity": PutIdentity.of_batch("plain", 8),
         "an identity of rare characters": PutIdentity.of_key("O'Neil {rows} 漢字"),
     }
-    room = [{"sequence": None, "stored": 5, "ended": 0, "tombstones": 0, "version": None}]
+    found = [{"number": None, "stored": 5, "ended": 0, "tombstones": 0, "version": None}]
 
-    def put(
-        made: Recorder, rows: Any, identity: PutIdentity | None, before: CapacityState
-    ) -> object:
-        admission = CapacityGate(made.engine, table, made.fresh)
-        return admission.put(
-            rows, 3, [10, 11], before, now_us=NOW, identity=identity, forget_us=NOW - 5 * US
+    def put(made: Recorder, rows: Any, identity: PutIdentity | None, seen: PutsSeen) -> object:
+        return gate(made).put(
+            rows, 3, [10, 11], seen, now_us=NOW, identity=identity, forget_us=NOW - 5 * US
         )
 
     for said, identity in identities.items():
+        for also in ("", ", counts"):
+            yield Case(
+                f"PutGate.read: {said}{also}",
+                lambda made, identity=identity, also=also: gate(made).read(
+                    NOW, identity, counts=bool(also)
+                ),
+                [found],
+            )
         yield Case(
-            f"CapacityGate.look: {said}",
-            lambda made, identity=identity: CapacityGate(made.engine, table, made.fresh).look(
-                NOW, identity
-            ),
-            [room],
-        )
-        yield Case(
-            f"CapacityGate.put: {said}",
+            f"PutGate.put: {said}",
             lambda made, identity=identity: put(
-                made, NEW_ROWS, identity, CapacityState(4, 5, 0, False, None)
+                made, NEW_ROWS, identity, PutsSeen(4, False, None, 5)
             ),
         )
     yield Case(
-        "CapacityGate.put: the first, a DataFrame",
-        lambda made: put(
-            made, DATA_FRAME, identities["an identity"], CapacityState(0, 0, 0, False, 3)
-        ),
+        "PutGate.put: the first, a DataFrame",
+        lambda made: put(made, DATA_FRAME, identities["an identity"], PutsSeen(0, False, 3)),
     )
 
 

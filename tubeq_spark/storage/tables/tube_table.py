@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     #: table stores them.
     ShownColumns: TypeAlias = Mapping[str, tuple[Expression, pa.DataType]]
 
-#: The segment of tombstones, of undone drops, and of the sequence and identities of a capacity. It never has tasks.
+#: The segment of tombstones, and of undone drops. It never has tasks.
 SEGMENT_0 = 0
-#: The segment of the sequence of keys (`unique_keys`). No other number is so low.
-KEY_SEGMENT = -(1 << 63) + 1
 #: The segments of the gates of takes (`gates`), and those of the taken-utube rows. No lease segment has such a number
 #: for decades.
 GATES = tuple(range(-(1 << 62), -(1 << 62) + 16))
 UTUBE_ROWS = tuple(range(-(1 << 62) + 16, -(1 << 62) + 32))
+#: The segment of the gate of puts, and of the identities of the puts that raise it (`put_gate`).
+PUT_GATE = -(1 << 62) + 32
 #: All segments without tasks. Tubes that have had the same name share them; each row has the id of its tube.
-OWN_SEGMENTS = (SEGMENT_0, KEY_SEGMENT, *GATES, *UTUBE_ROWS)
+OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
 #: The state of a row that is kept for the key of an ended task. No task has this state.

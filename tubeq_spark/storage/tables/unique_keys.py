@@ -1,28 +1,22 @@
-"""The keys of tasks, and the sequence over which puts of keys conflict with each other.
+"""The keys of tasks.
 
 The key of a task is a column of its row. So the key is free when the row is removed, and only puts use the column.
-A put reads the sequence, then the tasks that have its keys. Its statement increments the sequence, and fails if
-the sequence has changed, because another put of the keys may have committed in between. Takes and acks only
-free keys, and never read the sequence.
+Puts of keys conflict with each other by the gate of puts (`put_gate`).
 
 In a tube with `unique_for` the statement that ends a task keeps the row of its key for a while: with the
 negated id of the tube, in a state of its own. A put reads these rows after the tasks, so that it misses no
 task that ends in between.
-
-The sequence has a segment of its own. All other puts read segment 0 only, so they never conflict with puts
-of keys.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.expression import Literal, Type, all_of, literal, row
+from tubeq_spark.storage.expression import Type, all_of, literal, row
 from tubeq_spark.storage.query import Among, Select, count, named
-from tubeq_spark.storage.rows import COLUMNS, KeyState, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -33,30 +27,10 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import PutIdentity
     from tubeq_spark.storage.tables.tube_reader import TubeReader
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
-_ROW, _T = row(), row("t")
-#: The value of the column `owner` in the row of the sequence. No identity of a put has this name.
-_NAME = "unique"
-
-
-def sequence_row(keys: KeyState, tube: int) -> dict[str, Literal]:
-    """The source row of a statement that increments the sequence.
-
-    It has no moment, so it is not removed with old identities.
-    """
-    return {
-        "segment": Literal(KEY_SEGMENT, Type.BIGINT),
-        "task_id": Literal(keys.sequence + 1, Type.BIGINT),
-        "tube": Literal(-tube, Type.BIGINT),
-        "owner": Literal(_NAME, Type.STRING),
-    }
-
-
-def as_read(keys: KeyState) -> Expression:
-    """Whether a row `t` is the sequence, unchanged since it was read."""
-    return (_T.segment == KEY_SEGMENT) & (_T.task_id == keys.sequence)
+_ROW = row()
 
 
 class UniqueKeys:
@@ -67,25 +41,6 @@ class UniqueKeys:
         self._engine = engine
         self._table = table
         self._reader = reader
-
-    def look(self, identity: PutIdentity | None = None) -> KeyState:
-        """Read the sequence."""
-        tube, names = self._table.id, [_NAME]
-        if identity is not None:
-            names.append(identity.name)
-        where = all_of(
-            _ROW.segment.is_in([SEGMENT_0, KEY_SEGMENT]),
-            ((_ROW.tube == -tube) & _ROW.owner.is_in(names)) | self._table.mine(),
-        )
-        found = self._engine.rows(
-            Select(self._table.name, named("tube", "owner", "task_id"), where)
-        )
-        numbers = {each["owner"]: each["task_id"] for each in found if each["tube"] == -tube}
-        return KeyState(
-            numbers.get(_NAME, 0),
-            any(each["tube"] == tube for each in found),
-            None if identity is None else numbers.get(identity.name),
-        )
 
     def find(self, keys: Collection[str]) -> list[StoredTask]:
         """The stored tasks that have some of these keys."""

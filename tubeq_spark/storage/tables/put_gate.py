@@ -1,15 +1,12 @@
-"""The capacity of a tube: puts conflict with each other over it, takes and acks do not.
+"""The gate of puts that rest on what they have read: all puts of a tube with a capacity, and puts of keys.
 
-Segment 0 has one row with a sequence number, which every put to a tube with a capacity increments. A put reads
-the sequence together with the number of stored tasks, and its statement fails if the sequence has changed. So no
-other put has committed in between, and takes and acks only reduce the number of tasks. A task whose ttl has
-ended counts until a commit removes it: a take or a touch that began before the end may still commit, and then the
-task lives on. So the capacity is never exceeded. Takes and acks never read segment 0, so they never conflict
-with a put.
+The gate is a row with a number that only rises. Such a put reads the number together with the number of stored tasks,
+and then the tasks that have its keys. Its statement raises the number, and fails if another put has raised it
+since. Takes and acks only make room and free keys, so they neither read nor raise it. A task whose ttl has ended
+counts until a commit removes it: a take or a touch that began before the end may still commit, and then the
+task lives on. So the capacity is never exceeded, and no two tasks have the same key.
 
-The identities of puts are rows in segment 0, too, because a MERGE has no transaction id of Delta.
-
-The same statement puts tasks with keys (`unique_keys`), with or without a capacity.
+The identities of such puts are rows beside the gate, because a MERGE has no transaction id of Delta.
 """
 
 from __future__ import annotations
@@ -32,76 +29,78 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest
-from tubeq_spark.storage.rows import INSERTED, CapacityState, stored_column
+from tubeq_spark.storage.rows import INSERTED, PutsSeen, stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import KEY_SEGMENT, SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, PUT_GATE, SEGMENT_0, TubeTable
 from tubeq_spark.storage.tables.tube_writer import partitions_of
-from tubeq_spark.storage.tables.unique_keys import as_read, sequence_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.rows import KeyState
     from tubeq_spark.storage.statement import PutIdentity, Source
 
 #: The name in the source row that removes the rows of old identities. The column `owner` has the name of an
-#: identity, and is NULL in the row of the sequence. No identity has this name.
+#: identity, and is NULL in the row of the gate. No identity has this name.
 _PRUNE = "prune"
 _ROW, _T, _S = row(), row("t"), row("s")
 
 
-class CapacityGate:
-    """The puts into one tube with a capacity."""
+class PutGate:
+    """The gate of the puts into one tube."""
 
     def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Put into `table`; `fresh` makes unused numbers."""
+        """Use the table of a tube; `fresh` makes unused numbers."""
         self._engine = engine
         self._table = table
         self._fresh = fresh
 
-    def look(self, now_us: int, identity: PutIdentity | None = None) -> CapacityState:
-        """Count the stored tasks."""
-        tube = self._table.id
-        ours = (_ROW.segment == SEGMENT_0) & (_ROW.tube == -tube)
+    def read(
+        self, now_us: int, identity: PutIdentity | None = None, *, counts: bool = False
+    ) -> PutsSeen:
+        """Read the gate, and with `counts` the number of stored tasks, from one version of the table."""
+        ours = (_ROW.segment == PUT_GATE) & (_ROW.tube == -self._table.id)
         named = FALSE if identity is None else _ROW.owner == identity.name
-        stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
-        state = predicates.effective_state(now_us, None, backoff=self._table.backoff)
         columns = {
-            "sequence": greatest(case((ours & _ROW.owner.is_null(), _ROW.task_id))),
+            "number": greatest(case((ours & _ROW.owner.is_null(), _ROW.task_id))),
             "version": greatest(case((ours & named, _ROW.task_id))),
             "tombstones": count_if((_ROW.segment == SEGMENT_0) & self._table.mine()),
-            "stored": count_if(stored),
-            "ended": count_if(stored & state.is_null()),
         }
-        select = Select(self._table.name, columns, _ROW.tube.is_in([tube, -tube]))
+        if not counts:
+            where = _ROW.segment.is_in([SEGMENT_0, PUT_GATE])
+            found = self._engine.rows(Select(self._table.name, columns, where))[0]
+            return PutsSeen(found["number"] or 0, found["tombstones"] > 0, found["version"])
+        stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
+        state = predicates.effective_state(now_us, None, backoff=self._table.backoff)
+        columns |= {"stored": count_if(stored), "ended": count_if(stored & state.is_null())}
+        where = _ROW.tube.is_in([self._table.id, -self._table.id])
+        select = Select(self._table.name, columns, where)
         try:
             found, unread = self._engine.rows(select)[0], 0
         except DamagedFileError:
             found, unread = self._readable(select)
-        stored = found["stored"] + unread
-        return CapacityState(
-            found["sequence"] or 0,
-            stored,
-            found["ended"],
+        return PutsSeen(
+            found["number"] or 0,
             found["tombstones"] > 0,
             found["version"],
+            found["stored"] + unread,
+            found["ended"],
         )
 
     def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
         """Run a query without data files that cannot be read; also return the most tasks that their segments can have.
 
         Raises:
-            DamagedFileError: The log does not have that number, or the sequence is in such a file.
+            DamagedFileError: The log does not have that number, or the gate is in such a file.
         """
         before = self._engine.tables.bad_files(self._table.name)
         found = self._engine.rows(replace(select, skips=()))[0]
         unread: dict[int | None, int] = {}
         # A file that can be read again by now was still left out of the query, so both lists count.
         for bad in (*before, *self._engine.tables.bad_files(self._table.name)):
-            if bad.segment == SEGMENT_0 or bad.segment_rows is None:
+            if bad.segment in OWN_SEGMENTS or bad.segment_rows is None:
                 raise damaged(bad.path, bad.fault)
             # A segment may have lost rows between the two reads, so the higher number counts.
             unread[bad.segment] = max(bad.segment_rows, unread.get(bad.segment, 0))
@@ -112,32 +111,25 @@ class CapacityGate:
         rows: Source,
         size: int,
         segments: Sequence[int],
-        room: CapacityState | None,
+        seen: PutsSeen,
         *,
         now_us: int,
         identity: PutIdentity | None = None,
         forget_us: int = 0,
-        keys: KeyState | None = None,
-    ) -> tuple[Statement, int]:
-        """Insert rows (columns of `INSERTED`), unless another put has changed a sequence since its read.
+    ) -> Statement:
+        """Insert rows and raise the gate, or fail if another put has raised it, or the tube is dropped.
 
         Args:
-            rows: The rows.
+            rows: The rows (columns of `INSERTED`).
             size: The number of rows.
             segments: Unused segments.
-            room: The count and the sequence that the put has read; `None` if the tube has no capacity.
+            seen: The gate as the put has read it.
             now_us: The moment of the put.
             identity: The identity of the put, which makes a repetition add nothing.
             forget_us: Identities that were last used before this moment are removed.
-            keys: The sequence of keys, if rows have keys.
-
-        Returns:
-            The statement, and the number of rows that it inserts besides the tasks.
         """
         operation_id, tube = self._fresh(), self._table.id
-        # A tombstone matches the row without a name, and so fails the statement.
-        sequence = None if room is None else room.sequence
-        beside = [self._row((sequence or 0) + 1, now_us, None)]
+        beside = [self._row(seen.number + 1, now_us, None)]
         newer: Expression = FALSE
         forgotten: Expression = FALSE
         if identity is not None:
@@ -147,35 +139,22 @@ class CapacityGate:
             forgotten = (_T.owner != identity.name) & (_T.created < at(forget_us))
         values = {name: stored_column(name, "s") for name in (*INSERTED, "tube", "owner")}
         values["attempts"] = integer(0)
-        inserted: Expression = ~_S.owner.same_as(_PRUNE)
-        clauses: list[Clause] = []
-        differs: Expression | None = None
-        if sequence is None:
-            # Segment 0 may have the sequence of a capacity, which this put does not use.
-            differs = (_T.tube == tube) | _S.owner.is_not_null()
-            inserted &= (_S.tube > 0) | _S.owner.is_not_null()
-        else:
-            expected = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == sequence)
-            clauses.append(Clause({"task_id": _S.task_id}, expected))
-        own = [SEGMENT_0]
-        if keys is not None:
-            own.append(KEY_SEGMENT)
-            beside.append(sequence_row(keys, tube))
-            clauses.append(Clause({"task_id": _S.task_id}, as_read(keys)))
-        statement = Statement(
+        # A tombstone matches the row of the gate, too, but no clause besides the last one.
+        as_read = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == seen.number)
+        return Statement(
             self._table.name,
             all_of(
-                _T.segment.is_in([*own, *segments, operation_id]),
+                _T.segment.is_in([SEGMENT_0, PUT_GATE, *segments, operation_id]),
                 _S.tube < 0,
                 _T.tube.is_in([tube, -tube]),
                 any_of(_T.owner.same_as(_S.owner), (_S.owner == _PRUNE) & forgotten),
             ),
             [
-                *clauses,
+                Clause({"task_id": _S.task_id}, as_read),
                 Clause({"task_id": _S.task_id, "created": values["created"]}, newer),
                 Clause(None, (_S.owner == _PRUNE) & _T.owner.is_not_null()),
-                Clause({"task_id": FAIL}, differs),
-                Clause(values, inserted, inserts=True),
+                Clause({"task_id": FAIL}),
+                Clause(values, ~_S.owner.same_as(_PRUNE), inserts=True),
             ],
             operation_id,
             _T.segment,
@@ -185,18 +164,14 @@ class CapacityGate:
                 {"tube": Literal(tube, Type.BIGINT), "owner": null(Type.STRING)},
                 beside,
             ),
-            partitions_of([*own, *segments]),
+            partitions_of([SEGMENT_0, PUT_GATE, *segments]),
             size,
             size,
         )
-        looked = room or keys
-        named = identity is not None and (looked is None or looked.version is None)
-        first = keys is not None and keys.sequence == 0
-        return statement, (sequence == 0) + named + first
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> dict[str, Literal]:
         return {
-            "segment": Literal(SEGMENT_0, Type.BIGINT),
+            "segment": Literal(PUT_GATE, Type.BIGINT),
             "task_id": Literal(task_id, Type.BIGINT),
             "created": Literal(now_us, Type.BIGINT),
             "tube": Literal(-self._table.id, Type.BIGINT),
