@@ -17,7 +17,6 @@ from tubeq_spark.model.changes import (
     Event,
     Every,
     GiveBack,
-    KeptKey,
     Move,
     Named,
     Older,
@@ -49,7 +48,6 @@ __all__ = [
     "PLAIN",
     "SELECTIONS",
     "TABLE",
-    "ended_at",
     "row_after",
     "selects",
 ]
@@ -132,22 +130,6 @@ def _after_lease(row: StoredTask, max_attempts: int | None, backoff: Backoff) ->
     end = None if ttl is None else plus(row.expires_at, pause_us)
     back = replace(row, ttl=ttl, expires_at=end).given_back(TaskState.DELAYED)
     return replace(back, next_event=plus(row.next_event, pause_us))
-
-
-def ended_at(
-    row: StoredTask, now_us: int, max_attempts: int | None, backoff: Backoff | None
-) -> int:
-    """When time has ended a row whose life is over."""
-    assert row.expires_at is not None
-    if row.state not in {TaskState.TAKEN, TaskState.DELAYED}:
-        return row.expires_at
-    assert row.next_event is not None
-    worn = max_attempts is not None and row.attempts >= max_attempts
-    fails = backoff is not None and row.state is TaskState.TAKEN and not worn
-    if fails and due(row.next_event, now_us) and row.expires_at > row.next_event:
-        assert backoff is not None
-        return row.expires_at + backoff.delay_us(row.attempts, row.task_id)
-    return max(row.expires_at, row.next_event)
 
 
 def _failed(row: StoredTask, change: GiveBack | Delay) -> StoredTask:
@@ -253,7 +235,6 @@ HELD = [row for row in GRID if row.state is TaskState.TAKEN]
 #: Changes, and the rows that they may be made to.
 CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "removed": (Remove(), GRID),
-    "removed_where_its_key_is_kept": (Remove(9, key=KeptKey(US, NOW, None)), GRID),
     "released": (GiveBack(9), HELD),
     "released_or_buried": (GiveBack(9, max_attempts=2), HELD),
     "written_down": (GiveBack(9, max_attempts=2), GRID),

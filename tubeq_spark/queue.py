@@ -338,9 +338,8 @@ class Queue:
             aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
                 order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
                 with `"fair"`).
-            unique_for: Seconds for which the key of a task stays in use after an ack, a delete or the end of
-                the ttl removes the task, >= 0; `truncate` and `drop` free all keys at once. Not with
-                `change_feed`. With it an ack is a MERGE instead of the deletion of a partition.
+            unique_for: Seconds from the put for which the key of a task stays in use, also if the task is
+                removed earlier, >= 0; `truncate` and `drop` free all keys at once.
 
         Returns:
             The tube.

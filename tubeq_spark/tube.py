@@ -225,14 +225,14 @@ class Tube:
             utube: Its sub-queue.
             unique: Its key: text of at most 1,024 bytes in UTF-8; an int becomes its decimal text. At
                 most one stored task of the tube has a key, in whatever state. The key is free when the
-                task is removed; in a tube with `unique_for` that many seconds later.
+                task is removed; in a tube with `unique_for` not before so many seconds after the put.
             timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
             The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds. If a
             stored task has the key, that task, unchanged; then the call needs no free capacity and
-            does not count as a `put`. If a task with the key was removed less than `unique_for`
-            seconds ago, that task in state DONE, with `None` as its data.
+            does not count as a `put`. If a task with the key was put less than `unique_for`
+            seconds ago and is removed, that task in state DONE, with `None` as its data.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.

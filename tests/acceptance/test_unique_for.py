@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import counts, data_of, ids_of, take
-from tubeq_spark import Backoff, InvalidOptionError, PutItem, TaskState
+from tubeq_spark import PutItem, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,7 +208,7 @@ def test_ack_when_its_tube_has_unique_for_is_one_commit_and_a_put_of_a_kept_key_
 
 
 @pytest.mark.parametrize("swept", [True, False])
-def test_put_when_time_has_ended_the_task_counts_from_the_end_of_its_life(
+def test_put_when_time_has_ended_the_task_counts_from_the_put(
     new_tube: NewTube, queue: Queue, clock: ManualClock, *, swept: bool
 ) -> None:
     tube = new_tube("fifottl", unique_for=KEPT, ttr=1)
@@ -220,53 +220,21 @@ def test_put_when_time_has_ended_the_task_counts_from_the_end_of_its_life(
 
     assert put(tube, "a").state is TaskState.DONE
     assert counts(queue, tube)["done"] == 3
-    assert_kept(tube, clock, "a", "b", seconds=KEPT - 5)
+    assert_kept(tube, clock, "a", "b", seconds=KEPT - SPAN - 5)
 
 
-def test_put_when_a_lease_lasted_longer_than_the_life_counts_from_the_end_of_the_lease(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", unique_for=KEPT)
-    tube.put("a", unique="a", ttl=SPAN, ttr=3 * SPAN)
-    take(tube)
-    clock.advance(3 * SPAN + 5)
-
-    assert_kept(tube, clock, "a", seconds=KEPT - 5)
-
-
-def test_put_when_a_backoff_made_the_life_longer_counts_from_its_end(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    backoff = Backoff(first=SPAN, factor=1, most=SPAN, jitter=0)
-    tube = new_tube("fifottl", unique_for=KEPT, backoff=backoff)
-    tube.put("a", unique="a", ttl=SPAN, ttr=1)
-    take(tube)
-    clock.advance(2 * SPAN + 5)
-
-    assert put(tube, "a").ttl == 2 * SPAN
-    assert_kept(tube, clock, "a", seconds=KEPT - 5)
-
-
-def test_put_when_the_task_was_deleted_after_its_lease_in_a_tube_with_backoff_returns_its_last_ttl(
-    new_tube: NewTube, clock: ManualClock
-) -> None:
-    tube = new_tube("fifottl", unique_for=KEPT, backoff=Backoff(first=SPAN, jitter=0))
-    tube.put("a", unique="a", ttl=SPAN, ttr=1)
-    task = take(tube)
-    clock.advance(2)
-
-    assert tube.delete(task.task_id).ttl == put(tube, "a").ttl == 2 * SPAN
-
-
-def test_put_when_the_life_ended_longer_ago_than_unique_for_adds_a_task(
+def test_put_when_the_task_lives_longer_than_unique_for_returns_it(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
     tube = new_tube("fifottl", unique_for=KEPT)
-    tube.put("a", unique="a", ttl=SPAN)
-    clock.advance(SPAN + KEPT)
+    first = put(tube, "a")
+    clock.advance(KEPT + 1)
+    queue.sweep()
 
-    assert put(tube, "a", "b").data == "b"
-    assert counts(queue, tube)["done"] == 1
+    assert put(tube, "a").task_id == first.task_id
+    tube.ack(take(tube).task_id)
+
+    assert put(tube, "a").state is TaskState.READY
 
 
 def test_put_when_the_task_is_buried_released_or_kicked_returns_it_as_it_is(
@@ -323,7 +291,7 @@ def test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays(
     assert put(tube, "a").state is TaskState.DONE
     clock.advance(KEPT)
 
-    assert queue.sweep().tubes[tube.name].removed == 2
+    assert queue.sweep().tubes[tube.name].removed == 3
     before = versions()
     assert queue.sweep().tubes[tube.name].removed == 0
 
@@ -338,7 +306,9 @@ def test_sweep_when_kept_keys_are_in_many_segments_merges_them(
     tube = new_tube("fifo", unique_for=KEPT)
     monkeypatch.setattr(tube._ctx.queue, "config", replace(queue._context.config, fold_segments=3))
     many = 5
-    tube.put_many(keyed(*(str(n) for n in range(many))))
+    put(tube, "0")
+    for key in range(1, many):
+        put(tube, str(key))
     for _ in range(many):
         tube.ack(take(tube).task_id)
     reader = tube._ctx.segment_reader
@@ -445,14 +415,3 @@ def test_peek_and_df_of_a_kept_key_find_no_task(new_tube: NewTube, queue: Queue)
     assert counts(queue, tube) == {"done": 1}
     with pytest.raises(LookupError, match=str(task.task_id)):
         tube.peek(task.task_id)
-
-
-def test_create_tube_when_unique_for_meets_a_change_feed_is_refused(
-    queue: Queue, versions: Callable[[], dict[str, int]]
-) -> None:
-    before = versions()
-
-    with pytest.raises(InvalidOptionError, match="unique_for"):
-        queue.create_tube("both", unique_for=KEPT, change_feed=True)
-
-    assert versions() == before

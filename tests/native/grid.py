@@ -22,11 +22,11 @@ from tubeq_spark.storage.arrow.columns import nested
 from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
+from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
 from tubeq_spark.storage.tables.tube_table import (
     GATES,
-    KEPT_KEY,
     PUT_GATE,
     UTUBE_ROWS,
     TubeTable,

@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.row_oracle import ended_at
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Share, Take, Touch, released
 from tubeq_spark.model.failures import SESSION_ENDED
@@ -145,11 +144,12 @@ class Verbs:
             return []
         stored = dict(zip(map(id, added), self._added(added), strict=True))
         holders |= {row.unique: row for row in stored.values() if row.unique is not None}
+        self._keep_keys(stored.values())
         self.events.record_event("put", stored.values())
         return [(stored.get(id(row)) or holders[row.unique]).task() for row in news]
 
     def _holders(self, keys: Collection[str | None]) -> dict[str | None, StoredTask]:
-        """The tasks that have some keys, or had them until a while ago; what has ended is written down."""
+        """The tasks that have some keys, or had them and were put a while ago; what has ended is written down."""
         now_us = self.queue.now_us()
         for row in [row for row in self.tube.rows.values() if row.unique in keys]:
             if row.seen_at(now_us, self.max_attempts, self.backoff) is None:
@@ -157,6 +157,19 @@ class Verbs:
         there = {row.unique: row for row in self.seen() if row.unique in keys}
         kept = self.tube.kept.values()
         return {row.unique: row for row in kept if not due(row.expires_at, now_us)} | there
+
+    def _keep_keys(self, rows: Iterable[StoredTask]) -> None:
+        """Keep the keys of new tasks in use for a while, also if the tasks end earlier."""
+        for_us = self.tube.options.unique_for_us
+        for row in rows:
+            if row.unique is not None and for_us is not None:
+                self.tube.kept[row.unique] = replace(
+                    row,
+                    state=TaskState.DONE,
+                    data=None,
+                    next_event=None,
+                    expires_at=self.queue.now_us() + for_us,
+                )
 
     def _new(self, new: NewTask, data: str) -> StoredTask:
         return new_row((0, 0), new, data)
@@ -393,11 +406,7 @@ class Verbs:
         if events:
             after = row.seen_at(now_us, self.max_attempts, self.backoff)
             if after is None:
-                ended_us = ended_at(row, now_us, self.max_attempts, self.backoff)
-                if row.state is TaskState.TAKEN and row.next_event is not None:
-                    then = row.seen_at(row.next_event, self.max_attempts, self.backoff)
-                    self.tube.rows[row.task_id] = then or row
-                self._remove([row.task_id], ended_us)
+                self._remove([row.task_id])
             else:
                 self.tube.rows[row.task_id] = after
         return events
@@ -417,19 +426,9 @@ class Verbs:
     def _store(self, rows: Iterable[StoredTask]) -> None:
         self.tube.rows.update((row.task_id, row) for row in rows)
 
-    def _remove(self, ids: Iterable[int], ended_us: int | None = None) -> None:
-        """Remove tasks, which end now if no moment is given; keys stay in use from then on."""
-        ended_us = self.queue.now_us() if ended_us is None else ended_us
+    def _remove(self, ids: Iterable[int]) -> None:
         for task_id in ids:
-            row = self.tube.rows.pop(task_id)
-            if row.unique is not None and self.tube.options.unique_for_us is not None:
-                self.tube.kept[row.unique] = replace(
-                    row.given_back(TaskState.DONE),
-                    data=None,
-                    error=None,
-                    next_event=None,
-                    expires_at=ended_us + self.tube.options.unique_for_us,
-                )
+            del self.tube.rows[task_id]
 
 
 def failed(rows: Iterable[StoredTask], error: ErrorTexts | None) -> list[StoredTask]:

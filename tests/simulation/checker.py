@@ -196,10 +196,25 @@ class Checker:
             unique = self.lives.puts[key].item.get("unique")
             if unique is not None and unique in keys:
                 self.fail("unique", call, f"task {key} has the key {unique}, too")
+        self._check_unique_for(call, keys)
         given = {item.get("unique") for item in wanted.values()} - {None}
         for task in call.tasks():
             if key_of(task["data"]) not in wanted and task.get("unique") not in given:
                 self.fail("unique", call, f"{task} has none of the keys {given}")
+
+    def _check_unique_for(self, call: Call, keys: list[str]) -> None:
+        """A key stays in use for a while from its put, also if its task is gone."""
+        for_us = self.history.tubes[call.tube].get("unique_for")
+        if not for_us or self.history.earlier(call, "truncate", "drop"):
+            return
+        latest = self.lives.windows[call.first].high
+        for key, (put, item) in self.lives.puts.items():
+            # Not each row of a table is sure to become a task.
+            is_earlier = put.tube == call.tube and put.returned and put.before(call)
+            if not is_earlier or put.verb == "put_arrow" or item.get("unique") not in keys:
+                continue
+            if latest < self.lives.windows[put.first].low + for_us:
+                self.fail("unique", call, f"the key of {key} is in use for {for_us} from its put")
 
     def _check_kick(self, call: Call) -> None:
         sure, maybe = self.among(call, [BURIED])

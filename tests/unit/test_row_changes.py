@@ -16,7 +16,6 @@ from tests.row_oracle import (
     PLAIN,
     SELECTIONS,
     TABLE,
-    ended_at,
     row_after,
     selects,
 )
@@ -33,9 +32,9 @@ from tubeq_spark.model.changes import (
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, literal, row
-from tubeq_spark.storage.rows_after import columns_of, rows_after, values_of
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import Clause
-from tubeq_spark.storage.tables.row_clauses import clause_of, clauses_of, condition_of, kept_for_key
+from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -139,44 +138,3 @@ def test_change_when_there_are_no_rows_makes_none() -> None:
     take = CHANGES["taken"][0]
     assert isinstance(take, Take)
     assert rows_after([clause_of(TABLE, Every(), take)], []) == []
-
-
-@pytest.mark.parametrize("by_time", [False, True])
-@pytest.mark.parametrize("backoff", [None, BACKOFF, PLAIN])
-@pytest.mark.parametrize("max_attempts", [None, 2])
-def test_row_when_it_ends_and_its_key_stays_in_use_is_kept_until_the_moment_that_is_written_by_hand(
-    by_time: bool, backoff: Backoff | None, max_attempts: int | None
-) -> None:
-    table = replace(TABLE, backoff=backoff, unique_for_us=FOR)
-    key = table.kept_key(NOW, max_attempts, by_time=by_time)
-    kept = kept_for_key(table, Remove(5, key=key))
-    assert kept is not None
-    # A life that never ends has no length.
-    rows = [each for each in GRID if (each.ttl is None) is (each.expires_at is None)]
-    if by_time:
-        over = Due(NOW, over=True, max_attempts=max_attempts)
-        ends = values_of(condition_of(table, over), columns_of(rows, {}), len(rows))
-        rows = [each for each, has_ended in zip(rows, ends, strict=True) if has_ended]
-
-    assert rows
-    columns = columns_of(rows, {})
-    untils = values_of(kept["expires_at"], columns, len(rows))
-    ttls = values_of(kept.get("ttl", row("t").ttl), columns, len(rows))
-    for each, until, ttl in zip(rows, untils, ttls, strict=True):
-        end = ended_at(each, NOW, max_attempts, backoff) if by_time else NOW
-        assert until == end + FOR
-        # As if that had been written down when its lease ended.
-        lease = each.next_event if each.state is TaskState.TAKEN else None
-        then_us = NOW if lease is None else min(lease, NOW)
-        assert ttl == (each.seen_at(then_us, max_attempts, backoff) or each).ttl
-
-
-def test_row_when_it_ends_in_a_tube_that_keeps_keys_is_gone_with_a_key_or_without() -> None:
-    table = replace(TABLE, unique_for_us=FOR)
-    rows = [replace(each, unique="k" if each.task_id % 2 else None) for each in GRID]
-
-    clauses = clauses_of(table, Every(), Remove(5, key=table.kept_key(NOW, None)))
-
-    assert [clause.sets is None for clause in clauses] == [False, True]
-    assert rows_after(clauses[:1], rows) == [each for each in rows if each.unique is None]
-    assert rows_after(clauses, rows) == []

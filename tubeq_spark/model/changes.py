@@ -96,36 +96,16 @@ Which: TypeAlias = Every | Named | Due | Takeable | Buried | Older
 
 
 @dataclass(frozen=True, slots=True)
-class KeptKey:
-    """The rule by which the key of an ended task stays in use.
-
-    Attributes:
-        for_us: The time after the end for which it stays in use.
-        now_us: The moment of the end; with `by_time`, the moment up to which ends are written.
-        max_attempts: The `max_attempts` of the tube.
-        by_time: Whether time has ended the task, perhaps before `now_us`.
-    """
-
-    for_us: int
-    now_us: int
-    max_attempts: int | None
-    by_time: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Remove:
     """A row is removed.
 
     Attributes:
-        gone: A fresh segment for rows that the change feed must not show as acked, or whose keys stay in use; `None`
-            for an ack.
+        gone: A fresh segment for rows that the change feed must not show as acked; `None` for an ack.
         event: The event for the change feed; `None` writes none.
-        key: The rule by which their keys stay in use; `None` frees them at once.
     """
 
     gone: int | None = None
     event: Event | None = None
-    key: KeptKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

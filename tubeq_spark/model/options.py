@@ -81,7 +81,7 @@ class TubeOptions(Mapping[str, Any]):
         order: `"fifo"`, or `"fair"` among sub-queues of one priority.
         most_taken: How many tasks of the tube may be taken at a time; `None` is any number.
         aging: Seconds of waiting that weigh as much as one step of priority; `None`: waiting weighs nothing.
-        unique_for: Seconds for which the key of a task stays in use after the task has gone.
+        unique_for: Seconds from the put for which the key of a task stays in use, also if the task is gone earlier.
     """
 
     pri: int = 0
@@ -213,8 +213,6 @@ def _allowed(options: TubeOptions) -> TubeOptions:
     """
     if options.aging is not None and options.order == "fair":
         validation.refuse("order", options.order, "'fifo' in a tube with aging")
-    if options.unique_for is not None and options.change_feed:
-        validation.refuse("unique_for", options.unique_for, "absent in a tube with a change feed")
     return options
 
 

@@ -107,6 +107,8 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 _STATES = {state.value: state for state in TIMERS}
 
+#: The state of a row for a key that stays in use for a while. No task has this state.
+KEPT_KEY = "u"
 #: The columns that a put writes from its source, and their Arrow types. Times are still in microseconds.
 INSERTED = {
     "segment": pa.int64(),
@@ -143,6 +145,34 @@ def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
     columns["tube"] = repeated(tube, pa.int64(), rows.num_rows)
     columns["attempts"] = repeated(0, pa.int32(), rows.num_rows)
     return pa.table(columns)
+
+
+def with_key_rows(rows: pa.Table, segment: int, until_us: int) -> pa.Table:
+    """Rows to put (columns of `INSERTED`), and in a segment of its own a row for each key.
+
+    Args:
+        rows: The rows.
+        segment: The segment of the rows for keys.
+        until_us: The moment until which the keys stay in use.
+    """
+    keyed = rows.filter(rows.column("unique").is_valid())
+    count, schema = keyed.num_rows, rows.schema
+    for name, value in key_row(segment, until_us).items():
+        kind = schema.field(name).type
+        values = pa.nulls(count, kind) if value is None else repeated(value, kind, count)
+        keyed = keyed.set_column(schema.get_field_index(name), name, values)
+    return pa.concat_tables([rows, keyed])
+
+
+def key_row(segment: int, until_us: int) -> dict[str, Any]:
+    """The columns in which the row for a key differs from the row of its task. Arguments as for `with_key_rows`."""
+    return {
+        "segment": segment,
+        "state": KEPT_KEY,
+        "data": None,
+        "next_event": None,
+        "expires_at": until_us,
+    }
 
 
 def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:

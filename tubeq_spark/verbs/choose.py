@@ -162,10 +162,10 @@ class OrderChoice(Generic[H]):
         tasks = self.tasks
         return self.ctx.writer.take(tasks.segments, self.shares, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: Sequence[StoredTask], lease: NewLease, removal: Remove) -> Statement:
+    def exchange(self, found: Sequence[StoredTask], lease: NewLease) -> Statement:
         """The statement that moves the tasks and removes the acked ones."""
         changes: list[tuple[Which, Change]] = [
-            (Named(), removal),
+            (Named(), Remove()),
             (Takeable(self.shares[-1].last, self.now_us), Take(self.shares, lease)),
         ]
         taken = whole(self.tasks.segments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +17,6 @@ from tubeq_spark.verbs.limits import limits_now
 from tubeq_spark.verbs.locate import Memory, held
 from tubeq_spark.verbs.renew import give_up_all, new_lease, outlast
 from tubeq_spark.verbs.settle import ack
-from tubeq_spark.verbs.settlement import acked
 from tubeq_spark.verbs.take import (
     begin_take,
     look_for,
@@ -167,14 +165,11 @@ def _exchange(
         if choice is None:
             return Plan(None, lambda _: None)
         lease = new_lease(ctx, choice.owner, choice.begins_us)
-        removal = acked(ctx)
         raised = limits.raised(choice.quota)
-        keyed = 0 if removal.key is None else sum(row.unique is not None for row in found)
 
         def finish(affected: Affected) -> _Exchanged:
             # The ack stays committed if the take is undone. Then the calls take again.
             count = raised.tasks(affected)
-            count = replace(count, updated=count.updated - keyed)
             try:
                 taken = moved(choice, lease, count)
             except ConflictError:
@@ -191,7 +186,7 @@ def _exchange(
             sizes = Counter(row.segment for row in rows)
             return _Exchanged(found, [TakenRows(rows, lease, sizes) if rows else None], calls)
 
-        statement = choice.exchange(found, lease, removal)
+        statement = choice.exchange(found, lease)
         return Plan(ctx.gates.raising(statement, raised, choice.now_us), finish)
 
     return run(ctx, take, "exchange", attempt)

@@ -74,7 +74,6 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         segments = sorted({group.segment for group in groups})
         lease_segments = {group.segment for group in groups if group.state is TaskState.TAKEN}
         dest, gone = ctx.queue.session.segments(2)
-        key = ctx.table.kept_key(now_us, ctx.max_attempts, by_time=True)
         given_back = GiveBack(
             dest,
             max_attempts=ctx.max_attempts,
@@ -85,7 +84,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             [
                 (
                     Due(now_us, over=True, kept=is_of_kept, max_attempts=ctx.max_attempts),
-                    Remove(gone, Event("ttl", now_us), key),
+                    Remove(gone, Event("ttl", now_us)),
                 ),
                 (Due(now_us), given_back),
             ],
@@ -100,7 +99,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff, counted=False)
             back, removed = affected.updated, removed_by(ctx, affected, gone)
             # Gone rows are updated, too.
-            if ctx.table.keeps_gone_rows:
+            if ctx.table.change_feed:
                 back = ctx.reader.count_in(dest)
             return _counted(ctx, _changed(groups, back, removed))
 

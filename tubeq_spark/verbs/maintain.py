@@ -60,22 +60,23 @@ def truncate(ctx: TubeContext) -> None:
     more = bool(newest)
     while more:
         more = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
-    _free_keys(ctx)
+    _free_keys(ctx, now_us)
     ctx.table_lock.wake_takes()
 
 
-def _free_keys(ctx: TubeContext) -> None:
-    """Free the keys of all tasks that have ended. At most one commit, none if no key is kept."""
+def _free_keys(ctx: TubeContext, until_us: int) -> None:
+    """Free the keys that were put up to a moment. At most one commit, none if no key is kept."""
     if ctx.table.unique_for_us is None:
         return
 
     def attempt() -> Plan[None]:
-        segments = [each.segment for each in ctx.segment_reader.kept_keys(ctx.queue.now_us())]
-        if len(_counted_in(ctx, segments)) < len(segments):
-            raise Stale
+        now_us = ctx.queue.now_us()
+        found = ctx.segment_reader.kept_keys(now_us, until_us)
+        segments = [keys.segment for keys in found if keys.over]
         if not segments:
             return Plan(None, lambda _: None)
-        return Plan(ctx.writer.delete_segments(segments), lambda _: None)
+        (dest,) = ctx.queue.session.segments(1)
+        return Plan(ctx.writer.fold_kept_keys(segments, dest, now_us, until_us), lambda _: None)
 
     ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
 
@@ -239,8 +240,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
 def fold_kept_keys(ctx: TubeContext) -> int:
     """Remove rows of keys whose `unique_for` is over, and compact tiny segments of such rows.
 
-    A segment is rewritten when half of its rows are due. At most one commit, besides a sum of ended tasks; it
-    gives up if another commit comes first.
+    A segment is rewritten when half of its rows are due. At most one commit; it gives up if another commit comes first.
 
     Returns:
         The number of removed rows.
@@ -260,7 +260,6 @@ def fold_kept_keys(ctx: TubeContext) -> int:
         ]
         if len(tiny) > config.fold_segments:
             segments += tiny
-        segments = _counted_in(ctx, segments)
         if not segments:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]

@@ -39,7 +39,7 @@ from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.arrow.columns import array, empty, repeated, whole
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.rows import insert_schema, insert_table
+from tubeq_spark.storage.rows import insert_schema, insert_table, with_key_rows
 from tubeq_spark.storage.statement import WrittenRows
 from tubeq_spark.task import PutResult
 from tubeq_spark.verbs.expire import end_due
@@ -150,8 +150,11 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[PutRow]
     if not news:
         return Plan(None, lambda _: [request.rows([], there) for request in admitted])
     places, segments = _places(ctx, news, data)
-    schema = insert_schema(ctx.codec.arrow_type)
-    rows = insert_table(places, news, data, schema)
+    rows = insert_table(places, news, data, insert_schema(ctx.codec.arrow_type))
+    key_segment = key_segment_of(ctx)
+    if key_segment is not None and wanted:
+        segments.append(key_segment)
+        rows = with_key_rows(rows, key_segment, now_us + (ctx.table.unique_for_us or 0))
     statement = _statement(ctx, rows, len(news), segments, now_us, seen)
 
     def finish(affected: Affected) -> list[list[PutRow]]:
@@ -205,6 +208,11 @@ def _statement(
     )
 
 
+def key_segment_of(ctx: TubeContext) -> int | None:
+    """A fresh segment for the rows of keys that stay in use by `unique_for`; `None` in a tube without it."""
+    return None if ctx.table.unique_for_us is None else ctx.queue.session.segments(1)[0]
+
+
 def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
     """The tasks that have some keys, or had them within `unique_for`; `None` if a stored one has ended."""
     there: dict[str, StoredTask] = {}
@@ -214,7 +222,6 @@ def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, 
             return None
         if seen.unique is not None:
             there[seen.unique] = seen
-    # Kept keys are read after the tasks, so that a task which ends in between is found in one of both.
     for row in ctx.unique_keys.kept(set(keys).difference(there), now_us):
         there.setdefault(row.unique or "", row)
     return there
@@ -329,17 +336,20 @@ class Numbering:
         numbers: Their ids, and one more number for each segment.
         layout: Maps each row to its segment.
         now_us: The moment of the put.
+        key_segment: The segment of the rows for keys; `None` if the put writes none.
     """
 
     total: int
     numbers: Range
     layout: Spread
     now_us: int
+    key_segment: int | None = None
 
     @property
     def segments(self) -> list[int]:
         """The segments, in the order of the layout."""
-        return [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
+        found = [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
+        return found if self.key_segment is None else [*found, self.key_segment]
 
     def result(self, inserted: int) -> PutResult:
         """The result of a put that has inserted this number of rows: all of them, or none."""
@@ -463,7 +473,7 @@ def _numbered(ctx: TubeContext, new: NewRows, now_us: int) -> Numbering:
     )
     numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
     ctx.table_lock.last_id = numbers.task_id(total - 1)
-    return Numbering(total, numbers, layout, now_us)
+    return Numbering(total, numbers, layout, now_us, key_segment_of(ctx))
 
 
 def _source(
@@ -564,7 +574,11 @@ def _of_table(ctx: TubeContext, put: PutTable, trace: str | None) -> NewRows:
         columns["segment"] = segments_of(numbering, buckets, at)
         if trace is not None:
             columns["trace"] = repeated(trace, pa.string(), put.size)
-        return whole(pa.table(columns), insert_schema(ctx.codec.arrow_type))
+        found = whole(pa.table(columns), insert_schema(ctx.codec.arrow_type))
+        if numbering.key_segment is None:
+            return found
+        until_us = numbering.now_us + (ctx.table.unique_for_us or 0)
+        return with_key_rows(found, numbering.key_segment, until_us)
 
     return NewRows(buckets.counts, rows, put.data.nbytes)
 

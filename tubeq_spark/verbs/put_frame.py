@@ -26,7 +26,7 @@ from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.payloads.put_columns import refuse_bad
 from tubeq_spark.payloads.sizes import too_large
 from tubeq_spark.storage.location import identifier
-from tubeq_spark.storage.rows import INSERTED
+from tubeq_spark.storage.rows import INSERTED, key_row
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.put_files import read_alike
 from tubeq_spark.storage.spark.put_frame_payload import (
@@ -67,10 +67,11 @@ _ROW_MASK = (1 << 33) - 1
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The number of rows of each non-empty partition, and of each bucket of sub-queues."""
+    """The number of rows of each non-empty partition, and of each bucket of sub-queues, and of rows with keys."""
 
     partitions: Counter[int] = field(default_factory=Counter)
     buckets: Counter[int] = field(default_factory=Counter)
+    keys: int = 0
 
     @property
     def total(self) -> int:
@@ -150,7 +151,33 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
         # Spark's generated code does not contain the text, so each put uses the same code.
         "trace": string(frame.trace),
     }
-    return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
+    rows = numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
+    if numbering.key_segment is None or not frame.has_keys:
+        return rows
+    return _with_key_rows(ctx, rows, numbering, numbering.key_segment)
+
+
+def _with_key_rows(
+    ctx: TubeContext, rows: DataFrame, numbering: Numbering, segment: int
+) -> DataFrame:
+    """As `unique_keys.with_key_rows`. A union would number the partitions anew."""
+    until_us = numbering.now_us + (ctx.table.unique_for_us or 0)
+    changed = key_row(segment, until_us)
+    which = "CASE WHEN unique IS NULL THEN array(FALSE) ELSE array(FALSE, TRUE) END"
+    doubled = rows.selectExpr("*", f"explode({which}) AS tubeq_is_key")
+    columns = [
+        f"{_key_column(name, changed[name]) if name in changed else name} AS {name}"
+        for name in INSERTED
+    ]
+    return doubled.selectExpr(*columns)
+
+
+def _key_column(name: str, value: int | str | None) -> str:
+    """A column that has another value in the row for a key than in the row of its task."""
+    if value is None:
+        return f"CASE WHEN NOT tubeq_is_key THEN {name} END"
+    text = string(value) if isinstance(value, str) else bigint(value)
+    return f"CASE WHEN tubeq_is_key THEN {text} ELSE {name} END"
 
 
 def _rank(pri: str, aging_us: int | None) -> str:
@@ -410,7 +437,8 @@ class _RowsInFiles(_Rows):
                 ctx.table.name, self._numbered(frame, numbering), ctx.writer.stored
             )
         self._written = frame, numbering, rows
-        if rows.size != frame.total:
+        keys = 0 if numbering.key_segment is None else frame.counted.keys
+        if rows.size != frame.total + keys:
             self._discard()
             raise StoreError(_OTHER_ROWS)
 
@@ -455,13 +483,28 @@ def _count(
     conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
     counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
     sizes = f"{payload_size(df, payload)} AS bytes"
+    key = identifier("unique") if _has(df, "unique", payload) else "NULL"
     bucket = bucket_column(ctx, df, payload)
     found = (
         df.selectExpr(
-            "spark_partition_id() AS partition", f"{bucket} AS bucket", sizes, *conditions
+            "spark_partition_id() AS partition",
+            f"{bucket} AS bucket",
+            sizes,
+            f"{key} AS key",
+            *conditions,
         )
         .groupBy("partition", "bucket")
-        .agg(*[F.expr(count) for count in ("count(*) AS rows", "max(bytes) AS bytes", *counts)])
+        .agg(
+            *[
+                F.expr(count)
+                for count in (
+                    "count(*) AS rows",
+                    "count(key) AS keys",
+                    "max(bytes) AS bytes",
+                    *counts,
+                )
+            ]
+        )
         .collect()
     )
     for i, check in enumerate(checks):
@@ -471,7 +514,7 @@ def _count(
     largest = max((row["bytes"] for row in found), default=0)
     if largest > ctx.queue.config.largest_payload:
         raise too_large("df", largest, ctx.queue.config.largest_payload)
-    counted = Counted()
+    counted = Counted(keys=sum(row["keys"] for row in found))
     for row in found:
         counted.partitions[row["partition"]] += row["rows"]
         counted.buckets[row["bucket"]] += row["rows"]

@@ -146,13 +146,12 @@ def _renewal(
         return Plan(None, lambda _: ([None] * len(calls), 0))
     # A task whose lease and ttl have ended is gone; no renewal brings it back. In a tube with a backoff the end of
     # the lease may have extended the ttl.
-    key = ctx.table.kept_key(lease.at_us, ctx.max_attempts, by_time=True)
     statement = ctx.writer.settle(
         rows,
         [
             (
                 Due(lease.at_us, over=True, max_attempts=ctx.max_attempts),
-                Remove(gone, Event("ttl"), key),
+                Remove(gone, Event("ttl")),
             ),
             (Every(), Renew(dest, lease)),
         ],

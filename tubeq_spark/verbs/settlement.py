@@ -83,9 +83,8 @@ def removal(
         event: The event.
         are_whole: Whether they are all rows with which their segments were written. Then files may be removed unread.
     """
-    key = ctx.table.kept_key(ctx.queue.now_us(), ctx.max_attempts)
-    if key is not None or (event is not None and ctx.table.change_feed):
-        return settlement(ctx, rows, lambda dest: Remove(dest, event, key)).statement
+    if event is not None and ctx.table.change_feed:
+        return settlement(ctx, rows, lambda dest: Remove(dest, event)).statement
     if isinstance(rows, list) and (
         all(row.task_id is None for row in rows) or (are_whole and len(rows) == 1)
     ):
@@ -95,13 +94,7 @@ def removal(
     return replace(statement, removes=statement.tasks if are_whole else None)
 
 
-def acked(ctx: TubeContext) -> Remove:
-    """The change of acked tasks."""
-    key = ctx.table.kept_key(ctx.queue.now_us(), ctx.max_attempts)
-    return Remove() if key is None else Remove(ctx.queue.session.segments(1)[0], key=key)
-
-
 def removed_by(ctx: TubeContext, affected: Affected, gone: int) -> int:
     """The number of tasks that a statement has removed, or moved to the segment of gone rows."""
-    kept = ctx.reader.count_in(gone) if ctx.table.keeps_gone_rows else 0
+    kept = ctx.reader.count_in(gone) if ctx.table.change_feed else 0
     return affected.deleted + kept

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
-    from tubeq_spark.model.changes import Remove
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
@@ -173,7 +172,7 @@ class SubqueueChoice(Generic[H]):
             tasks.segments, shares, lease, self.now_us, tasks.count
         )
 
-    def exchange(self, found: Sequence[StoredTask], lease: NewLease, removal: Remove) -> Statement:
+    def exchange(self, found: Sequence[StoredTask], lease: NewLease) -> Statement:
         """The statement that moves the tasks and removes the acked ones."""
         return self.ctx.subqueue_writer.exchange(
             [ExchangedRow(row.segment, row.utube, row.task_id) for row in found],
@@ -182,7 +181,6 @@ class SubqueueChoice(Generic[H]):
             lease,
             self.now_us,
             self.tasks.count + len(found),
-            removal,
         )
 
     def undone(self) -> bool:

@@ -170,47 +170,10 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
         lambda made: SegmentReader(made.engine, table).kept_keys(NOW),
         [[{"segment": -41, "rows": 5, "over": 2}]],
     )
-    removed = Remove(-41, key=table.kept_key(NOW, None))
-    ended = table.kept_key(NOW, 3, by_time=True)
-    expired = Remove(-41, Event("ttl", NOW), ended)
-    with_backoff = replace(table, backoff=BACKOFF)
-    for of, title, change in (
-        (table, "acked", removed),
-        (table, "ended by time", expired),
-        (with_backoff, "ended by time, a backoff", expired),
-    ):
-        yield statements(
-            of,
-            f"settle: {title}, and its key is kept",
-            lambda make, change=change: make.settle(
-                [SettleRow(-5, 11), SettleRow(-6, 12)], [(Every(), change)]
-            ),
-        )
-    yield statements(
-        table,
-        "settle_segments: all acked, and their keys are kept",
-        lambda make: make.settle_segments([-5], (Every(), removed)),
-    )
     yield statements(table, "drain: kept keys", lambda make: make.drain(NOW))
     yield statements(
         table, "fold_kept_keys: two", lambda make: make.fold_kept_keys([-41, -42], -43, NOW)
     )
-    yield Case(
-        "SubqueueWriter.exchange: tasks by their ids, and their keys are kept",
-        lambda made: SubqueueWriter(table, made.fresh).exchange(
-            ACKED["tasks by their ids"], [10], shares()["one"], LEASE, NOW, 5, removed
-        ),
-    )
-    notes = [EndedNote(5, 2, kept_in=-41), EndedNote(6, None, kept_in=-42), EndedNote(7, 3)]
-    for method in ("count", "sum", "uncounted"):
-        yield Case(
-            f"EndedTasks.{method}: kept keys",
-            lambda made, method=method: getattr(
-                EndedTasks(made.engine, table, made.fresh, 30), method
-            )(),
-            [[{"n": 4}], [{"n": 5}]],
-            ended=EndedLog(3, 5 * RENEWALS, 0, notes, 7),
-        )
 
 
 def with_backoff() -> Iterator[Case]:
@@ -940,7 +903,7 @@ def ended(table: TubeTable) -> Iterator[Case]:
     }
     gone = [[{"n": 4}]]
     for said, log in logs.items():
-        for method in ("count", "sum"):
+        for method in ("count", "sum", "uncounted"):
             yield Case(
                 f"EndedTasks.{method}: {said}",
                 lambda made, method=method: getattr(

@@ -140,23 +140,14 @@ def _outlives(now_us: int, backoff: Backoff, of: Row, ended: Expression) -> Expr
     return of.expires_at.is_null() | lives
 
 
+def is_free_key(now_us: int, until_us: int | None = None, of: Row = _ROW) -> Expression:
+    """A row for a key that is free at a moment; with `until_us` a row of a put up to another moment."""
+    return ~is_alive(now_us, of) if until_us is None else of.created <= at(until_us)
+
+
 def has_grown(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
     """Its lease ended before its ttl, so its backoff has extended the ttl."""
     return _has_failed(now_us, max_attempts, of) & (of.expires_at > of.next_event)
-
-
-def ended_us(
-    now_us: int, max_attempts: int | None, backoff: Backoff | None, of: Row = _ROW
-) -> Expression:
-    """The moment at which a task ended whose ttl is over, in microseconds. A lease or a delay outlasts the ttl."""
-    held = _one_of(list(_HOLDING), of)
-    branches: list[tuple[Expression, Expression]] = [
-        (held, Greatest((Micros(of.expires_at), Micros(of.next_event))))
-    ]
-    if backoff is not None:
-        longer = Micros(of.expires_at) + backoff_us(backoff, of)
-        branches.insert(0, (has_grown(now_us, max_attempts, of), longer))
-    return case(*branches, other=Micros(of.expires_at))
 
 
 def backoff_us(backoff: Backoff, of: Row = _ROW) -> Expression:

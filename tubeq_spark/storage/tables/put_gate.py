@@ -24,15 +24,21 @@ from tubeq_spark.storage.expression import (
     at,
     case,
     integer,
+    literal,
     null,
     row,
 )
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
 from tubeq_spark.storage.query import Select, count_if, greatest
-from tubeq_spark.storage.rows import INSERTED, PutsSeen, stored_column
+from tubeq_spark.storage.rows import INSERTED, KEPT_KEY, PutsSeen, stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, PUT_GATE, SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import (
+    OWN_SEGMENTS,
+    PUT_GATE,
+    SEGMENT_0,
+    TubeTable,
+)
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
@@ -139,6 +145,7 @@ class PutGate:
             forgotten = (_T.owner != identity.name) & (_T.created < at(forget_us))
         values = {name: stored_column(name, "s") for name in (*INSERTED, "tube", "owner")}
         values["attempts"] = integer(0)
+        values["tube"] = case((_S.state == KEPT_KEY, literal(-tube)), other=_S.tube)
         # A tombstone matches the row of the gate, too, but no clause besides the last one.
         as_read = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == seen.number)
         return Statement(

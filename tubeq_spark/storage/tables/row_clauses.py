@@ -26,7 +26,6 @@ from tubeq_spark.model.changes import (
 from tubeq_spark.model.failures import LEASE_ENDED, Backoff
 from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.expression import (
-    FALSE,
     TRUE,
     Concat,
     Literal,
@@ -42,7 +41,6 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import KEPT_KEY
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -73,48 +71,6 @@ def _nobodys() -> dict[str, Expression]:
 def clause_of(table: TubeTable, which: Which, change: Change) -> Clause:
     """A change of some rows of a tube, as a clause of a statement."""
     return Clause(_sets(table, change), condition_of(table, which))
-
-
-def clauses_of(table: TubeTable, which: Which, change: Change) -> list[Clause]:
-    """The clauses of a change. If keys stay in use, a removal has two: rows with a key are kept for it."""
-    clauses = [clause_of(table, which, change)]
-    kept = kept_for_key(table, change)
-    if kept is not None:
-        when = _T.unique.is_not_null()
-        where = condition_of(table, which)
-        clauses.insert(0, Clause(kept, when if where is TRUE else where & when))
-    return clauses
-
-
-def kept_for_key(table: TubeTable, change: Change) -> dict[str, Expression] | None:
-    """The columns that a removal sets in a row that is kept for its key; `None` if it is removed like the others.
-
-    Like gone rows for a change feed, a kept row has the negated id of the tube, so it is no task of the tube.
-    """
-    if not isinstance(change, Remove) or change.key is None or change.gone is None:
-        return None
-    key = change.key
-    until: Expression = at(plus(key.now_us, key.for_us))
-    if key.by_time:
-        ended = predicates.ended_us(key.now_us, key.max_attempts, table.backoff, _T)
-        until = Moment(ended + key.for_us)
-    backoff, ttl = table.backoff, {}
-    if backoff is not None:
-        # The ttl is the one that a written end of the lease would have had.
-        has_grown = predicates.has_grown(key.now_us, key.max_attempts, _T)
-        longer = predicates.grown(_T.ttl, predicates.backoff_us(backoff, _T))
-        ttl = {"ttl": case((has_grown, longer), other=_T.ttl)}
-    return ttl | {
-        "segment": literal(change.gone),
-        "tube": literal(-table.id),
-        **_nobodys(),
-        "state": literal(KEPT_KEY),
-        # A NULL of the column's type, which may be a struct.
-        "data": case((FALSE, _T.data)),
-        "next_event": at(None),
-        "expires_at": until,
-        "error": null(Type.STRING),
-    }
 
 
 def condition_of(table: TubeTable, which: Which) -> Expression:

@@ -78,9 +78,9 @@ class SegmentReader:
             SegmentSpan(r["segment"], r["older"] == r["rows"], r["in_lease_segment"]) for r in found
         ]
 
-    def kept_keys(self, now_us: int) -> list[KeptKeys]:
-        """All segments with rows that are kept for the keys of ended tasks."""
-        over = count_if(~predicates.is_alive(now_us))
+    def kept_keys(self, now_us: int, until_us: int | None = None) -> list[KeptKeys]:
+        """All segments with rows for keys; arguments as for `predicates.is_free_key`."""
+        over = count_if(predicates.is_free_key(now_us, until_us))
         columns = {"segment": _ROW.segment, "rows": count(), "over": over}
         where = self._table.is_kept_key()
         found = self._engine.rows(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.model.changes import Remove
 from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
@@ -16,7 +15,7 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import kept_for_key, taking
+from tubeq_spark.storage.tables.row_clauses import taking
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _T, _S = row("t"), row("s")
 #: The change of acked tasks in a tube where an ack frees their keys.
-_ACK = Remove()
 #: Fails a take if other commits have changed all tasks that it has chosen in a sub-queue. Then it has begun no leases.
 _FAIL_IF_GONE = Clause({"segment": FAIL}, _S.claim.is_not_null(), inserts=True)
 #: The types of the columns that are compared with a position.
@@ -87,7 +85,6 @@ class SubqueueWriter:
         lease: NewLease,
         now_us: int,
         size: int,
-        removal: Remove = _ACK,
     ) -> Statement:
         """Remove tasks, and move takeable rows of sub-queues to lease segments.
 
@@ -98,7 +95,6 @@ class SubqueueWriter:
             lease: The owner and the begin of the leases.
             now_us: The moment for which the candidates were read.
             size: The approximate number of rows that it changes.
-            removal: The change of the acked rows.
         """
         operation_id = self._fresh()
         near = [
@@ -109,7 +105,6 @@ class SubqueueWriter:
         rows = [(*_place(share), None) for share in shares]
         rows += [(each.utube, None, each.task_id, None, each.segment) for each in acked]
         acks = _S.acked.is_not_null()
-        kept = kept_for_key(self._table, removal)
         return Statement(
             self._table.name,
             all_of(
@@ -125,7 +120,6 @@ class SubqueueWriter:
                 ),
             ),
             [
-                *([] if kept is None else [Clause(kept, acks & _T.unique.is_not_null())]),
                 Clause(None, acks),
                 Clause(taking(self._table, _S.claim, lease)),
                 Clause({"segment": FAIL}, acks, inserts=True),
@@ -134,10 +128,10 @@ class SubqueueWriter:
             operation_id,
             _T.segment,
             Rows(self._shares | {"acked": Type.BIGINT}, rows),
-            partitions_of(near, removal),
+            partitions_of(near),
             size,
             size,
-            Ended(self._table.id, kept_in=removal.gone),
+            Ended(self._table.id),
         )
 
     @property

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from tubeq_spark.model.changes import KeptKey
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.expression import Seconds, Type, integer, null, row, small
 from tubeq_spark.storage.query import (
@@ -21,7 +20,7 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import SegmentSelection
+from tubeq_spark.storage.rows import KEPT_KEY, SegmentSelection
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ PUT_GATE = -(1 << 62) + 32
 OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
-#: The state of a row that is kept for the key of an ended task. No task has this state.
-KEPT_KEY = "u"
 #: The state of a row that notes an undone drop. No task has this state.
 UNDONE_DROP = "x"
 _ROW = row()
@@ -82,7 +79,7 @@ class TubeTable:
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements write their events into the rows, for the change feed.
         backoff: The delays of its failed tasks. With a backoff an ended lease counts as an error.
-        unique_for_us: The time for which the key of a task stays in use after its end; `None` frees it at once.
+        unique_for_us: The time from the put for which the key of a task stays in use; `None` frees it with its task.
     """
 
     name: str
@@ -92,19 +89,6 @@ class TubeTable:
     change_feed: bool = False
     backoff: Backoff | None = None
     unique_for_us: int | None = None
-
-    @property
-    def keeps_gone_rows(self) -> bool:
-        """Whether rows of ended tasks may stay for a while. Then the end of a task may be an update."""
-        return self.change_feed or self.unique_for_us is not None
-
-    def kept_key(
-        self, now_us: int, max_attempts: int | None, *, by_time: bool = False
-    ) -> KeptKey | None:
-        """The rule by which keys of ended tasks stay in use, or `None`; arguments as for `KeptKey`."""
-        if self.unique_for_us is None:
-            return None
-        return KeptKey(self.unique_for_us, now_us, max_attempts, by_time)
 
     @property
     def shown(self) -> ShownColumns:
@@ -118,7 +102,7 @@ class TubeTable:
         return of.tube == self.id
 
     def is_kept_key(self, of: Row = _ROW) -> Expression:
-        """Rows of ended tasks of this tube that are kept for their keys."""
+        """Rows for keys of this tube that stay in use for a while, though their tasks may have ended."""
         return (of.tube == -self.id) & (of.state == KEPT_KEY)
 
     def is_undone_drop(self, of: Row = _ROW) -> Expression:

@@ -37,7 +37,7 @@ from tubeq_spark.storage.expression import (
     literal,
     row,
 )
-from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
+from tubeq_spark.storage.rows import INSERTED, KEPT_KEY, stored_column, stored_rows
 from tubeq_spark.storage.statement import (
     ONE_ROW,
     Append,
@@ -52,7 +52,6 @@ from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import (
     EVERY,
     clause_of,
-    clauses_of,
     condition_of,
     taking,
 )
@@ -108,7 +107,9 @@ class TubeWriter:
     def stored(self) -> Mapping[str, Expression]:
         """The stored value of each column, computed from a row of a DataFrame (columns of `INSERTED`)."""
         stored: dict[str, Expression] = {n: stored_column(n) for n in INSERTED}
-        return stored | {"tube": literal(self._table.id), "attempts": integer(0)}
+        is_key = row().state == KEPT_KEY
+        tube = case((is_key, literal(-self._table.id)), other=literal(self._table.id))
+        return stored | {"tube": tube, "attempts": integer(0)}
 
     def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), only once for the same identity."""
@@ -178,13 +179,22 @@ class TubeWriter:
             partitions=partitions_of(segments),
         )
 
-    def fold_kept_keys(self, segments: Sequence[int], dest: int, now_us: int) -> Statement:
-        """Remove rows of keys that are due at a moment from some segments, and move the others to a fresh one."""
+    def fold_kept_keys(
+        self,
+        segments: Sequence[int],
+        dest: int,
+        now_us: int,
+        until_us: int | None = None,
+    ) -> Statement:
+        """Remove rows for keys that are free from some segments, and move the others to a fresh one."""
         operation_id = self._fresh()
         return Statement(
             self._table.name,
             all_of(_T.segment.is_in([*segments, operation_id]), self._table.is_kept_key(_T)),
-            [Clause(None, ~predicates.is_alive(now_us, _T)), Clause({"segment": literal(dest)})],
+            [
+                Clause(None, predicates.is_free_key(now_us, until_us, _T)),
+                Clause({"segment": literal(dest)}),
+            ],
             operation_id,
             _T.segment,
             ONE_ROW,
@@ -291,9 +301,7 @@ class TubeWriter:
         source = _source_of(rows, errors)
         operation_id = self._fresh()
         segments = source.segments
-        clauses = [
-            clause for which, change in changes for clause in clauses_of(self._table, which, change)
-        ]
+        clauses = [clause_of(self._table, which, change) for which, change in changes]
         clauses.append(Clause({"segment": FAIL}, inserts=True))
         return Statement(
             self._table.name,
@@ -325,12 +333,9 @@ class TubeWriter:
         """The count of tasks that such changes end: removed rows, or a row that is kept as done."""
         for change in changes:
             match change:
-                case Remove(gone, _, key):
-                    return Ended(
-                        self._table.id,
-                        removed_in_feed=gone if self._table.change_feed else None,
-                        kept_in=None if key is None else gone,
-                    )
+                case Remove(gone):
+                    feed = gone if self._table.change_feed else None
+                    return Ended(self._table.id, removed_in_feed=feed)
                 case Become(_, after) if after.state is TaskState.DONE:
                     return Ended(self._table.id, 1)
         return None

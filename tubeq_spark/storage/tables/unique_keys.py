@@ -3,9 +3,8 @@
 The key of a task is a column of its row. So the key is free when the row is removed, and only puts use the column.
 Puts of keys conflict with each other by the gate of puts (`put_gate`).
 
-In a tube with `unique_for` the statement that ends a task keeps the row of its key for a while: with the
-negated id of the tube, in a state of its own. A put reads these rows after the tasks, so that it misses no
-task that ends in between.
+In a tube with `unique_for` a put adds a row for each key, too: with the negated id of the tube, in a state of its
+own. The key stays in use until the moment in this row, also if the task has ended. Sweeps remove these rows.
 """
 
 from __future__ import annotations
