@@ -184,12 +184,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_spark_when_it_is_given_each_text_there_is_understands_it",
         }
     ),
-    "test_typed_payloads": frozenset(
-        {
-            "test_put_arrow_of_each_value_does_what_put_does",
-            "test_put_many_of_each_value_stores_what_the_table_says",
-        }
-    ),
     "test_unique": frozenset(
         {
             "test_put_df_when_keys_are_there_adds_the_first_row_of_each_other_key_in_order",

@@ -319,8 +319,8 @@ class Queue:
             delay: Default delay in seconds, >= 0.
             capacity: The largest number of tasks in the tube (limfifottl).
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
-            schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
-                `VARIANT` need a Spark session. Its columns must not have the names of a batch's
+            schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR` and `TIMESTAMP_NTZ`
+                need a Spark session. Its columns must not have the names of a batch's
                 columns or of a put's options.
             max_attempts: Bury a task instead of making it ready again after this many takes, 1 to
                 2147483647.

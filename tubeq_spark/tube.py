@@ -217,7 +217,7 @@ class Tube:
 
         Args:
             data: Any JSON value, with lists and dicts at most 200 deep; with a `schema`, a dict or
-                Row with its columns. Values are stored as Spark's INSERT stores them, or refused.
+                Row with its columns. A value is stored if Arrow's safe cast keeps it, or refused.
             pri: 0 (the highest) ... 2147483647.
             ttl: Time to live in seconds from now, >= 0; a hundred years or more is unlimited.
             ttr: Seconds for which a consumer may hold it, > 0; the ttl by default.

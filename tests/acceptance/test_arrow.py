@@ -403,10 +403,16 @@ def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) 
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"n": pa.array([2**31], pa.int64())}, "column n='int64': .*; row 0: n must be INT "),
+        ({"n": pa.array([2**31], pa.int64())}, "column n=2147483648: must be INT .*row 0"),
         ({"at": pa.array([0], pa.timestamp("us"))}, "column at='timestamp"),
-        ({"at": pa.array([1], pa.timestamp("ns", "UTC"))}, "column at='timestamp"),
-        ({"at": pa.array([2**60], pa.timestamp("us", "UTC"))}, "column at='1 bad rows'"),
+        (
+            {"at": pa.array([1], pa.timestamp("ns", "UTC"))},
+            "column at=.* must be TIMESTAMP .*row 0",
+        ),
+        (
+            {"at": pa.array([2**60], pa.timestamp("us", "UTC"))},
+            "column at=.* must be TIMESTAMP .*row 0",
+        ),
         ({"data": ["1"]}, "column='data'"),
     ],
     ids=["wide", "local", "finer", "far", "unknown"],

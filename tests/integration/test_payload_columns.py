@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from tests.native.test_typed_tubes import SCHEMA
 from tubeq_spark import InvalidOptionError, Queue
 from tubeq_spark.payloads.ddl import columns_of
+from tubeq_spark.payloads.types import delta_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ DDLS = (
 def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location: str) -> None:
     for ddl in DDLS:
         kinds = T.StructType.fromDDL(ddl)
-        assert columns_of(ddl)[0] == kinds.jsonValue()["fields"]
+        assert delta_type(columns_of(ddl)) == kinds.jsonValue()
     with Queue(None, location, engine="native") as queue:
         queue.create_tube("typed", "fifottl", schema=SCHEMA).put({"n": 1, "big": 2})
     with Queue(spark, location, engine="spark") as queue:

@@ -21,7 +21,7 @@ from tubeq_spark.model.changes import Share
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.payloads.types import arrow_struct, delta_type
+from tubeq_spark.payloads.types import delta_type
 from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
@@ -159,7 +159,7 @@ def test_create_when_somebody_else_does_meanwhile_is_no_error(
         ("DECIMAL(12, 2)", "decimal(12,2)"),
         ("ARRAY<STRING>", {"type": "array", "elementType": "string", "containsNull": True}),
         (
-            "STRUCT<a: INT COMMENT 'it''s', `b c`: MAP<STRING, ARRAY<DOUBLE>> NOT NULL>",
+            "STRUCT<a: INT COMMENT 'it''s', `b-c`: MAP<STRING, ARRAY<DOUBLE>> NOT NULL>",
             {
                 "type": "struct",
                 "fields": [
@@ -170,7 +170,7 @@ def test_create_when_somebody_else_does_meanwhile_is_no_error(
                         "metadata": {"comment": "it's"},
                     },
                     {
-                        "name": "b c",
+                        "name": "b-c",
                         "type": {
                             "type": "map",
                             "keyType": "string",
@@ -190,20 +190,19 @@ def test_create_when_somebody_else_does_meanwhile_is_no_error(
     ],
 )
 def test_type_of_a_column_is_as_the_library_has_it(ddl: str, kind: object) -> None:
-    fields, _ = columns_of(f"data {ddl} COMMENT 'payload', n INT")
-    theirs = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+    ours = pa.schema(list(columns_of(f"data {ddl} COMMENT 'payload', n INT")))
+    theirs = Schema.from_json(json.dumps(delta_type(pa.struct(list(ours)))))
     assert [field["type"] for field in json.loads(theirs.to_json())["fields"]] == [kind, "integer"]
-    ours = pa.schema(list(arrow_struct(fields)))
     assert ours.equals(pa.schema(theirs.to_arrow()), check_metadata=True)
     assert [delta_type(each) for each in ours.types] == [kind, "integer"]
 
 
 def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(tmp_path: Path) -> None:
     typed = Place(tmp_path / "typed", -7).create(
-        payload="STRUCT<a: INT, `b c`: ARRAY<STRUCT<x: STRING, m: MAP<STRING, BIGINT>>>, t: TIMESTAMP>"
+        payload="STRUCT<a: INT, `b-c`: ARRAY<STRUCT<x: STRING, m: MAP<STRING, BIGINT>>>, t: TIMESTAMP>"
     )
-    kind = typed.engine.tables.column_type(typed.tube, "data")
-    value = {"a": 1, "b c": [{"x": "é'\\", "m": {"k": 2}}], "t": None}
+    kind = typed.engine.tables.newest(typed.tube).shape.schema.field("data").type
+    value = {"a": 1, "b-c": [{"x": "é'\\", "m": {"k": 2}}], "t": None}
     rows = new_rows(5, [50, 51])
     at_data = rows.schema.get_field_index("data")
     rows = rows.set_column(at_data, "data", pa.array([value, None], kind))

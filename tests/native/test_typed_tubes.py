@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tubeq_spark import InvalidOptionError, PutItem, Queue, StoreError, TubeExistsError
-from tubeq_spark.admin import new_table
+from tubeq_spark import InvalidOptionError, PutItem, Queue, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +90,7 @@ def test_typed_tube_when_created_without_spark_takes_and_gives_arrow_tables(queu
         columns = batch.table.select(list(VALUES))
 
     place = list(VALUES).index("big")
-    with pytest.raises(InvalidOptionError, match=r"column big='1 bad rows': .*NOT NULL"):
+    with pytest.raises(InvalidOptionError, match=r"column big=None: .*NOT NULL"):
         tube.put_arrow(columns.set_column(place, "big", pa.nulls(1, pa.int64())))
     two = pa.concat_tables([columns, columns])
     assert tube.put_arrow(two, key="again").count == 2
@@ -132,11 +131,12 @@ def test_typed_tube_when_dropped_leaves_its_name_to_one_of_another_payload(queue
         ("a STRUCT<>", "unexpected '>'"),
         ("a DECIMAL(39, 2)", "too many digits"),
         ("a VOID", "unexpected 'VOID'"),
+        ("a VARIANT", "unexpected 'VARIANT'"),
         ("a INTERVAL DAY", "unexpected 'INTERVAL'"),
         ("1 INT", "unexpected '1'"),
-        ("a INT, A STRING", "not two of the name 'a'"),
-        ("a ARRAY<STRUCT<b: INT, B: INT>>", "not two of the name 'b'"),
-        ("`a b` INT", "not one of the name 'a b'"),
+        ("a INT, A STRING", "two columns have the name 'a'"),
+        ("a ARRAY<STRUCT<b: INT, B: INT>>", "two columns have the name 'b'"),
+        ("`a b` INT", "no column can have the name 'a b'"),
     ],
 )
 def test_create_tube_with_columns_that_no_table_has_is_refused(
@@ -149,7 +149,7 @@ def test_create_tube_with_columns_that_no_table_has_is_refused(
     assert "bad" not in queue.tubes()
 
 
-@pytest.mark.parametrize("kind", ["VARCHAR(3)", "CHAR(3)", "TIMESTAMP_NTZ", "ARRAY<VARIANT>"])
+@pytest.mark.parametrize("kind", ["VARCHAR(3)", "CHAR(3)", "ARRAY<TIMESTAMP_NTZ>"])
 def test_create_tube_with_a_type_that_only_spark_makes_says_so(queue: Queue, kind: str) -> None:
     with pytest.raises(StoreError, match="needs a Spark session: create the tube with one"):
         queue.create_tube("bad", schema=f"a {kind}")
@@ -178,26 +178,6 @@ def test_put_arrow_of_a_part_of_a_large_table_does_not_keep_all_of_it(queue: Que
     del large
     gc.collect()
     assert pa.total_allocated_bytes() - before < 10_000_000
-
-
-def test_tube_that_was_made_with_a_column_of_a_batch_or_such_keys_opens(
-    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schema = "pri INT, m MAP<STRUCT<a: INT>, INT>"
-    with monkeypatch.context() as earlier:
-        earlier.setattr(new_table, "refuse_schema", lambda *_: None)
-        queue.create_tube("old", "fifottl", schema=schema).put({"pri": 3}, pri=1)
-    with opened(tmp_path) as other:
-        tube = other.create_tube("old", "fifottl", schema=schema, if_not_exists=True)
-        with pytest.raises(TubeExistsError):
-            other.create_tube("old", "fifottl", schema=schema)
-        task = tube.take(0)
-        assert task is not None
-        assert (task.data, task.pri) == ({"pri": 3, "m": None}, 1)
-        tube.ack(task.task_id)
-        tube.drop()
-        with pytest.raises(InvalidOptionError, match="not 'pri'"):
-            other.create_tube("old", "fifottl", schema=schema)
 
 
 def test_take_when_another_program_has_written_a_map_with_a_key_twice_buries_the_task(

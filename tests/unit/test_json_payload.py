@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 import math
 import sys
 from collections import OrderedDict
+from decimal import Decimal
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tubeq_spark.cli.call import json_text
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.json_payload import DEPTH_MAX, UnreadableError, decode, encode
 
@@ -148,3 +151,9 @@ def test_encode_of_what_is_nested_too_deep_is_refused(depth: int) -> None:
 def test_decode_of_what_python_cannot_read_says_why(text: str) -> None:
     with pytest.raises(UnreadableError, match="it is "):
         decode(text)
+
+
+def test_json_text_of_a_payload_with_maps_has_texts_for_their_keys() -> None:
+    data = {"m": [{dt.date(2026, 1, 2): {Decimal("1.5"): b"a"}, "k": {1: None}}]}
+
+    assert json_text(data) == '{"m": [{"2026-01-02": {"1.5": "61"}, "k": {"1": null}}]}'

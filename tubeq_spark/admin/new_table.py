@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import engines
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model.arguments import driver_of
-from tubeq_spark.payloads import put_columns
-from tubeq_spark.payloads.types import asks_for_values, with_required, without_not_null
+from tubeq_spark.payloads import ddl
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import (
@@ -33,7 +30,6 @@ from tubeq_spark.storage.tables.schema import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
@@ -42,18 +38,10 @@ if TYPE_CHECKING:
 _APP = "tubeq/create"
 
 
-class _ColumnsReader(Protocol):
-    """A module that reads the columns of a typed payload."""
-
-    def payload_ddl(self, ddl: str) -> str: ...
-
-    def payload_fields(self, ddl: str) -> list[dict[str, Any]]: ...
-
-
 def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     """Create a tube's table if it does not exist."""
     queue = engines.for_tube(queue, record.name, record.options)
-    payload = _payload(queue, record)
+    payload = _payload(record)
     new = new_tube_table(
         opened.location.table(record.name),
         queue.config,
@@ -67,48 +55,20 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
         queue.engine.tables.show_taken_utubes(new.name)
 
 
-def payload_ddl(queue: QueueContext, schema: str) -> str:
-    """The DDL of a payload's columns with Spark's types, if Spark is available.
+def check_payload(queue: QueueContext, schema: str | None) -> None:
+    """Refuse payload columns with which no tube can be created.
 
     Raises:
-        InvalidOptionError: It is no DDL, or has columns that no Delta table can have.
-        StoreError: It has types that only Spark knows, and there is no Spark session.
+        InvalidOptionError: It is no DDL, or has columns that no Delta table can have, or that a batch has.
+        StoreError: It has types that only Spark can create, and there is no Spark session.
     """
-    return _columns_reader(queue).payload_ddl(schema)
-
-
-def refuse_schema(queue: QueueContext, options: TubeOptions) -> None:
-    """Refuse payload columns that new tubes must not have.
-
-    Raises:
-        InvalidOptionError: The schema has such columns.
-    """
-    schema = options.schema
     if schema is not None:
-        put_columns.refuse_schema(schema, _columns_reader(queue).payload_fields(schema))
+        ddl.check_payload(schema, has_spark=queue.spark is not None)
 
 
-def _columns_reader(queue: QueueContext) -> _ColumnsReader:
-    if queue.spark is None:
-        from tubeq_spark.payloads import ddl  # noqa: PLC0415  few queues make tubes
-
-        return ddl
-    from tubeq_spark.storage.spark import put_frame_payload  # noqa: PLC0415  pyspark is optional
-
-    return put_frame_payload
-
-
-def _payload(queue: QueueContext, record: TubeRecord) -> str | None:
+def _payload(record: TubeRecord) -> str | None:
     schema = record.options.schema
-    return None if schema is None else payload_ddl(queue, without_not_null(schema))
-
-
-def payload_type(queue: QueueContext, table: str, schema: str) -> pa.DataType:
-    """The Arrow type of a table's payload, with NOT NULL from the tube's schema."""
-    kind = queue.engine.tables.column_type(table, "data")
-    if not isinstance(kind, pa.StructType) or not asks_for_values(schema):
-        return kind
-    return with_required(kind, _columns_reader(queue).payload_fields(schema))
+    return None if schema is None else ddl.without_not_null(schema)
 
 
 def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
@@ -126,9 +86,7 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
     with _refusing(queue, record):
         make_table(queue, opened, record)
     tables = queue.engine.tables
-    return tables.has_payload(table, _payload(queue, record)) and _has_feed_of(
-        tables, table, record
-    )
+    return tables.has_payload(table, _payload(record)) and _has_feed_of(tables, table, record)
 
 
 def finish_creation(
@@ -153,7 +111,7 @@ def finish_creation(
     def fit() -> Plan[None]:
         operation_id = -queue.random.getrandbits(62) - 1
         append = tables.replacing_payload_type(
-            table, _payload(queue, record), (_APP, record.id), operation_id
+            table, _payload(record), (_APP, record.id), operation_id
         )
         return Plan(append, lambda _: None)
 

@@ -17,8 +17,6 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
-
 from tubeq_spark.admin import engines, new_table
 from tubeq_spark.errors import (
     InvalidOptionError,
@@ -28,7 +26,8 @@ from tubeq_spark.errors import (
 from tubeq_spark.model import arguments
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
 from tubeq_spark.model.tube_types import AGED
-from tubeq_spark.payloads.codecs import JsonCodec, PayloadCodec, TypedCodec
+from tubeq_spark.payloads.ddl import columns_of
+from tubeq_spark.payloads.values import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -98,8 +97,7 @@ def check_new(
     """
     new = arguments.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
     engines.require_writable(queue, new.name, new.options)
-    if new.options.schema is not None:
-        new_table.payload_ddl(queue, new.options.schema)
+    new_table.check_payload(queue, new.options.schema)
     return new
 
 
@@ -135,7 +133,6 @@ def create(
         if known is not None:
             refuse_other(known.name, known.type, known.options, new, if_not_exists=if_not_exists)
             return known, False
-        new_table.refuse_schema(queue, new.options)
         record = TubeRecord(
             new.name,
             0,
@@ -214,10 +211,9 @@ def make_context(
         table_lock.dropped.discard(record.id)
     columns: tuple[str, ...] | None = None
     if record.options.schema is not None:
-        arrow = new_table.payload_type(queue, table, record.options.schema)
-        if isinstance(arrow, pa.StructType):
-            codec = TypedCodec(arrow)
-            columns = tuple(arrow.field(i).name for i in range(arrow.num_fields))
+        payload = columns_of(record.options.schema)
+        codec = TypedCodec(payload)
+        columns = tuple(part.name for part in payload)
     driver = driver_of(queue.drivers, record.type)
     tube_table = TubeTable(
         table,

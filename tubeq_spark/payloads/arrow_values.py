@@ -1,4 +1,4 @@
-"""Values in Arrow columns: equivalent types, and values that Python cannot represent."""
+"""Values in Arrow columns: without dictionaries, as objects of Python, and those that Python cannot represent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.model.json_payload import is_utf8
-from tubeq_spark.payloads.put_columns import FIRST_US, LAST_US
+from tubeq_spark.payloads.types import FIRST_US, LAST_US, is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,17 +18,6 @@ _FIRST_DAY, _LAST_DAY = FIRST_US // 86_400_000_000, LAST_US // 86_400_000_000
 
 #: For each type of views, the plain type with the same values.
 _OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of texts."""
-    known: bool = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return known or bool(pa.types.is_string_view(kind))
-
-
-def is_integer(kind: pa.DataType) -> bool:
-    """Whether a type is one of whole numbers."""
-    return bool(pa.types.is_integer(kind))
 
 
 def as_alike(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
@@ -51,13 +40,6 @@ def decoded(values: pa.DictionaryArray) -> pa.Array:
 def places(size: int) -> Any:
     """The positions of rows: 0, 1, 2, ..."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists."""
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
 
 
 def map_entries(values: pa.Array) -> pa.Array:
@@ -112,53 +94,40 @@ def first_bad(column: pa.ChunkedArray, is_bad: Callable[[pa.ChunkedArray], objec
     return first
 
 
-def lacking(column: pa.ChunkedArray, part: pa.Field) -> int:
-    """How many rows lack a required value; 1 if some lack one in a nested column."""
-    if column.null_count and not part.nullable:
-        return int(column.null_count)
-    return int(any(_lacks(chunk, part.type) for chunk in column.chunks))
+def is_bad(column: pa.ChunkedArray, part: pa.Field) -> bool:
+    """Whether a column lacks a required value, or has one that is not stored: one that Python cannot represent."""
+    return any(_is_bad(chunk, part) for chunk in column.chunks)
 
 
-def _lacks(values: pa.Array, kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        parts = zip(values.drop_null().flatten(), kind, strict=True)
-        return any(
-            (inside.null_count and not part.nullable) or _lacks(inside, part.type)
-            for inside, part in parts
-        )
-    if pa.types.is_map(kind):
-        entries = pc.list_flatten(map_entries(values.drop_null()))
-        return _lacks(entries.field(1), kind.item_type)
-    return is_list(kind) and _lacks(pc.list_flatten(values), kind.value_type)
-
-
-def unreadable(column: pa.ChunkedArray) -> int:
-    """How many rows have values that Python cannot represent; 1 for nested ones."""
-    return sum(_unreadable(chunk) for chunk in column.chunks)
-
-
-def _unreadable(values: Any) -> int:
-    kind = values.type
+def _is_bad(values: Any, part: pa.Field) -> bool:
+    kind = part.type
+    if values.null_count and not part.nullable:
+        return True
     if is_text(kind):
-        return _not_utf8(values)
+        return not is_utf8(values)
+    if pa.types.is_float32(kind):
+        # A finite number beyond the range of a FLOAT becomes infinite.
+        return bool(pc.any(pc.is_inf(values)).as_py())
     if pa.types.is_timestamp(kind):
-        per_unit = {"s": 1_000_000, "ms": 1_000, "us": 1}.get(kind.unit, 1)
-        return _outside(values.cast(pa.int64()), FIRST_US // per_unit, LAST_US // per_unit)
+        return _outside(values.cast(pa.int64()), FIRST_US, LAST_US)
     if pa.types.is_date32(kind):
         return _outside(values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
-    # Values within a NULL list, map or struct do not count.
+    return pa.types.is_nested(kind) and _is_bad_within(values.drop_null(), kind)
+
+
+def _is_bad_within(values: Any, kind: pa.DataType) -> bool:
+    """Whether one of the values within others is bad; those within a NULL do not count."""
     if pa.types.is_map(kind):
-        entries = map_entries(values.drop_null())
+        entries = map_entries(values)
+        inside = pc.list_flatten(entries).flatten()
         if _has_key_twice(entries):
-            return 1
-        inside = [pc.list_flatten(entries)]
-    elif is_list(kind):
-        inside = [pc.list_flatten(values)]
+            return True
+        parts = [kind.key_field, pa.field("value", kind.item_type)]
     elif pa.types.is_struct(kind):
-        inside = values.flatten()
+        inside, parts = values.flatten(), list(kind)
     else:
-        inside = []
-    return int(any(_unreadable(part) for part in inside))
+        inside, parts = [pc.list_flatten(values)], [kind.value_field]
+    return any(map(_is_bad, inside, parts))
 
 
 def _has_key_twice(entries: pa.Array) -> bool:
@@ -174,12 +143,6 @@ def _has_key_twice(entries: pa.Array) -> bool:
     return len(places.unique()) < len(places)
 
 
-def _not_utf8(values: Any) -> int:
-    if is_utf8(values):
-        return 0
-    return sum(not is_utf8(values.slice(place, 1)) for place in range(len(values)))
-
-
-def _outside(values: Any, first: int, last: int) -> int:
-    bad = pc.sum(pc.or_(pc.less(values, first), pc.greater(values, last))).as_py()
-    return bad or 0
+def _outside(values: Any, first: int, last: int) -> bool:
+    bad = pc.or_(pc.less(values, first), pc.greater(values, last))
+    return bool(pc.any(bad).as_py())

@@ -1,162 +1,194 @@
-"""Parses columns in DDL into Delta's schema, and checks those of a typed payload."""
+"""Reads columns in DDL as Arrow types, and checks those of a typed payload."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from tubeq_spark.errors import InvalidOptionError, StoreError
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.payloads.put_columns import NOT_IN_NAMES
-from tubeq_spark.payloads.types import QUOTED
+from tubeq_spark.payloads.types import ARROW
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_TOKEN = re.compile(rf"\s+|{QUOTED}|\w+|.", re.DOTALL)
+_QUOTED = r"'(?:[^']|'')*'|`(?:[^`]|``)*`"
+_TOKEN = re.compile(rf"\s+|{_QUOTED}|\w+|.", re.DOTALL)
 _NAME = re.compile(r"\w*[^\W\d]\w*|`(?:[^`]|``)+`")
-#: Delta's names of types, by their names in SQL.
-_TYPES = {
+#: A comment or a quoted name, or a constraint.
+_NOT_NULL = re.compile(rf"({_QUOTED})|\s*\bNOT\s+NULL\b", re.IGNORECASE)
+#: Delta's names of types, by their other names in SQL.
+_SYNONYMS = {
     "bigint": "long",
-    "binary": "binary",
     "bool": "boolean",
-    "boolean": "boolean",
-    "byte": "byte",
-    "date": "date",
-    "double": "double",
-    "float": "float",
     "int": "integer",
-    "integer": "integer",
-    "long": "long",
     "real": "float",
-    "short": "short",
     "smallint": "short",
-    "string": "string",
-    "timestamp": "timestamp",
     "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
     "tinyint": "byte",
-    "variant": "variant",
 }
 _DECIMALS = {"dec", "decimal", "numeric"}
 #: Types with a length, which only Spark stores.
 _TEXTS = {"char", "character", "varchar"}
 _MOST_DIGITS = 38
 #: Types that only Spark can create: they need table features, or metadata of Spark.
-_OF_SPARK = frozenset({"char", "character", "timestamp_ntz", "varchar", "variant"})
+_OF_SPARK = _TEXTS | {"timestamp_ntz"}
+#: Characters that no column of a Delta table may have in its name.
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+#: The most levels of nested types. Arrow passes on at most 64 levels, of which a map needs two, and Delta's library
+#: reads 128 levels of a schema in JSON, of which a struct needs three.
+_LEVELS = 30
+#: The columns of a batch and of a put besides the payload. A schema must not have columns with these names.
+_OWN = frozenset(
+    {"task_id", "pri", "utube", "unique", "ttl", "ttr", "delay", "attempts", "created"}
+)
+#: The prefix of temporary columns that a put of a DataFrame adds.
+_OWN_PREFIX = "tubeq_"
 
 
 class DdlError(ValueError):
-    """A text is not DDL of columns."""
+    """A text is not DDL of columns that a table can have."""
 
 
-def columns_of(text: str) -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """Columns in Delta's schema, and the lower-case names of their types.
+def columns_of(text: str) -> pa.StructType:
+    """The columns of a table, with their comments and NOT NULL constraints.
 
     Raises:
-        DdlError: The text is no DDL of columns, or has unknown types.
+        DdlError: The text is no DDL of columns, or has unknown types, or columns that no Delta table can have.
     """
-    ddl = _Ddl(text)
-    return ddl.columns(), frozenset(ddl.types)
+    # The payload is itself a column.
+    return _Ddl(text, _LEVELS + 1).columns()
+
+
+def check_payload(ddl: str, *, has_spark: bool) -> None:
+    """Refuse payload columns with which no tube can be created.
+
+    Raises:
+        InvalidOptionError: It is no DDL, or has columns that no Delta table can have, or that a batch has.
+        StoreError: It has types that only Spark can create, and there is no Spark session.
+    """
+    parsed = _Ddl(ddl, _LEVELS)
+    try:
+        columns = parsed.columns()
+    except DdlError as error:
+        msg = f"schema={ddl!r}: must be the DDL of the payload's columns, such as 'url STRING': {error}"
+        raise InvalidOptionError(msg) from error
+    for column in columns:
+        name = column.name.lower()
+        if name in _OWN or name.startswith(_OWN_PREFIX):
+            refuse("schema", ddl, f"columns of other names than a batch has, not {column.name!r}")
+    of_spark = sorted(parsed.types & _OF_SPARK)
+    if of_spark and not has_spark:
+        msg = (
+            f"schema={ddl!r}: {of_spark[0].upper()} needs a Spark session: create the tube with one; "
+            f"it works without"
+        )
+        raise StoreError(msg)
+
+
+def without_not_null(ddl: str) -> str:
+    """Columns in DDL, without their NOT NULL constraints.
+
+    A table with NOT NULL columns would refuse rows that are not tasks: tombstones, gates, the sequence of a
+    capacity. So the table is created without, and each put checks its rows.
+    """
+    return _NOT_NULL.sub(lambda found: found[1] or "", ddl)
 
 
 class _Ddl:
-    """A parser of columns, from left to right."""
+    """A parser of columns, from the first token to the last."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, levels: int) -> None:
         self._tokens: list[str] = [token for token in _TOKEN.findall(text) if not token.isspace()]
         self._place = 0
-        #: The types that it has found.
+        self._levels = levels
+        #: The lower-case names of the types that it has found.
         self.types: set[str] = set()
 
-    def columns(self) -> list[dict[str, Any]]:
+    def columns(self) -> pa.StructType:
         """All columns."""
         found = self._fields()
         if self._next():
             raise self._unexpected()
         return found
 
-    def _fields(self) -> list[dict[str, Any]]:
+    def _fields(self) -> pa.StructType:
         found = [self._field()]
         while self._next() == ",":
             self._taken()
             found.append(self._field())
-        return found
+        names = [field.name.lower() for field in found]
+        for field in found:
+            if names.count(field.name.lower()) > 1:
+                msg = f"two columns have the name {field.name!r}"
+                raise DdlError(msg)
+        return pa.struct(found)
 
-    def _field(self) -> dict[str, Any]:
+    def _field(self) -> pa.Field:
         if _NAME.fullmatch(self._next()) is None:
             raise self._unexpected()
         name = self._taken()
         if name.startswith("`"):
             name = name[1:-1].replace("``", "`")
+        if _NOT_IN_NAMES.intersection(name):
+            msg = f"no column can have the name {name!r}"
+            raise DdlError(msg)
         if self._next() == ":":
             self._taken()
-        kind, nullable, metadata = self._type(), True, {}
+        kind, nullable, metadata = self._type(), True, None
         while self._next().upper() in {"NOT", "COMMENT"}:
             if self._taken().upper() == "NOT":
                 self._expected("NULL")
                 nullable = False
             else:
                 metadata = {"comment": self._comment()}
-        return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+        return pa.field(name, kind, nullable, metadata)
 
     def _comment(self) -> str:
         if not self._next().startswith("'") or len(self._next()) == 1:
             raise self._unexpected()
         return self._taken()[1:-1].replace("''", "'")
 
-    def _type(self) -> Any:
+    def _type(self) -> pa.DataType:
         name = self._next().lower()
-        self.types.add(name)
-        match name:
-            case "struct":
-                self._taken()
-                self._expected("<")
-                fields = self._fields()
-                self._expected(">")
-                return {"type": "struct", "fields": fields}
-            case "array":
-                (element,) = self._inner(1)
-                return {"type": "array", "elementType": element, "containsNull": True}
-            case "map":
-                key, value = self._inner(2)
-                return {
-                    "type": "map",
-                    "keyType": key,
-                    "valueType": value,
-                    "valueContainsNull": True,
-                }
-            case _:
-                return self._simple(name)
-
-    def _simple(self, name: str) -> str:
-        if name in _DECIMALS:
+        if name in {"struct", "array", "map"}:
             self._taken()
-            return self._decimal()
-        if name in _TEXTS:
-            self._taken()
-            self._numbers(1)
-            return "string"
-        if name not in _TYPES:
+            return self._nested(name)
+        simple = ARROW.get(_SYNONYMS.get(name, name))
+        if simple is None and name not in _DECIMALS | _TEXTS:
             raise self._unexpected()
         self._taken()
-        return _TYPES[name]
+        self.types.add(name)
+        if name in _TEXTS:
+            self._numbers(1)
+            return pa.string()
+        return self._decimal() if simple is None else simple
 
-    def _decimal(self) -> str:
+    def _nested(self, name: str) -> pa.DataType:
+        if not self._levels:
+            msg = f"columns can be at most {_LEVELS} types deep"
+            raise DdlError(msg)
+        self._levels -= 1
+        self._expected("<")
+        if name == "struct":
+            found = self._fields()
+        elif name == "array":
+            found = pa.list_(pa.field("element", self._type()))
+        else:
+            key = self._type()
+            if pa.types.is_nested(key):
+                msg = "keys of a MAP cannot have parts"
+                raise DdlError(msg)
+            self._expected(",")
+            found = pa.map_(key, pa.field("value", self._type()))
+        self._expected(">")
+        self._levels += 1
+        return found
+
+    def _decimal(self) -> pa.DataType:
         digits, scale, *_ = [*(self._numbers(2) if self._next() == "(" else [10]), 0]
         if not 1 <= digits <= _MOST_DIGITS or scale > digits:
             msg = f"DECIMAL({digits},{scale}) has too many digits"
             raise DdlError(msg)
-        return f"decimal({digits},{scale})"
-
-    def _inner(self, count: int) -> list[Any]:
-        self._taken()
-        found = []
-        for place in range(count):
-            self._expected("," if place else "<")
-            found.append(self._type())
-        self._expected(">")
-        return found
+        return pa.decimal128(digits, scale)
 
     def _numbers(self, most: int) -> list[int]:
         """Numbers in parentheses, at least one."""
@@ -183,56 +215,3 @@ class _Ddl:
     def _taken(self) -> str:
         self._place += 1
         return self._tokens[self._place - 1]
-
-
-def payload_ddl(ddl: str) -> str:
-    """The DDL of a payload's columns, if a tube can be created with them.
-
-    Raises:
-        InvalidOptionError: It is no DDL, or has columns that no Delta table can have.
-        StoreError: It has types that only Spark knows.
-    """
-    try:
-        columns, types = columns_of(ddl)
-        names_of = [*_names(columns)]
-    except (DdlError, RecursionError) as error:
-        msg = f"schema={ddl!r}: must be the DDL of the payload's columns, such as 'url STRING': {error}"
-        raise InvalidOptionError(msg) from error
-    for names in names_of:
-        for name in names:
-            if [other.lower() for other in names].count(name.lower()) > 1:
-                _refuse(ddl, f"two of the name {name!r}")
-            if NOT_IN_NAMES.intersection(name):
-                _refuse(ddl, f"one of the name {name!r}")
-    of_spark = sorted(types & _OF_SPARK)
-    if of_spark:
-        msg = (
-            f"schema={ddl!r}: {of_spark[0].upper()} needs a Spark session: create the tube with one; "
-            f"it works without"
-        )
-        raise StoreError(msg)
-    return ddl
-
-
-def payload_fields(ddl: str) -> list[dict[str, Any]]:
-    """A payload's columns in Delta's schema, from the DDL of a tube."""
-    return columns_of(ddl)[0]
-
-
-def _refuse(ddl: str, what: str) -> None:
-    refuse("schema", ddl, f"columns that a Delta table can have, not {what}")
-
-
-def _names(columns: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """The names of columns, and of their nested columns."""
-    yield [column["name"] for column in columns]
-    for column in columns:
-        yield from _names_within(column["type"])
-
-
-def _names_within(kind: Any) -> Iterator[list[str]]:
-    if isinstance(kind, dict):
-        if kind["type"] == "struct":
-            yield from _names(kind["fields"])
-        for part in ("elementType", "keyType", "valueType"):
-            yield from _names_within(kind.get(part))

@@ -6,6 +6,7 @@ columns.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,32 +14,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.model.json_payload import bad_texts
+from tubeq_spark.model.json_payload import bad_texts, is_utf8
 from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
-from tubeq_spark.payloads.arrow_values import (
-    as_alike,
-    decoded,
-    first_bad,
-    is_integer,
-    is_text,
-    lacking,
-    places,
-    unreadable,
-)
-from tubeq_spark.payloads.assignment import assigned
+from tubeq_spark.payloads.arrow_values import as_alike, decoded, first_bad, is_bad, places
 from tubeq_spark.payloads.put_columns import (
     ALLOWED,
     JSON_ALLOWED,
     LEAST,
     MOST,
-    NOT_NULL_VALUES,
-    PYTHON_VALUES,
     refuse_bad,
     require_columns,
     require_known,
 )
+from tubeq_spark.payloads.types import is_text
+from tubeq_spark.payloads.values import assigned, bad_row
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -206,19 +197,13 @@ def checked(
     own = ["data"] if payload is None else [part.name for part in payload]
     require_columns("table", names, own)
     given = {name: _plain(table.column(name)) for name in names}
-    texts = {} if payload is not None else {"data": _texts(given["data"])}
-    typed = {} if payload is None else {p.name: assigned(given[p.name], p) for p in payload}
+    data = _texts(given["data"]) if payload is None else _structs(given, payload)
     for name in names:
         if name not in own:
             require_known("table", name, {*own, *options}, type_name)
             _require_option(name, given[name].type)
     if payload is None:
-        data = texts["data"]
         _refuse_rows("data", data, bad_texts, JSON_ALLOWED)
-    else:
-        for part in payload:
-            _require(typed[part.name], part)
-        data = _structs(typed, payload)
     found = {name: _option(name, given[name]) for name in names if name not in own}
     return PutTable(table.num_rows, data, found)
 
@@ -238,16 +223,6 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return texts
 
 
-def _require(column: pa.ChunkedArray, part: pa.Field) -> None:
-    """Refuse payload values that are missing or that no take could return."""
-    verdicts: tuple[tuple[Callable[[pa.ChunkedArray], int], str], ...] = (
-        (unreadable, PYTHON_VALUES),
-        (lambda rows: lacking(rows, part), NOT_NULL_VALUES),
-    )
-    for count, allowed in verdicts:
-        _refuse_rows(part.name, column, count, allowed)
-
-
 def _refuse_rows(
     name: str, column: pa.ChunkedArray, count: Callable[[pa.ChunkedArray], int], allowed: str
 ) -> None:
@@ -258,17 +233,21 @@ def _refuse_rows(
         refuse_bad("table", name, bad, f"{allowed}; the first is row {row}")
 
 
-def _structs(columns: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:
-    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
+def _structs(given: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:
+    """The payloads of a table, cast to the schema's columns."""
+    columns = [assigned(given[part.name], part) for part in payload]
+    for part, column in zip(payload, columns, strict=True):
+        if is_bad(column, part):
+            raise bad_row(column, first_bad(column, functools.partial(is_bad, part=part)), part)
     chunks = [
         pa.StructArray.from_arrays(batch.columns, fields=list(payload))
-        for batch in table.to_batches()
+        for batch in pa.Table.from_arrays(columns, schema=pa.schema(list(payload))).to_batches()
     ]
     return pa.chunked_array(chunks, payload)
 
 
 def _require_option(name: str, kind: pa.DataType) -> None:
-    number = is_integer(kind)
+    number = pa.types.is_integer(kind)
     if name in _NAMES:
         good = number or is_text(kind)
     elif name in _DURATIONS:
@@ -277,6 +256,11 @@ def _require_option(name: str, kind: pa.DataType) -> None:
         good = number
     if not (good or pa.types.is_null(kind)):
         refuse(f"table column {name}", str(kind), "a column of such options")
+
+
+def _not_utf8(texts: pa.ChunkedArray) -> int:
+    """The number of texts that are not UTF-8."""
+    return 0 if is_utf8(texts) else sum(not is_utf8(texts.slice(i, 1)) for i in range(len(texts)))
 
 
 def _too_long(keys: pa.ChunkedArray) -> int:
@@ -290,7 +274,7 @@ def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         texts = as_alike(column, pa.string()) if is_text(column.type) else column.cast(pa.string())
         if texts is None:
             refuse(f"table column {name}", str(column.type), "a column of such options")
-        _refuse_rows(name, texts, unreadable, ALLOWED[name])
+        _refuse_rows(name, texts, _not_utf8, ALLOWED[name])
         if name == "unique":
             _refuse_rows(name, texts, _too_long, ALLOWED[name])
         return texts

@@ -12,7 +12,7 @@ from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import FailedTasks, error_text
 from tubeq_spark.model.times import US
-from tubeq_spark.payloads.arrow_values import is_text
+from tubeq_spark.payloads.types import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.payloads.arrow_values import is_list, is_text, map_entries
+from tubeq_spark.payloads.arrow_values import map_entries
+from tubeq_spark.payloads.types import is_binary, is_list, is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ def too_large(name: str, size: int, most: int) -> InvalidOptionError:
 def sizes(values: pa.Array) -> pa.Array:
     """The size of each value in bytes."""
     kind = values.type
-    if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if is_text(kind) or is_binary(kind):
         return pc.fill_null(pc.binary_length(values).cast(pa.int64()), 0)
     if pa.types.is_map(kind):
         return sizes(map_entries(values))

@@ -1,23 +1,20 @@
-"""The types of a typed payload's columns, and their NOT NULL constraints.
-
-A table with NOT NULL columns would refuse rows that are not tasks: tombstones, gates, the sequence
-of a capacity. So the table is created without NOT NULL, and each put checks its rows.
-"""
+"""The types of a typed payload's columns: their names in Delta and in SQL, and the values that they hold."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+#: Microseconds of the first and the last moment that Python knows, in UTC.
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 #: By the bits of a floating-point type, the number up to which it represents each integer exactly.
 WHOLE_MAX = {32: 2**24, 64: 2**53}
 #: Arrow's types by Delta's names.
-_ARROW = {
+ARROW = {
     "binary": pa.binary(),
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -30,31 +27,102 @@ _ARROW = {
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
-    "void": pa.null(),
 }
-_DELTA = {kind: name for name, kind in _ARROW.items()}
-_SQL = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "STRING",
-    pa.binary(): "BINARY",
-    pa.date32(): "DATE",
-}
-_VALUES = {
-    pa.bool_(): "True or False",
-    pa.string(): "a text in UTF-8",
-    pa.binary(): "bytes",
-    pa.date32(): "a date without a time",
-}
-#: A comment or a name in quotes, in DDL.
-QUOTED = r"'(?:[^']|'')*'|`(?:[^`]|``)*`"
-#: A comment or a quoted name, or a constraint.
-_NOT_NULL = re.compile(rf"({QUOTED})|\s*\bNOT\s+NULL\b", re.IGNORECASE)
+#: The same with names that Spark's schemas may also have.
+_OF_SPARK = ARROW | {"char": pa.string(), "varchar": pa.string(), "void": pa.null()}
+_DELTA = {kind: name for name, kind in ARROW.items()}
+#: Names in SQL that are not Delta's.
+_SQL = {"byte": "TINYINT", "integer": "INT", "long": "BIGINT", "short": "SMALLINT"}
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of texts."""
+    known: bool = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return known or bool(pa.types.is_string_view(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether a type is one of bytes."""
+    known = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(of(kind) for of in (*known, pa.types.is_binary_view))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists."""
+    known = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(of(kind) for of in known)
+
+
+#: Families of types whose values are alike, with their allowed values.
+_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], str, str], ...] = (
+    (pa.types.is_boolean, "boolean", "True or False"),
+    (pa.types.is_integer, "integer", "a whole number in its range"),
+    (
+        pa.types.is_floating,
+        "float",
+        "a floating point number{finite}, or a whole number up to {whole}",
+    ),
+    (pa.types.is_decimal, "decimal", "a Decimal or a whole number, of which no digit is lost"),
+    (is_text, "text", "a text in UTF-8"),
+    (is_binary, "binary", "bytes"),
+    (pa.types.is_date, "date", "a date without a time, in years 1 to 9999"),
+    (
+        lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
+        "moment",
+        "a moment with a time zone, in years 1 to 9999, without parts of a microsecond",
+    ),
+    (
+        pa.types.is_timestamp,
+        "local moment",
+        "a moment without a time zone, in years 1 to 9999, without parts of a microsecond",
+    ),
+    (pa.types.is_map, "map", "a dict, no key NULL or twice"),
+    (is_list, "list", "a list"),
+    (pa.types.is_struct, "struct", "a dict or Row of the columns {names}"),
+)
+
+
+def family(kind: pa.DataType) -> str:
+    """The family of a type; its own name if it has no family."""
+    return next((name for is_of, name, _ in _FAMILIES if is_of(kind)), str(kind))
+
+
+def described(part: pa.Field) -> str:
+    """The type of a column and its allowed values, for messages."""
+    kind = part.type
+    values = next((values for is_of, _, values in _FAMILIES if is_of(kind)), "NULL")
+    names = ", ".join(field.name for field in kind) if pa.types.is_struct(kind) else ""
+    whole = WHOLE_MAX.get(kind.bit_width) if pa.types.is_floating(kind) else None
+    finite = " that is not infinite" if pa.types.is_float32(kind) else ""
+    return f"{sql_name(part)} ({values.format(names=names, whole=whole, finite=finite)})"
+
+
+def sql_name(part: pa.Field) -> str:
+    """The type of a column in DDL; the Arrow name if DDL has none."""
+    kind = part.type
+    if pa.types.is_struct(kind):
+        name = f"STRUCT<{', '.join(f'{field.name}: {sql_name(field)}' for field in kind)}>"
+    elif pa.types.is_map(kind):
+        name = f"MAP<{sql_name(pa.field('', kind.key_type))}, {sql_name(kind.item_field)}>"
+    elif pa.types.is_list(kind):
+        name = f"ARRAY<{sql_name(kind.value_field)}>"
+    elif pa.types.is_decimal(kind):
+        name = f"DECIMAL({kind.precision},{kind.scale})"
+    else:
+        delta = _DELTA.get(kind, str(kind))
+        name = _SQL.get(delta, delta.upper())
+    return name if part.nullable else f"{name} NOT NULL"
+
+
+def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type in which `leaf` replaces each primitive type."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(with_leaves(kind.key_type, leaf), with_leaves(kind.item_type, leaf))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, leaf)))
+    return leaf(kind)
 
 
 def arrow_struct(fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
@@ -77,10 +145,8 @@ def _arrow(kind: Any) -> pa.DataType:
         name, _, digits = kind.partition("(")
         if name == "decimal":
             return pa.decimal128(*map(int, digits.rstrip(")").split(",")))
-        if name in ("char", "varchar"):
-            return pa.string()
         # A type that Arrow lacks equals only itself.
-        return _ARROW.get(name) or pa.opaque(pa.null(), kind, "spark")
+        return _OF_SPARK.get(name) or pa.opaque(pa.null(), kind, "spark")
     if kind["type"] == "struct":
         return arrow_struct(kind["fields"])
     if kind["type"] == "map":
@@ -124,95 +190,3 @@ def _delta_field(field: pa.Field) -> dict[str, Any]:
         "nullable": field.nullable,
         "metadata": metadata,
     }
-
-
-def range_of(kind: pa.DataType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
-    half: int = 1 << (kind.bit_width - 1)
-    return -half, half - 1
-
-
-def sql_name(kind: pa.DataType) -> str:
-    """The DDL name of a type; the Arrow name if DDL has none."""
-    if pa.types.is_struct(kind):
-        return f"STRUCT<{', '.join(f'{part.name}: {sql_name(part.type)}' for part in kind)}>"
-    if pa.types.is_map(kind):
-        return f"MAP<{sql_name(kind.key_type)}, {sql_name(kind.item_type)}>"
-    if pa.types.is_list(kind):
-        return f"ARRAY<{sql_name(kind.value_type)}>"
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind) and kind.unit == "us":
-        return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
-    return _SQL.get(kind) or str(kind)
-
-
-def described(kind: pa.DataType) -> str:
-    """The name of a type and its allowed values, for messages."""
-    return f"{sql_name(kind)} ({_numbers(kind) or _others(kind)})"
-
-
-def _numbers(kind: pa.DataType) -> str | None:
-    if pa.types.is_integer(kind):
-        least, most = range_of(kind)
-        return f"a whole number from {least} to {most}"
-    if pa.types.is_floating(kind):
-        within = ", finite ones within its range" if kind.bit_width == 32 else ""
-        whole = f"a whole number up to {WHOLE_MAX[kind.bit_width]}"
-        return f"a floating point number{within}, or {whole}"
-    if pa.types.is_decimal(kind):
-        before, behind = kind.precision - kind.scale, kind.scale
-        digits = f"at most {before} digits before the point and {behind} behind it"
-        return f"a Decimal or a whole number, {digits}"
-    return None
-
-
-def _others(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        zone = "without" if kind.tz is None else "with"
-        return f"a moment {zone} a time zone, in years 1 to 9999, without parts of a microsecond"
-    if pa.types.is_map(kind):
-        return "a dict, no key NULL or twice"
-    if pa.types.is_list(kind):
-        return "a list"
-    if pa.types.is_struct(kind):
-        return f"a dict or Row of the columns {', '.join(part.name for part in kind)}"
-    return _VALUES.get(kind, "a value of this type")
-
-
-def without_not_null(ddl: str) -> str:
-    """Columns in DDL, without their NOT NULL constraints."""
-    return _NOT_NULL.sub(lambda found: found[1] or "", ddl)
-
-
-def asks_for_values(ddl: str) -> bool:
-    """Whether one of these columns is NOT NULL."""
-    return without_not_null(ddl) != ddl
-
-
-def with_required(payload: pa.StructType, fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
-    """A payload's type in which the columns that are NOT NULL in its DDL are not nullable.
-
-    Args:
-        payload: The type, with nullable columns only.
-        fields: The columns of the DDL in Delta's schema.
-    """
-    return pa.struct(
-        [
-            part.with_type(_required(part.type, field["type"])).with_nullable(field["nullable"])
-            for part, field in zip(payload, fields, strict=True)
-        ]
-    )
-
-
-def _required(kind: pa.DataType, of: Any) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return with_required(kind, of["fields"])
-    if pa.types.is_map(kind):
-        return pa.map_(
-            _required(kind.key_type, of["keyType"]), _required(kind.item_type, of["valueType"])
-        )
-    if pa.types.is_list(kind):
-        item = kind.value_field
-        return pa.list_(item.with_type(_required(item.type, of["elementType"])))
-    return kind

@@ -1,33 +1,36 @@
-"""Converts Python values for the columns of a typed payload, or refuses them.
+"""Payloads in their stored form: JSON text, or values of the columns of a schema.
 
-The stored value is the one that Spark's INSERT stores by its ANSI store assignment. It equals the
-given value; only a float in a FLOAT column is rounded. All other values are refused. These include some that
-an INSERT would convert, because the conversion would lose digits or a time, or would depend on a
-time zone that is not given.
+A value is stored in a typed column if Arrow's safe cast to the column's type keeps it, and refused otherwise.
+Arrow would also parse texts, and take numbers for moments. So a cast is tried only within a family of types, and
+between whole numbers and the others. The same holds for columns of Arrow tables, for DataFrames
+(`storage/spark/put_frame_payload`), and for values of Python: they must equal what Arrow makes of them.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import operator
+import math
 import reprlib
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tubeq_spark.payloads.types import WHOLE_MAX, described, range_of
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model import json_payload
+from tubeq_spark.payloads.arrow_values import first_bad, places
+from tubeq_spark.payloads.types import described, family, is_list, sql_name, with_leaves
 
-#: Returns the stored form of a value; `None` is NULL.
-Converter: TypeAlias = Callable[[Any], Any]
-
+#: The pairs of different families between which a cast may keep values.
+_CASTS = {
+    ("integer", "float"),
+    ("integer", "decimal"),
+    ("float", "integer"),
+    ("decimal", "integer"),
+}
+#: The errors of Arrow, and of pandas within it, for a value that no column can hold.
+NO_VALUE = (pa.ArrowException, ValueError, OverflowError, TypeError, KeyError)
+#: Sequences that are no lists.
 _NO_ITEMS = (str, bytes, bytearray, memoryview)
-#: An integer of more bits has more digits than any DECIMAL.
-_DECIMAL_BITS = 128
-
-
 _REPR = reprlib.Repr()
 _REPR.maxother = _REPR.maxstring = 60
 
@@ -37,267 +40,208 @@ def shown(value: Any) -> str:
     return _REPR.repr(value)
 
 
-class MisfitError(Exception):
+class PayloadCodec(Protocol):
+    """Converts payloads to their stored form."""
+
+    #: Arrow type of a typed payload; `None` is JSON text.
+    arrow_type: pa.DataType | None
+
+    def encode(self, data: Any) -> Any:
+        """Return the stored form of a payload; refuse a payload that would not come back equal."""
+        ...
+
+
+class JsonCodec:
+    """Any JSON value, as text."""
+
+    arrow_type: pa.DataType | None = None
+
+    def encode(self, data: Any) -> str:
+        """The JSON text of a payload."""
+        return json_payload.encode(data)
+
+
+class TypedCodec:
+    """A dict or Row of the tube's schema."""
+
+    def __init__(self, arrow_type: pa.StructType) -> None:
+        """Store payloads as this struct."""
+        self.arrow_type: pa.DataType | None = arrow_type
+        self._struct = arrow_type
+
+    def encode(self, data: Any) -> dict[str, Any]:
+        """The payload as a dict of the schema's columns; missing ones are NULL."""
+        try:
+            given = _named(data, self._struct, "")
+            return {part.name: _stored(given.get(part.name), part) for part in self._struct}
+        except _MisfitError as error:
+            msg = f"data={shown(data)}: {error}"
+            raise InvalidOptionError(msg) from None
+
+
+# -- values of Python -----------------------------------------------------------------------------
+
+
+class _MisfitError(Exception):
     """A value does not fit a column, or a part of it."""
 
-    def __init__(self, allowed: str, value: Any) -> None:
-        """Create the error with the allowed values and the given one."""
-        super().__init__(allowed)
-        self.allowed, self.value, self._path = allowed, value, ""
-
-    def within(self, step: str) -> MisfitError:
-        """The same error, one level further out."""
-        self._path = step + self._path
-        return self
-
-    def __str__(self) -> str:
-        path = self._path.lstrip(".") or "it"
-        return f"{path} must be {self.allowed}, not {shown(self.value)}"
+    def __init__(self, path: str, part: pa.Field, value: Any) -> None:
+        super().__init__(f"{path or 'it'} must be {described(part)}, not {shown(value)}")
 
 
-def converter(kind: pa.DataType) -> Converter:
-    """The converter for values of a column; it raises `MisfitError`."""
+def _stored(value: Any, part: pa.Field) -> Any:
+    """The stored form of a value of a column."""
+    try:
+        return _kept(pa.scalar(value, part.type).as_py(), value, part, part.name)
+    except NO_VALUE:
+        raise _MisfitError(part.name, part, value) from None
+
+
+def _kept(found: Any, given: Any, part: pa.Field, path: str) -> Any:
+    """What Arrow made of a value, with dicts for maps, if it equals the value.
+
+    Raises:
+        _MisfitError: Arrow has changed the value, or it is NULL and must not be.
+    """
+    kind = part.type
+    if found is None and given is None and part.nullable:
+        return None
+    if found is None or given is None:
+        raise _MisfitError(path, part, given)
     if pa.types.is_struct(kind):
-        return _of_struct(kind)
+        named = _named(given, kind, path)
+        return {
+            of.name: _kept(found[of.name], named.get(of.name), of, f"{path}.{of.name}")
+            for of in kind
+        }
     if pa.types.is_map(kind):
-        return _of_map(kind)
+        return _kept_map(found, given, part, path)
     if pa.types.is_list(kind):
-        return _of_list(kind)
-    of, allowed = _leaf(kind), described(kind)
-
-    def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        found = of(value)
-        if found is None and _is_numpy_scalar(value):
-            found = of(value.item())
-        if found is None:
-            raise MisfitError(allowed, value)
-        return found
-
-    return convert
+        is_items = isinstance(given, Sequence) or getattr(given, "ndim", 0) == 1
+        if not is_items or isinstance(given, _NO_ITEMS) or hasattr(given, "asDict"):
+            raise _MisfitError(path, part, given)
+        pairs = enumerate(zip(found, given, strict=True))
+        return [_kept(a, b, kind.value_field, f"{path}[{place}]") for place, (a, b) in pairs]
+    if not _is_equal(found, given) or (pa.types.is_float32(kind) and math.isinf(found)):
+        raise _MisfitError(path, part, given)
+    return found
 
 
-def _is_numpy_scalar(value: Any) -> bool:
-    """Whether a value is a scalar of numpy that has an equal Python value."""
-    kind = getattr(getattr(value, "dtype", None), "kind", None)
-    if kind is None or getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
+def _named(value: Any, kind: pa.StructType, path: str) -> Mapping[Any, Any]:
+    """A mapping or a Row as a mapping from names."""
+    given = value if isinstance(value, Mapping) else None
+    # A Row may have the same name twice, or no names.
+    if hasattr(value, "asDict") and len(set(getattr(value, "__fields__", ()))) == len(value):
+        given = value.asDict(recursive=True)
+    if given is None or not given.keys() <= {part.name for part in kind}:
+        raise _MisfitError(path, pa.field("", kind), value)
+    return given
+
+
+def _kept_map(found: Any, given: Any, part: pa.Field, path: str) -> dict[Any, Any]:
+    if not isinstance(given, Mapping):
+        raise _MisfitError(path, part, given)
+    key, item = part.type.key_field, part.type.item_field
+    kept = {
+        _kept(a, b, key, f"{path}.key"): _kept(x, y, item, f"{path}.value")
+        for (a, x), (b, y) in zip(found, given.items(), strict=True)
+    }
+    # All NaNs are the same key, though they are not equal in Python. Two keys may become the same FLOAT.
+    if len({repr(name) for name in kept}) < len(given):
+        raise _MisfitError(path, part, given)
+    return kept
+
+
+def _is_equal(found: Any, given: Any) -> bool:
+    """Whether Arrow has kept a value. A float may be rounded to a FLOAT."""
+    of_numpy = getattr(getattr(given, "dtype", None), "kind", None)
+    if isinstance(found, float) and (isinstance(given, float) or of_numpy == "f"):
+        return True
+    # Arrow takes truths and durations of numpy for numbers, which also equal them.
+    is_truth = isinstance(given, bool) or of_numpy == "b"
+    return (
+        isinstance(found, bool) == is_truth and of_numpy not in {"m", "M"} and bool(found == given)
+    )
+
+
+# -- columns of Arrow -----------------------------------------------------------------------------
+
+
+def misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> str | None:
+    """The reason why values of a type are never stored in a column; `None` if a cast may keep them."""
+    if given == wanted or pa.types.is_null(given):
+        return None
+    if pa.types.is_dictionary(given):
+        return misfit(given.value_type, wanted, path)
+    families = family(given), family(wanted)
+    parts: list[tuple[Any, Any, str]] = []
+    fits = families[0] == families[1] or families in _CASTS
+    if pa.types.is_struct(wanted) and fits:
+        fits = [part.name for part in given] == [part.name for part in wanted]
+        parts = [(a.type, b.type, f".{b.name}") for a, b in zip(given, wanted, strict=False)]
+    elif pa.types.is_map(wanted) and fits:
+        parts = [(given.key_type, wanted.key_type, ".key")]
+        parts += [(given.item_type, wanted.item_type, ".value")]
+    elif is_list(wanted) and fits:
+        parts = [(given.value_type, wanted.value_type, ".element")]
+    if not fits:
+        return (
+            f"{path} must be {described(pa.field('', wanted))}, not {sql_name(pa.field('', given))}"
+        )
+    return next((bad for a, b, name in parts if (bad := misfit(a, b, path + name))), None)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Cast a column to a type of the same family.
+
+    Raises:
+        pa.ArrowException: A value would be changed.
+    """
+    if pa.types.is_nested(column.type):
+        # Of a part of a nested column Arrow casts all items of the whole.
+        column = column.take(places(len(column)))
+    # For decimals Arrow asks for the digits of all numbers of a type, also if the values have fewer.
+    return column.cast(with_leaves(kind, _widest)).cast(kind)
+
+
+def _widest(kind: pa.DataType) -> pa.DataType:
+    return pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else kind
+
+
+def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
+    """Cast a column of a table to the type of the payload's column.
+
+    Raises:
+        InvalidOptionError: The column has values that cannot be stored. The message has its name, the type and the
+            first bad row.
+    """
+    if column.type == part.type:
+        return column
+    reason = misfit(column.type, part.type, part.name)
+    if reason is not None:
+        msg = f"table column {part.name}={str(column.type)!r}: must be {sql_name(part)}; {reason}"
+        raise InvalidOptionError(msg)
+    try:
+        return _cast(column, part.type)
+    except pa.ArrowException:
+        row = first_bad(column, lambda rows: not _is_kept(rows, part.type))
+        raise bad_row(column, row, part) from None
+
+
+def _is_kept(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    try:
+        _cast(column, kind)
+    except pa.ArrowException:
         return False
-    # Datetimes and timedeltas may become integers, and a masked value becomes zero.
-    is_number = kind == "m" or (kind == "M" and isinstance(value.item(), int))
-    return not is_number and not hasattr(value, "mask")
+    return True
 
 
-# -- values with parts ----------------------------------------------------------------------------
-
-
-def _of_struct(kind: pa.StructType) -> Converter:
-    parts = [(part.name, part.nullable, converter(part.type)) for part in kind]
-    names, allowed = {name for name, _, _ in parts}, described(kind)
-
-    def convert(value: Any) -> dict[str, Any] | None:
-        if value is None:
-            return None
-        given = _named(value)
-        if given is None or not given.keys() <= names:
-            raise MisfitError(allowed, value)
-        found = {}
-        for name, nullable, of in parts:
-            try:
-                found[name] = of(given.get(name))
-                if found[name] is None and not nullable:
-                    raise MisfitError("a value: the schema says NOT NULL", None)  # noqa: TRY301
-            except MisfitError as error:
-                raise error.within(f".{name}") from None
-        return found
-
-    return convert
-
-
-def _named(value: Any) -> Mapping[Any, Any] | None:
-    """A value with named parts: a mapping or a Spark Row."""
-    if isinstance(value, Mapping):
-        return value
+def bad_row(column: pa.ChunkedArray, row: int, part: pa.Field) -> InvalidOptionError:
+    """The error for a value of a table that cannot be stored."""
     try:
-        found: Mapping[Any, Any] = value.asDict()
-    except (AttributeError, TypeError):
-        return None
-    # A Row may have the same name twice.
-    return found if len(found) == len(value) else None
-
-
-def _of_map(kind: pa.MapType) -> Converter:
-    key_of, item_of, allowed = converter(kind.key_type), converter(kind.item_type), described(kind)
-
-    def convert(value: Any) -> dict[Any, Any] | None:
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise MisfitError(allowed, value)
-        found = {}
-        for key, item in value.items():
-            try:
-                stored = key_of(key)
-            except MisfitError as error:
-                raise error.within(".key") from None
-            try:
-                found[stored] = item_of(item)
-            except MisfitError as error:
-                raise error.within(f"[{shown(key)}]") from None
-        # All NaNs are the same key, though they are not equal in Python. Two keys may become the same FLOAT.
-        keys = {"NaN" if key != key else key for key in found}  # noqa: PLR0124
-        if None in found or len(keys) < len(value):
-            raise MisfitError(allowed, value)
-        return found
-
-    return convert
-
-
-def _of_list(kind: pa.ListType) -> Converter:
-    of, allowed = converter(kind.value_type), described(kind)
-
-    def convert(value: Any) -> list[Any] | None:
-        if value is None:
-            return None
-        is_items = isinstance(value, Sequence) and not isinstance(value, _NO_ITEMS)
-        if hasattr(value, "asDict") or not (is_items or getattr(value, "ndim", 0) == 1):
-            raise MisfitError(allowed, value)
-        found = []
-        for place, item in enumerate(value):
-            try:
-                found.append(of(item))
-            except MisfitError as error:
-                raise error.within(f"[{place}]") from None
-        return found
-
-    return convert
-
-
-# -- single values; `None` for a refused one ------------------------------------------------------
-
-
-def _leaf(kind: pa.DataType) -> Converter:
-    if pa.types.is_boolean(kind):
-        return lambda value: value if isinstance(value, bool) else None
-    if pa.types.is_integer(kind):
-        least, most = range_of(kind)
-        return lambda value: _whole(value, least, most)
-    if pa.types.is_floating(kind):
-        return _single if kind.bit_width == 32 else _double
-    if pa.types.is_decimal(kind):
-        return _of_decimal(kind)
-    if pa.types.is_timestamp(kind):
-        return _local if kind.tz is None else _moment
-    return _OTHERS.get(kind, lambda _: None)
-
-
-def _whole(value: Any, least: int, most: int) -> int | None:
-    if isinstance(value, float | Decimal):
-        # Comparisons with numbers that are not finite are false, or raise.
-        finite = value.is_finite() if isinstance(value, Decimal) else value - value == 0
-        if not finite or not least <= value <= most or value != int(value):
-            return None
-        return int(value)
-    number = _index(value)
-    return number if number is not None and least <= number <= most else None
-
-
-def _index(value: Any) -> int | None:
-    """Whether a value is an integer of any class, but not a bool."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
-def _double(value: Any, bits: int = 64) -> float | None:
-    if isinstance(value, float):
-        return float(value)
-    number = _index(value)
-    return float(number) if number is not None and abs(number) <= WHOLE_MAX[bits] else None
-
-
-def _single(value: Any) -> float | None:
-    number = _double(value, 32)
-    if number is None:
-        return None
-    try:
-        rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
-        return None
-    return rounded
-
-
-def _of_decimal(kind: pa.DataType) -> Converter:
-    exactly = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
-    last = Decimal(1).scaleb(-kind.scale)
-
-    def convert(value: Any) -> Decimal | None:
-        whole = None if isinstance(value, Decimal) else _index(value)
-        if whole is not None and whole.bit_length() <= _DECIMAL_BITS:
-            value = Decimal(whole)
-        if not isinstance(value, Decimal) or not value.is_finite():
-            return None
-        try:
-            found = value.quantize(last, context=exactly)
-        except (Inexact, InvalidOperation):
-            return None
-        # A DECIMAL has no negative zero.
-        return found or found.copy_abs()
-
-    return convert
-
-
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return None
-    return str.__str__(value)
-
-
-def _bytes(value: Any) -> bytes | None:
-    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
-
-
-def _day(value: Any) -> dt.date | None:
-    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-        return None
-    return dt.date(value.year, value.month, value.day)
-
-
-def _moment(value: Any) -> dt.datetime | None:
-    if not _is_moment(value) or value.utcoffset() is None:
-        return None
-    try:
-        return _plain(value.astimezone(dt.UTC), dt.UTC)
-    except OverflowError:
-        return None
-
-
-def _local(value: Any) -> dt.datetime | None:
-    return _plain(value, None) if _is_moment(value) and value.tzinfo is None else None
-
-
-def _is_moment(value: Any) -> bool:
-    # The missing value of pandas is a datetime, too, and does not equal itself.
-    return isinstance(value, dt.datetime) and value == value  # noqa: PLR0124
-
-
-def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime | None:
-    """A value as a datetime of Python; `None` for one of pandas with nanoseconds."""
-    if getattr(value, "nanosecond", 0):
-        return None
-    day, time = (value.year, value.month, value.day), (value.hour, value.minute, value.second)
-    return dt.datetime(*day, *time, value.microsecond, tzinfo=zone)
-
-
-_OTHERS: dict[pa.DataType, Converter] = {
-    pa.string(): _text,
-    pa.binary(): _bytes,
-    pa.date32(): _day,
-}
+        value = shown(column[row].as_py())
+    except NO_VALUE:
+        value = f"{str(column.type)!r} that Python cannot hold"
+    return InvalidOptionError(
+        f"table column {part.name}={value}: must be {described(part)}; the first is row {row}"
+    )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import Driver
-    from tubeq_spark.payloads.codecs import PayloadCodec
+    from tubeq_spark.payloads.values import PayloadCodec
     from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
     from tubeq_spark.runtime.session import Session

@@ -72,10 +72,6 @@ class Tables(Protocol):
         """Set a table property; False if another commit came first."""
         ...
 
-    def column_type(self, table: str, column: str) -> pa.DataType:
-        """The Arrow type of a table's column."""
-        ...
-
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs."""
         ...

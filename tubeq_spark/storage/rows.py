@@ -14,12 +14,13 @@ from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask, Unreadable
 from tubeq_spark.payloads.arrow_values import with_dicts
+from tubeq_spark.payloads.types import with_leaves
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.expression import Column, Micros, Moment
 from tubeq_spark.storage.statement import SettleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.tube_types import OrderPosition
@@ -88,17 +89,6 @@ def _one_payload(value: pa.Scalar) -> Any:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         text = value.as_buffer().to_pybytes().decode(errors="replace")
     return Unreadable(text, f"it is nothing that Python can hold: {reason}")
-
-
-def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type in which `leaf` replaces each primitive type."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(with_leaves(kind.key_type, leaf), with_leaves(kind.item_type, leaf))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, leaf)))
-    return leaf(kind)
 
 
 def _in_utc(kind: pa.DataType) -> pa.DataType:

@@ -32,7 +32,6 @@ from tubeq_spark.storage.spark.put_files import read_alike
 from tubeq_spark.storage.spark.put_frame_payload import (
     as_stored,
     payload_size,
-    without_void,
 )
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.verbs.put import NOTHING, NewRows, put_rows
@@ -299,7 +298,6 @@ def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
         # Of a text with a collation not all checks can be made, and no table of a tube stores one.
         df = df.withColumn("data", F.col("data").cast("string"))
         return CountedFrame(df, payload, _count(ctx, df, payload))
-    df = without_void(df, kind)
     counted = _count(ctx, df, payload)
     return CountedFrame(as_stored(df, kind), payload, counted)
 

@@ -24,7 +24,6 @@ from tubeq_spark.payloads.values import shown
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.spark.put_frame_payload import (
     Check,
-    is_no_text,
     payload_checks,
     payload_struct,
     require_assignable,
@@ -110,11 +109,11 @@ def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check
                 Check(name, f"coalesce(isnan({value}) OR {outside}, FALSE)", ALLOWED[name])
             )
     if "utube" in options:
-        checks.append(Check("utube", is_no_text("CAST(utube AS STRING)"), ALLOWED["utube"]))
+        checks.append(Check("utube", _is_no_text("CAST(utube AS STRING)"), ALLOWED["utube"]))
     if "unique" in options:
         key = f"CAST({identifier('unique')} AS STRING)"
         is_long = f"coalesce(octet_length({key}) > {KEY_BYTES}, FALSE)"
-        checks.append(Check("unique", f"({is_no_text(key)} OR {is_long})", ALLOWED["unique"]))
+        checks.append(Check("unique", f"({_is_no_text(key)} OR {is_long})", ALLOWED["unique"]))
     return checks
 
 
@@ -127,6 +126,12 @@ def example(df: DataFrame, check: Check) -> str:
     return f"; one of them is {'NULL' if rows[0].text is None else shown(rows[0].text)}"
 
 
+def _is_no_text(value: str) -> str:
+    """The condition for a text that is not UTF-8."""
+    # Spark's strings may have any bytes, such as CAST(X'FF' AS STRING).
+    return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
+
+
 # -- JSON -------------------------------------------------------------------------------------
 
 
@@ -137,7 +142,7 @@ def _is_bad_json() -> str:
     texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
     parsed = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
     return (
-        f"({parsed} OR {is_no_text('data')} OR ({_may_be_deep()} AND {_is_deep()}) "
+        f"({parsed} OR {_is_no_text('data')} OR ({_may_be_deep()} AND {_is_deep()}) "
         f"OR (contains(data, {string(_ESCAPE)}) AND {_has_lone_surrogate()}))"
     )
 

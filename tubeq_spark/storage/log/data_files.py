@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.model.times import from_us
-from tubeq_spark.payloads.put_columns import FIRST_US, LAST_US
+from tubeq_spark.payloads.types import FIRST_US, LAST_US
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, grouped, places_in_order
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.log.actions import DataFile, as_json

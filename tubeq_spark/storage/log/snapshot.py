@@ -283,7 +283,8 @@ def _schema_string(fields: list[dict[str, Any]]) -> str:
 
 def _fields(columns: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
     """Columns with their types in DDL and comments."""
-    fields, _ = columns_of(", ".join(f"{name} {kind}" for name, (kind, _) in columns.items()))
+    ddl = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
+    fields: list[dict[str, Any]] = delta_type(columns_of(ddl))["fields"]
     for field, (_, comment) in zip(fields, columns.values(), strict=True):
         field["metadata"] = {"comment": comment}
     return fields

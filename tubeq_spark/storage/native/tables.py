@@ -14,7 +14,6 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.payloads.types import arrow_struct
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
@@ -198,10 +197,6 @@ class NativeTables(Tables):
         """The properties of a table."""
         return self.newest(table).shape.properties
 
-    def column_type(self, table: str, column: str) -> pa.DataType:
-        """The Arrow type of a table's column."""
-        return self.newest(table).shape.schema.field(column).type
-
     def history_rows(self, table: str, limit: int) -> list[dict[str, Any]]:
         """The newest commits to a table with the columns of Spark's DESCRIBE HISTORY; times in microseconds."""
         names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
@@ -333,7 +328,7 @@ class NativeTables(Tables):
 
 def _type_of(payload: str | None) -> pa.DataType:
     """The Arrow type of a payload with these columns in DDL; `None` is JSON text."""
-    return pa.string() if payload is None else arrow_struct(columns_of(payload)[0])
+    return pa.string() if payload is None else columns_of(payload)
 
 
 def _change(

@@ -15,7 +15,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import ended
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent, Tables
-from tubeq_spark.storage.location import identifier, local_directory, name_of, path_of, path_table
+from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.commit_text import told_by
 from tubeq_spark.storage.native.plain_table import LocalTable
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from tubeq_spark.storage.ended import EndedLog
@@ -215,12 +214,6 @@ class SparkTables(Tables):
         """Whether a table exists; false if its log has no commit yet."""
         with self._engine.reading():
             return _finds(lambda: self._engine.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
-
-    def column_type(self, table: str, column: str) -> pa.DataType:
-        """The Arrow type of a table's column."""
-        text = f"SELECT {identifier(column)} FROM {table} LIMIT 0"
-        with self._engine.reading():
-            return self._engine.own.sql(text).toArrow().schema.field(column).type
 
     def properties(self, table: str) -> Mapping[str, str | None]:
         """The properties of a table."""
