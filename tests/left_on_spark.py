@@ -263,7 +263,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     ),
     "test_exact_counts": frozenset(
         {
-            "test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended",
             "test_done_when_a_task_is_released_buried_kicked_or_moved_stays",
         }
     ),

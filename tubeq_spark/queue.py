@@ -641,8 +641,9 @@ class Queue:
         Returns:
             `{"tasks": {...}, "calls": {...}}` of the named tube, or a dict of these by tube name.
             Tasks are counted by effective state. Counts of calls by other queue objects are as old
-            as their last heartbeat or close. The dict leaves out tubes of unknown types and tubes
-            that cannot be read.
+            as their last heartbeat or close; so is `done` on Spark, where a killed program loses the
+            counts since its last heartbeat. Without Spark `done` is exact. The dict leaves out tubes
+            of unknown types and tubes that cannot be read.
 
         Raises:
             TubeNotFoundError: The named tube does not exist.
@@ -857,9 +858,8 @@ class Queue:
             InvalidOptionError: `now` is not an aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        1 for leftover rows, 1 for moments of leases, and 1 without rows that adds up the
-        tasks that commits of Spark have ended; none if nothing is to do. These conflict with takes
-        of the same segments, and are retried. To the sessions at most 4 commits: they remove
+        1 for leftover rows, and 1 for moments of leases; none if nothing is to do. These conflict
+        with takes of the same segments, and are retried. To the sessions at most 4 commits: they remove
         replaced heartbeats, replaced id ranges, requests of long writes that have ended, and notes
         of earlier removals of dead files. These give up if others write there. Every `vacuum_hours`
         a sweep makes the commits of Delta's VACUUM, also of the system tables and of the tables of

@@ -1,4 +1,7 @@
-"""How many tasks are done is exact: of what a stopped process has ended, each task counts once."""
+"""Natively the count of done tasks is exact: of what a stopped process has ended, each task counts once.
+
+On Spark sessions count it, as they count calls.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark import Queue
+
+
+NATIVE = pytest.mark.parametrize("engine", ["native"], indirect=True, scope="module")
+SPARK = pytest.mark.parametrize("engine", ["spark"], indirect=True, scope="module")
 
 
 def done(queue: Queue, name: str = "shared") -> int:
@@ -77,6 +84,7 @@ CASES = [
 ]
 
 
+@NATIVE
 @pytest.mark.parametrize("case", thorough(*CASES), ids=lambda case: case.name)
 def test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended(
     world: World, case: Case
@@ -123,8 +131,7 @@ def test_done_when_a_tube_is_made_anew_begins_at_zero(world: World) -> None:
     assert done(world.rivals, "anew") == done(world.mine, "anew") == 1
 
 
-# What Spark has written under an id is forgotten at the moment that its table says, and renewed before.
-@pytest.mark.parametrize("engine", ["native"], indirect=True, scope="module")
+@NATIVE
 def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,3 +166,41 @@ def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> 
         "delete": 0,
     }
     assert world.stored() == ""
+
+
+@SPARK
+def test_done_on_spark_counts_what_each_commit_ends_and_others_see_it_after_the_next_heartbeat(
+    world: World,
+) -> None:
+    before = done(world.mine)
+    ids = taken(world, "abcde")
+    world.tube.ack_many(ids[:2])
+    world.tube.exchange(ack=ids[2:3], take=0)
+    world.tube.delete(ids[3])
+    world.tube.put("f")
+    world.tube.exchange(ack=ids[4:], take=1)
+    world.rival.put_many(list("gh"))
+    world.tube.take_arrow(2).ack()
+    due(world)
+    world.mine.sweep()
+    assert done(world.mine) == before + 9
+
+    world.mine.cfg(ttr=PAST_TTR)
+    assert done(world.rivals) == done(world.mine)
+
+
+@SPARK
+@pytest.mark.thorough
+@pytest.mark.parametrize("options", [{"change_feed": True}, {"unique_for": 10_000}], ids=str)
+def test_done_on_spark_counts_ended_tasks_whose_rows_stay_for_a_while(
+    world: World, options: dict[str, Any]
+) -> None:
+    tube = world.mine.create_tube(f"stays_{next(iter(options))}", "fifottl", **options)
+    tube.put_many([PutItem("a", ttl=5, unique="a"), PutItem("b", ttl=5), PutItem("c", unique="c")])
+    tube.put_many([PutItem("d", unique="d"), PutItem("e")])
+    world.clock.advance(6)
+    world.mine.sweep()
+    tube.ack(ids_of(tube.take_many(1))[0])
+    tube.take_arrow(2).ack()
+
+    assert done(world.mine, tube.name) == 5

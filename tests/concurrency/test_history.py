@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from tests.both_engines import engine_of
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, names
 from tubeq_spark import Bury, FailedTasks, PutItem
 
@@ -249,9 +248,7 @@ def test_sweep_without_due_work_makes_no_commit_to_any_table(world: World) -> No
 
 
 @pytest.mark.thorough
-def test_sweep_with_due_work_makes_one_commit_and_one_that_adds_up_notes_of_spark(
-    request: pytest.FixtureRequest, world: World
-) -> None:
+def test_sweep_with_due_work_makes_one_commit(world: World) -> None:
     world.tube.put_many([PutItem("a"), PutItem("b", delay=TTR), PutItem("c", ttl=TTR)])
     world.tube.take(0)
     world.clock.advance(PAST_TTR)
@@ -260,7 +257,7 @@ def test_sweep_with_due_work_makes_one_commit_and_one_that_adds_up_notes_of_spar
     done = world.rivals.sweep().tubes["shared"]
 
     assert (done.readied, done.expired, done.released) == (1, 1, 1)
-    assert world.version() == before + (1 if engine_of(request.node) == "native" else 2)
+    assert world.version() == before + 1
 
 
 @pytest.mark.without_spark

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from tests.both_engines import engine_of
 from tests.concurrency.support import (
     FOR_EVER,
     PAST_TTR,
@@ -100,7 +99,6 @@ class Case:
         operation: Its name in the commit loop.
         result: What it must return all the same.
         after: The tube then.
-        commits_of_spark: How many it makes to the tube by Spark.
     """
 
     name: str
@@ -109,7 +107,6 @@ class Case:
     operation: str
     result: object
     after: str
-    commits_of_spark: int = 1
 
 
 CASES = (
@@ -197,8 +194,6 @@ CASES = (
         "end_due",
         1,
         "ar",
-        # It adds up what the notes of Spark tell, too.
-        commits_of_spark=2,
     ),
 )
 
@@ -243,7 +238,7 @@ def losses() -> list[object]:
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("case", losses(), ids=lambda case: case.name)
 def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard(
-    request: pytest.FixtureRequest, world: World, case: Case
+    world: World, case: Case
 ) -> None:
     given = case.setup(world)
     before, registered = world.version(), world.version("_tubeq_tubes")
@@ -252,8 +247,7 @@ def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_hear
         result = case.act(world, given)
 
     assert result == case.result
-    commits = case.commits_of_spark if engine_of(request.node) == "spark" else 1
-    assert world.version() == before + commits
+    assert world.version() == before + 1
     assert world.stored() == case.after
     assert world.version("_tubeq_tubes") == registered
     assert "shared" in world.rivals.tubes()

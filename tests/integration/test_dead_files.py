@@ -82,8 +82,6 @@ def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
             tube = queue.create_tube(kind, kind)
             tube.ack(put_and_take(tube, "a").task_id)
         end_heartbeat(queue)
-        # It adds up how many tasks have ended.
-        queue.sweep()
         for name in ("rows", "arrow", "run", "execute"):
             counted(name)
 

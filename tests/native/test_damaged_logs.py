@@ -13,12 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 from tests.native.damage import PLANTED, checkpoint, commit, made_sound, opened
 from tests.native.logs import aged, versions
 from tubeq_spark import StoreError
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.log.facts import LogFacts
-from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:
@@ -120,20 +118,6 @@ def test_verb_when_a_commit_of_the_library_lacks_a_line_refuses_it(place: Path) 
     shutil.copy(commit(place / "work", 10), commit(place / "work", 12))
     with opened(place) as queue, pytest.raises(StoreError, match=file.name):
         queue["work"].take(0)
-
-
-def test_sweep_when_a_commit_of_spark_before_the_checkpoint_is_cut_in_its_note_goes_on(
-    place: Path,
-) -> None:
-    said = '{"commitInfo":{"operation":"MERGE","operationParameters":{"predicate":"[\\"tubeq operation=ack ended=1:'
-    commit(place / "work", 3).write_text(said)
-
-    with opened(place) as queue:
-        assert queue.sweep().tubes["work"].error is None
-    log = place / "work" / "_delta_log"
-    aged(log, 3600)
-    LocalTable(place / "work").tidying.shorten(210, SystemClock().now().timestamp())
-    assert versions(log)[0] == 8
 
 
 def by_old_library(place: Path) -> Path:

@@ -12,7 +12,7 @@ from pyarrow.parquet import ParquetFile
 
 from tests.simulation.line import Change
 from tubeq_spark.errors import CommitUnknownError, TubeqError
-from tubeq_spark.storage.ended import TOTALS
+from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.log.commit_text import DamagedFileError, is_of
 from tubeq_spark.storage.log.next_version import Change as Commit
 from tubeq_spark.storage.log.snapshot import Shape, Snapshot, with_property
@@ -201,7 +201,7 @@ class Program:
 
     def count(self) -> None:
         """Raise a total that all programs share."""
-        app, segment = f"{TOTALS}/1", self._segment()
+        app, segment = total(1), self._segment()
         self._write(
             "total",
             lambda base: _Plan(

@@ -21,7 +21,6 @@ from tests.unit.golden.recording import entry_of
 from tests.unit.golden.system_texts import system_cases
 from tests.unit.golden.tube_texts import CHANGES, WHICH, tube_cases
 from tubeq_spark.model.changes import Change, Which
-from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
@@ -44,7 +43,6 @@ WRITE = "TUBEQ_WRITE_GOLDEN"
 SHOWN, AROUND = 10, 80
 MAKERS = (
     PutGate,
-    EndedTasks,
     Registry,
     Sessions,
     Slots,
@@ -154,8 +152,6 @@ def test_entries_when_all_are_made_have_each_a_header_of_its_own_and_a_text_on_e
         "operation id",
         "partitions",
         "query",
-        "replaces",
-        "said",
         "size",
         "source",
         "statement",

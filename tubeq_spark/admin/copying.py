@@ -339,8 +339,7 @@ class _Copy:
         queue, opened = (self._queue, self._opened) if of_source else (self._made, self._new)
         table = opened.location.table(ctx.record.name)
         rows = queue.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
-        log = queue.engine.tables.ended_log(table, ctx.record.id, for_sum=True)
-        return rows[0]["n"], log.native + log.told + sum(note.count or 0 for note in log.notes)
+        return rows[0]["n"], queue.engine.tables.ended(table, ctx.record.id)
 
     def _make_registry(self, tubes: Sequence[int]) -> None:
         table_lock = self._new.table_lock(TUBES)

@@ -14,7 +14,7 @@ from tubeq_spark.model.membership import SessionName
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.runtime.context import QueueContext
-from tubeq_spark.runtime.events import Counters
+from tubeq_spark.runtime.events import DONE, Counters
 from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
@@ -46,7 +46,8 @@ def make_context(
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
     wall = SystemClock()
     name = SessionName(uuid.uuid4())
-    tally = LoopStats(clock, lambda: str(name))
+    counters, held_tasks = Counters(), HeldTasks()
+    tally = LoopStats(clock, lambda: str(name), lambda tube, tasks: counters.add(tube, DONE, tasks))
     engine = engines.rows
     readers = LogReaders(opened.locks)
     larger = _larger(engines, config, readers)
@@ -63,7 +64,6 @@ def make_context(
             if refusal is not None:
                 spark_loop = spark_loop.refusing(refusal)
                 put_files = engines.put_files()
-    counters, held_tasks = Counters(), HeldTasks()
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)

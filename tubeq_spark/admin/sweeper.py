@@ -33,7 +33,6 @@ from tubeq_spark.verbs.maintain import (
     fold_kept_keys,
     is_worth_compacting,
     remove_leftovers,
-    sum_ended,
 )
 
 if TYPE_CHECKING:
@@ -242,7 +241,6 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
         found = ctx.segment_reader.waiting(now_us, rows)
     if ctx.driver.subqueues:
         forget_moments(ctx, now_us)
-    sum_ended(ctx)
     removed = remove_leftovers(ctx) if found.leftovers else 0
     removed += fold_kept_keys(ctx)
     compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0

@@ -31,7 +31,6 @@ from tubeq_spark.payloads.values import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
-from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
@@ -264,7 +263,6 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
         "subqueue_reader": SubqueueReader(queue.engine, table),
         "subqueue_writer": SubqueueWriter(table, fresh),
         "gates": Gates(queue.engine, table, fresh),
-        "ended": EndedTasks(queue.engine, table, fresh, queue.config.key_days),
     }
 
 

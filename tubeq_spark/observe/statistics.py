@@ -13,7 +13,7 @@ from tubeq_spark.model.reports import QueueMetrics, TubeMetrics
 from tubeq_spark.model.states import EVENTS
 from tubeq_spark.model.times import LAST_US, US, from_us
 from tubeq_spark.runtime.context import left_out
-from tubeq_spark.runtime.events import TASKS, calls_of, tasks_of
+from tubeq_spark.runtime.events import TASKS, calls_of, ended_of, tasks_of
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.tables.counts import counts
 from tubeq_spark.task import TaskState
@@ -113,7 +113,8 @@ def _of_tube(
     ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
 ) -> TubeStatistics:
     number = ctx.record.id
-    tasks = tasks_of(states, ctx.ended.count())
+    native = ctx.queue.engine.tables.ended(ctx.table.name, number)
+    tasks = tasks_of(states, native + ended_of(number, written))
     return TubeStatistics(ctx, tasks, calls_of(number, written), written)
 
 

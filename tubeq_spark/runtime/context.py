@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.tables.counts import EndedTasks
     from tubeq_spark.storage.tables.gates import Gates
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.put_gate import PutGate
@@ -262,7 +261,6 @@ class TubeContext:
     subqueue_reader: SubqueueReader
     subqueue_writer: SubqueueWriter
     gates: Gates
-    ended: EndedTasks
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents

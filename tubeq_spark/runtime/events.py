@@ -23,6 +23,8 @@ Callback = Callable[[Task, str], None]
 log = logging.getLogger(__name__)
 #: The names of the counts of a tube's tasks.
 TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
+#: The counter of ended tasks whose commits do not count them: those of Spark.
+DONE = "done"
 _STATES = {
     TaskState.TAKEN: "taken",
     TaskState.BURIED: "buried",
@@ -153,15 +155,20 @@ def calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, 
     return {event: _sum(snapshots, f"{tube_id}/{event}") for event in EVENTS}
 
 
+def ended_of(tube_id: int, snapshots: Iterable[Mapping[str, int]]) -> int:
+    """The number of tasks of a tube that commits of Spark have ended."""
+    return _sum(snapshots, f"{tube_id}/{DONE}")
+
+
 def tasks_of(states: Mapping[str, int], ended: int = 0) -> dict[str, int]:
     """The number of tasks by effective state, and of acked, deleted or expired tasks.
 
     Args:
         states: The number of tasks, by the letter of the effective state.
-        ended: The total of ended tasks by the log.
+        ended: The number of ended tasks.
     """
     tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
-    tasks["done"] = ended
+    tasks[DONE] = ended
     tasks["total"] = sum(states.values())
     return tasks
 

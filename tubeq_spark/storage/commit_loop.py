@@ -90,15 +90,21 @@ call_counts: ContextVar[CallCounts | None] = ContextVar("tubeq_call", default=No
 class LoopStats:
     """The state that all loops of a queue object share: its session, running statements, and conflicts."""
 
-    def __init__(self, clock: Clock | None = None, session: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        session: Callable[[], str] = lambda: "",
+        count_ended: Callable[[int, int], None] = lambda _tube, _tasks: None,
+    ) -> None:
         """Start at zero.
 
         Args:
             clock: The clock of the queue; the system's by default.
             session: Returns the session, for the notes in the history.
+            count_ended: Counts ended tasks of a tube, if their commit does not.
         """
         self.running = RunningStatements(SystemClock() if clock is None else clock)
-        self.session = session
+        self.session, self.count_ended = session, count_ended
         self._conflicts: WeakKeyDictionary[TableLock, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -279,6 +285,9 @@ class CommitLoop:
             if self._config.traces and (counts := call_counts.get()) is not None:
                 counts.commits += 1
             self._settle(operation, table_lock, plan.statement)
+        ended = None if isinstance(plan.statement, Append) else plan.statement.ended
+        if ended is not None and not engine.counts_ended:
+            self.tally.count_ended(ended.tube, ended.count_of(affected))
         try:
             return plan.finish(affected)
         except Exception as error:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.ended import EndedLog
     from tubeq_spark.storage.locks.committer import Committer
     from tubeq_spark.storage.outcome import Commit, Note
     from tubeq_spark.storage.query import Query
@@ -156,15 +155,8 @@ class Tables(Protocol):
         del table
         return 0
 
-    def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """The totals and notes of ended tasks in the log of a tube's table.
-
-        Args:
-            table: The table.
-            tube: The id of the tube.
-            for_sum: Whether the caller adds up the notes. If not, notes that cost a request each to an
-                object store may be left out.
-        """
+    def ended(self, table: str, tube: int) -> int:
+        """The total of tasks of a tube that native commits have ended."""
         ...
 
     def commits(self, table: str, limit: int) -> list[Commit]:
@@ -225,6 +217,8 @@ class Engine(Protocol):
 
     #: Whether it may write to tubes with a change feed, because Delta records its changes there.
     keeps_feeds: bool
+    #: Whether its commits have the totals of ended tasks.
+    counts_ended: bool
 
     @property
     def unreachable(self) -> bool:

@@ -176,8 +176,6 @@ class Append:
         size: The approximate number of rows; 0 if no caller needs the number of written rows.
         replaces: The table's partition column. If given, the rows replace all others, and their schema replaces that
             of the table.
-        user_metadata: Further user metadata of the commit.
-        is_total: Whether `once` is a total, which stays for ever.
         stored: The stored expressions by column, over the rows of a DataFrame; `None` stores the rows unchanged.
         written: Further rows, in files, that it adds.
     """
@@ -188,8 +186,6 @@ class Append:
     once: tuple[str, int] | None = None
     size: int = 0
     replaces: str | None = None
-    user_metadata: str = ""
-    is_total: bool = False
     stored: Mapping[str, Expression] | None = None
     written: WrittenRows | None = None
 

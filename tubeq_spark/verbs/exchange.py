@@ -11,6 +11,7 @@ from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.ended import Ended
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.chosen import ChosenRows
 from tubeq_spark.verbs.limits import limits_now
@@ -187,6 +188,7 @@ def _exchange(
             return _Exchanged(found, [TakenRows(rows, lease, sizes) if rows else None], calls)
 
         statement = choice.exchange(found, lease)
+        statement = replace(statement, ended=Ended(ctx.record.id, len(found)))
         return Plan(ctx.gates.raising(statement, raised, choice.now_us), finish)
 
     return run(ctx, take, "exchange", attempt)

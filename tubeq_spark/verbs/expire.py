@@ -97,7 +97,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             ctx.queue.held_tasks.ended(lease_segments, now_us)
             for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff, counted=False)
-            back, removed = affected.updated, removed_by(ctx, affected, gone)
+            back, removed = affected.updated, removed_by(ctx, statement, affected, gone)
             # Gone rows are updated, too.
             if ctx.table.change_feed:
                 back = ctx.reader.count_in(dest)

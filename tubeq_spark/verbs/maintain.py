@@ -1,11 +1,8 @@
-"""Compacts a tube's table, empties it, and adds up the tasks that Spark's commits have ended.
+"""Compacts a tube's table, and empties it.
 
 A compaction reads the segments, and one statement moves or removes their rows. If it is interrupted
 before the statement, nothing has changed. No other verb depends on a compaction, and it gives up if another
 commit comes first.
-
-The sum of ended tasks is one append without rows, which conflicts only with another sum. If it is interrupted before
-the append, the next sum adds up the notes; after it, they are in the total.
 """
 
 from __future__ import annotations
@@ -79,15 +76,6 @@ def _free_keys(ctx: TubeContext, until_us: int) -> None:
         return Plan(ctx.writer.fold_kept_keys(segments, dest, now_us, until_us), lambda _: None)
 
     ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
-
-
-def _counted_in(ctx: TubeContext, segments: list[int]) -> list[int]:
-    """Add up the notes; return the segments without open notes. A note names segments, not the number of tasks."""
-    if not segments:
-        return []
-    sum_ended(ctx)
-    uncounted = ctx.ended.uncounted()
-    return [segment for segment in segments if segment not in uncounted]
 
 
 def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int, int]) -> Statement:
@@ -165,25 +153,6 @@ def require_none_taken(ctx: TubeContext, now_us: int) -> None:
     """
     if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
         raise refusals.has_taken_tasks(ctx.record.name)
-
-
-def sum_ended(ctx: TubeContext) -> None:
-    """Add up the notes of a tube. At most one commit, none if there are no new ones.
-
-    If this engine must not write to the tube, a sweep by the other engine adds them up.
-    """
-    # Most tubes have no notes. That is read without the lock.
-    if not ctx.queue.loop_without_retry.is_allowed or ctx.ended.sum() is None:
-        return
-
-    def attempt() -> Plan[None]:
-        return Plan(ctx.ended.sum(), lambda _: None)
-
-    try:
-        ctx.queue.loop_without_retry.run("sum_ended", ctx.table_lock, attempt)
-    except ConflictError:
-        # Another sweep has added them up, or the next sweep will.
-        return
 
 
 #: A compaction leaves out so many segments at the head of the tube, because takes use them.
@@ -285,16 +254,14 @@ def compact_at_times(ctx: TubeContext) -> None:
 
 
 def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of dropped tubes of this name, and gone rows that are already counted.
+    """Remove rows of dropped tubes of this name, and gone rows.
 
     Returns:
-        The number of rows. At most one commit, besides a sum of ended tasks.
+        The number of rows. At most one commit.
     """
 
     def attempt() -> Plan[int]:
         segments = ctx.segment_reader.leftover_segments()
-        if ctx.table.change_feed:
-            segments = _counted_in(ctx, segments)
         if not segments:
             return Plan(None, lambda _: 0)
         statement = ctx.writer.delete_segments(segments)

@@ -158,7 +158,7 @@ def _renewal(
     )
 
     def finish(affected: Affected) -> tuple[list[T | None], int]:
-        removed = removed_by(ctx, affected, gone)
+        removed = removed_by(ctx, statement, affected, gone)
         results = [
             None if batch is None else batch.renewed(ctx, dest, lease, statement.clauses)
             for batch in calls

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from tubeq_spark.model.changes import Change, Every, Remove, errors_of
+from tubeq_spark.runtime.events import DONE
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SettleRow
@@ -94,7 +95,10 @@ def removal(
     return replace(statement, removes=statement.tasks if are_whole else None)
 
 
-def removed_by(ctx: TubeContext, affected: Affected, gone: int) -> int:
+def removed_by(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> int:
     """The number of tasks that a statement has removed, or moved to the segment of gone rows."""
     kept = ctx.reader.count_in(gone) if ctx.table.change_feed else 0
+    if statement.ended is not None and not ctx.queue.engine.counts_ended:
+        # Spark does not tell which of the updated rows are of ended tasks.
+        ctx.count(DONE, kept)
     return affected.deleted + kept

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.commit_loop import Plan
-    from tubeq_spark.storage.ended import EndedLog
     from tubeq_spark.storage.query import Query
 
 __all__ = ["Case", "Frame", "Recorder", "entry_of", "recorded"]
@@ -76,14 +75,12 @@ class Case:
         call: Calls it; the statement that it returns is written down.
         answers: What the engine answers to its queries, in turn; then nothing is found.
         affected: What its commits change, in turn; then each inserts one row. An error is raised.
-        ended: What the log tells of ended tasks.
     """
 
     title: str
     call: Callable[[Recorder], object]
     answers: Sequence[Any] = ()
     affected: Sequence[Affected | Exception] = ()
-    ended: EndedLog | None = None
 
 
 class Recorder:
@@ -106,7 +103,6 @@ class Recorder:
         self.random = random.Random(7)
         self.tables = SimpleNamespace(
             reads_in_order=lambda _: False,
-            ended_log=lambda *_, **__: case.ended,
             version=lambda _: None,
             bad_files=lambda _: (),
             told_files=lambda _: None,
@@ -191,7 +187,7 @@ def _statement(statement: Statement) -> Iterator[str]:
     if statement.tasks is not None:
         yield f"tasks: {statement.tasks}"
     if statement.ended is not None:
-        yield f"ended:{statement.ended}"
+        yield f"ended: {statement.ended}"
 
 
 def _append(append: Append) -> Iterator[str]:
@@ -205,10 +201,6 @@ def _append(append: Append) -> Iterator[str]:
         yield f"once: {append.once}"
     if append.size:
         yield f"size: {append.size}"
-    if append.user_metadata:
-        yield f"said:{append.user_metadata}"
-    if append.replaces or append.is_total:
-        yield f"replaces: {append.replaces}, is a total: {append.is_total}"
 
 
 def _sources(sources: Mapping[str, Any]) -> Iterable[str]:

@@ -51,7 +51,6 @@ from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.gate import Gate, Raise
 from tubeq_spark.storage.location import identifier, path_table
@@ -63,7 +62,7 @@ from tubeq_spark.storage.statement import (
     SettleRow,
     SubqueueShare,
 )
-from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
+from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
@@ -113,7 +112,6 @@ def tube_cases() -> Iterator[Case]:
             statements_of_subqueues,
             gates,
             put_gate,
-            ended,
         ):
             for case in cases(table):
                 yield replace(case, title=f"{case.title}; {name}")
@@ -852,7 +850,7 @@ def gates(table: TubeTable) -> Iterator[Case]:
         )
 
 
-# -- the gate of puts, and ended tasks -------------------------------------------------------------------------
+# -- the gate of puts ---------------------------------------------------------------------------------
 
 
 def put_gate(table: TubeTable) -> Iterator[Case]:
@@ -889,26 +887,3 @@ def put_gate(table: TubeTable) -> Iterator[Case]:
         "PutGate.put: the first, a DataFrame",
         lambda made: put(made, DATA_FRAME, identities["an identity"], PutsSeen(0, False, 3)),
     )
-
-
-#: Notes that tell how many tasks ended, where their rows are, and nothing.
-NOTES = [EndedNote(5, 2), EndedNote(6, None, removed_in_feed=-41), EndedNote(7, None)]
-
-
-def ended(table: TubeTable) -> Iterator[Case]:
-    logs = {
-        "no notes": EndedLog(3, 0, None, [], 7),
-        "notes": EndedLog(3, 5 * RENEWALS, 0, NOTES, 7),
-        "an old total": EndedLog(3, 5 * RENEWALS + 1, 0, [], 7),
-    }
-    gone = [[{"n": 4}]]
-    for said, log in logs.items():
-        for method in ("count", "sum", "uncounted"):
-            yield Case(
-                f"EndedTasks.{method}: {said}",
-                lambda made, method=method: getattr(
-                    EndedTasks(made.engine, table, made.fresh, 30), method
-                )(),
-                gone,
-                ended=log,
-            )

@@ -128,5 +128,5 @@ class StatementOutcome:
 
 
 def _gives_away(clause: Clause) -> bool:
-    """Whether a clause turns rows of ended tasks into rows of no tube, which are kept for their keys."""
+    """Whether a clause turns rows of ended tasks into rows of no tube, for the change feed."""
     return not clause.inserts and "tube" in (clause.sets or {})

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.columns import array, nested, scalar
-from tubeq_spark.storage.ended import TOTALS
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.log.names import LAST_CHECKPOINT
 from tubeq_spark.storage.log.reading import checkpoints_until
@@ -171,8 +170,7 @@ def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]
     transactions = [
         {"appId": app, "version": version, "lastUpdated": at}
         for app, (version, at) in snapshot.transactions.items()
-        # A total that Spark has written has the moment of its commit, and must not expire.
-        if since is None or at is None or at >= since or app.startswith(TOTALS)
+        if since is None or at is None or at >= since
     ]
     yield "txn", _structs("txn", transactions)
     adds = [file.added()["add"] | {"dataChange": False} for file in snapshot.files.values()]

@@ -1,6 +1,6 @@
 """Reads the log of a table as it is. Damage is a fact about the log, not an error.
 
-The check of a location, the recovery after a power cut, and the counts of ended tasks use it. Readers of rows
+The check of a location and the recovery after a power cut use it. Readers of rows
 refuse what is damaged.
 """
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.ended import first_note
 from tubeq_spark.storage.locks.lock_file import without_readers
 from tubeq_spark.storage.log import checkpoints, versions
 from tubeq_spark.storage.log.actions import UnknownLogError, hours_of
@@ -236,7 +235,7 @@ class Tidying:
             ):
                 first = min(first, version)
             found.append(file.name)
-        start = self._start(starts, first, before)
+        start = self._start(starts, first)
         return [*left, *(name for name in found if _goes(name, start))]
 
     def _stays(self, file: Entry, version: int, newest: int, before: float) -> bool:
@@ -252,7 +251,7 @@ class Tidying:
                 return
             after = files[-1].name
 
-    def _start(self, checkpoints_of: Sequence[Entry], first: int, before: float) -> int:
+    def _start(self, checkpoints_of: Sequence[Entry], first: int) -> int:
         """The version of the last whole checkpoint up to a version; -1 if there is none."""
         for file in reversed(checkpoints_of):
             version = int(file.name[:20])
@@ -260,10 +259,7 @@ class Tidying:
                 continue
             end = self._store.get(f"{LOG}/{file.name}", span=(max(file.size - 4, 0), file.size))[0]
             if end in _ENDS:
-                needed = self._retention.first_needed(version, before)
-                if needed is None:
-                    return version
-                first = min(first, needed)
+                return version
         return -1
 
 
@@ -294,10 +290,6 @@ class Retention(Protocol):
         """For how many seconds commits stay while a block runs; `None` if none may be removed."""
         ...
 
-    def first_needed(self, version: int, before: float) -> int | None:
-        """The first version before `version` that must stay for another reason; `None` if none must."""
-        ...
-
     def secure(self) -> None:
         """Put the rest of the log on the disk, before a part of it goes."""
         ...
@@ -315,11 +307,6 @@ class StoreRetention:
         """For how many seconds commits stay."""
         hours = hours_of(properties, LOG_RETENTION)
         yield None if hours is None else max(hours, KEPT_HOURS) * 3600.0
-
-    @staticmethod
-    def first_needed(version: int, before: float) -> None:
-        """Return `None`."""
-        del version, before
 
     def secure(self) -> None:
         """Do nothing: the store is durable by itself."""
@@ -344,8 +331,6 @@ class LocalRetention:
     SPARK_SECONDS = 600.0
     #: The hours of the default retention.
     _DEFAULT_HOURS = 2
-    #: Notes that no sweep has added up, such as those of a dropped tube, are removed after so many seconds.
-    _NOTE_SECONDS = 7 * 86_400.0
 
     def __init__(self, synced: SyncedLog) -> None:
         """Keep a log."""
@@ -362,14 +347,6 @@ class LocalRetention:
                 yield hours * 3600.0
             else:
                 yield self.SECONDS if unread else self.SPARK_SECONDS
-
-    def first_needed(self, version: int, before: float) -> int | None:
-        """The first version whose note of ended tasks a sweep must still add up."""
-        first = first_note(self._synced.log, version)
-        if first is None:
-            return None
-        written = (self._synced.log / f"{first:020}.json").stat().st_mtime
-        return None if written < before - self._NOTE_SECONDS else first
 
     def secure(self) -> None:
         """Sync all commits to the disk.

@@ -78,6 +78,7 @@ class NativeEngine(Engine):
 
     #: Its commits remove and add rows: a change feed would show a changed row as removed and inserted.
     keeps_feeds = False
+    counts_ended = True
 
     def __init__(self, storage: StorageOptions | Handles | None = None) -> None:
         """Work on tables at paths or URIs, or on those of some handles.

@@ -67,10 +67,6 @@ class _MemoryRetention:
         """For how many seconds commits stay."""
         yield 0.0
 
-    @staticmethod
-    def first_needed(_version: int, _before: float) -> None:
-        """Return `None`."""
-
     def secure(self) -> None:
         """Do nothing: memory has no disk."""
 

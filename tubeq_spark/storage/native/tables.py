@@ -16,17 +16,16 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
+from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.location import local_directory, path_of
+from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log.commit_text import is_of, told_by, user_metadata
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.storage.outcome import (
     Commit,
     EngineError,
@@ -76,8 +75,6 @@ class NativeTables(Tables):
     def __init__(self, handles: Handles, rows_of: Callable[[Select], pa.Table]) -> None:
         """Work with these handles; `rows_of` answers a query."""
         self._handles, self._rows_of = handles, rows_of
-        #: The last result for each table and tube on local files.
-        self._ended: dict[tuple[str, int], EndedLog] = {}
 
     # -- making and changing -----------------------------------------------------------------
 
@@ -277,30 +274,10 @@ class NativeTables(Tables):
         known = self._handles.table(table).known
         return 0 if known is None else len(known.files)
 
-    def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """The counts of ended tasks in the log of a tube's table."""
-        opened, apps = self._handles.table(table), (total(tube), told_total(tube))
-        # On S3 only one engine commits.
-        path = str(path_of(table))
-        looks = for_sum and opened.is_far and not allows_one_engine_only(path)
+    def ended(self, table: str, tube: int) -> int:
+        """The total of ended tasks of a tube."""
         with errors.reading():
-            newest = opened.newest()
-            native, told = (newest.version_under(app) or 0 for app in apps)
-            version = newest.version
-            _, at_ms = newest.transactions.get(apps[1], (0, None))
-            directory = local_directory(path)
-            if directory is not None:
-                known = self._ended.get((table, tube))
-                if known is not None and known.told_version != told:
-                    # A sweep has added notes up since, and their commits may have been removed from the log.
-                    known = None
-                notes = notes_in(directory / "_delta_log", tube, version, known)
-            else:
-                notes = notes_of(tube, opened.history(version + 1) if looks else ())
-        found = EndedLog(native, told, at_ms, notes, version)
-        if directory is not None:
-            self._ended[table, tube] = found
-        return found
+            return self._handles.table(table).newest().version_under(total(tube)) or 0
 
     def overwrites(self, location: str) -> str | None:
         """Why no queue is safe at a location: its object store ignores conditions of a PUT; `None` if it does not."""

@@ -17,6 +17,7 @@ from tubeq_spark.storage.arrow.columns import array, empty, held, whole
 from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome
 from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.arrow.statement import changed, inserted_alone
+from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.log.commit_text import user_metadata
 from tubeq_spark.storage.log.next_version import Change
@@ -98,7 +99,6 @@ class Writer:
     def append(self, table: PlainTable, append: Append, note: Note) -> Affected:
         """Run an append, unless it has an identity that the version before its commit has, too."""
         rows = held(append.rows)
-        once, total = (None, append.once) if append.is_total else (append.once, None)
 
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
@@ -108,17 +108,22 @@ class Writer:
                         break
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
-                    said = user_metadata(note, affected, append.operation_id, append.user_metadata)
+                    said = user_metadata(note, affected, append.operation_id)
                     if append.replaces is None:
                         new = whole(rows, snapshot.shape.schema)
                         change = Change(
-                            said, new, (), once, total, append.operation_id, written=written
+                            said, new, (), append.once, None, append.operation_id, written=written
                         )
                         change = _appended(change, snapshot, append)
                     else:
                         gone, shape = snapshot.within({}), with_types(snapshot.shape, rows.schema)
                         change = Change(
-                            said, rows, gone, once, operation_id=append.operation_id, shape=shape
+                            said,
+                            rows,
+                            gone,
+                            append.once,
+                            operation_id=append.operation_id,
+                            shape=shape,
                         )
                     self.commit(table, base, change)
                     return affected
@@ -305,10 +310,10 @@ def _change(
         return replace(change, total=new_total(statement, affected, later.version_under))
 
     said = user_metadata(note, affected, statement.operation_id)
-    total = new_total(statement, affected, snapshot.version_under)
+    done = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
     operation_id = statement.operation_id
-    change = Change(said, rows, gone, None, total, operation_id, on, written, statement.order)
+    change = Change(said, rows, gone, None, done, operation_id, on, written, statement.order)
     return change
 
 
@@ -351,4 +356,9 @@ def new_total(
         affected: What it changes.
         version_under: Tells the last transaction version of an application id.
     """
-    return None if statement.ended is None else statement.ended.total(affected, version_under)
+    ended = statement.ended
+    number = 0 if ended is None else ended.count_of(affected)
+    if ended is None or not number:
+        return None
+    app = total(ended.tube)
+    return app, (version_under(app) or 0) + number

@@ -80,6 +80,7 @@ class SparkEngine:
     """The Spark engine for classic sessions and Spark Connect."""
 
     keeps_feeds = True
+    counts_ended = False
 
     def __init__(self, spark: SparkSession) -> None:
         """Work with sessions derived from `spark`, the caller's session, which is not changed."""
@@ -334,7 +335,7 @@ class SparkEngine:
                 self._running -= 1
 
     def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
-        said = string(f"{note}{statement.ended or ''}")
+        said = string(str(note))
         renderer = Renderer()
         text = renderer.statement(statement).replace("{note}", said)
         with self._named(spark, text, renderer.sources) as sql:
@@ -380,8 +381,7 @@ class SparkEngine:
             # Delta changes no schema if a session's setting lets an overwrite replace only the written partitions.
             writer = writer.option("overwriteSchema", "true")
             writer = writer.option("partitionOverwriteMode", "static")
-        said = f"{note}{statement.user_metadata} marker={statement.operation_id}"
-        writer = writer.option("userMetadata", said)
+        writer = writer.option("userMetadata", f"{note} marker={statement.operation_id}")
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)

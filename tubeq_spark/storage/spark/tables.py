@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -12,8 +12,8 @@ from pyspark.sql import types as T
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage import ended
 from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from tubeq_spark.storage.ended import EndedLog
     from tubeq_spark.storage.tables.schema import NewTable
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,12 @@ class _Engine(history.Reads, Protocol):
     """The used part of a `SparkEngine`."""
 
     spark: SparkSession
+    unreachable: bool
 
+    @property
+    def own(self) -> SparkSession: ...
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
+    def reading(self) -> AbstractContextManager[None]: ...
     def files(self, directory: str) -> DataFrame: ...
     def run(self, sql: str) -> None: ...
     def hurried(self, table: str | None) -> AbstractContextManager[None]: ...
@@ -249,12 +253,11 @@ class SparkTables(Tables):
         )
         return {row["segment"]: row["size"] for row in found}
 
-    def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """The totals and notes of ended tasks in the log of a tube's table."""
+    def ended(self, table: str, tube: int) -> int:
+        """The total of tasks of a tube that native commits have ended; on other storage than local files Spark has made all."""
         directory = _directory_here(table)
-        if directory is not None:
-            return ended.read_log(directory / "_delta_log", tube)
-        return history.read_log(self._engine, table, tube, for_sum=for_sum)
+        newest = None if directory is None else LocalTable(directory).newest()
+        return 0 if newest is None else newest.version_under(total(tube)) or 0
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""

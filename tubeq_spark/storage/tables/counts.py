@@ -1,33 +1,23 @@
-"""Counts the tasks of tubes by state and age, and the ended tasks."""
+"""Counts the tasks of tubes by state and age."""
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from tubeq_spark.clock import SystemClock
-from tubeq_spark.storage.arrow.columns import empty
-from tubeq_spark.storage.ended import RENEWALS, said_read, told_total
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least
-from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.failures import Backoff
-    from tubeq_spark.storage.ended import EndedLog, EndedNote
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
-
-log = logging.getLogger(__name__)
 
 #: One query counts at most so many tubes, because each tube is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
@@ -171,81 +161,3 @@ def _counting(
         "n": count(),
     }
     return Select(table.name, columns, table.mine(), by=["state"], skips=())
-
-
-class EndedTasks:
-    """Counts the ended tasks of one tube."""
-
-    def __init__(
-        self, engine: Engine, table: TubeTable, fresh: Callable[[], int], kept_days: float
-    ) -> None:
-        """Read the log of a tube's table.
-
-        Args:
-            engine: The engine.
-            table: The tube.
-            fresh: Makes numbers that were never used.
-            kept_days: The days for which Delta keeps the version of an application id.
-        """
-        self._kept_days = kept_days
-        self._engine = engine
-        self._table = table
-        self._fresh = fresh
-
-    def count(self) -> int:
-        """The number of ended tasks."""
-        found = self._engine.tables.ended_log(self._table.name, self._table.id)
-        return found.native + self._told(found)
-
-    def uncounted(self) -> set[int]:
-        """The segments whose ended tasks only notes count that are not added up yet."""
-        found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
-        segments = (each for note in found.notes for each in (note.kept_in, note.removed_in_feed))
-        return {segment for segment in segments if segment is not None}
-
-    def sum(self) -> Append | None:
-        """The commit that adds up the notes; `None` if there are no new ones.
-
-        The total of the notes up to a version is always the same number. So it does not matter which program writes
-        it, or how often: a total that is not greater than the stored one is not written.
-        """
-        found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
-        version = RENEWALS * self._told(found)
-        if version <= found.told_version:
-            is_old = found.told_at_ms is not None and found.told_at_ms < self._renewed_before()
-            if not (found.told and is_old):
-                return None
-            version = found.told_version + 1
-        return Append(
-            self._table.name,
-            # Spark needs a column that is no partition column, too.
-            empty(pa.schema([(name, pa.int64()) for name in ("segment", "tube")])),
-            self._fresh(),
-            (told_total(self._table.id), version),
-            user_metadata=said_read(self._table.id, found.version),
-            is_total=True,
-        )
-
-    def _renewed_before(self) -> float:
-        """The moment in milliseconds: totals that were written before it are renewed, before Delta forgets them."""
-        return (SystemClock().now().timestamp() - self._kept_days * 86_400 / 2) * 1_000
-
-    def _told(self, found: EndedLog) -> int:
-        return found.told + sum(map(self._ended_by, found.notes))
-
-    def _ended_by(self, note: EndedNote) -> int:
-        if note.removed_in_feed is not None:
-            return self._gone_in(note.removed_in_feed)
-        if note.count is None:
-            log.warning(
-                "version %d of %s does not say how many tasks it has ended",
-                note.version,
-                self._table.name,
-            )
-        kept = 0 if note.kept_in is None else self._gone_in(note.kept_in)
-        return (note.count or 0) + kept
-
-    def _gone_in(self, segment: int) -> int:
-        """The number of rows of ended tasks in a segment."""
-        gone = (row().segment == segment) & (row().tube == -self._table.id)
-        return int(self._engine.rows(Select(self._table.name, {"n": count()}, gone))[0]["n"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.tube_types import AGED
-from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,
     Type,
@@ -131,7 +130,6 @@ class SubqueueWriter:
             partitions_of(near),
             size,
             size,
-            Ended(self._table.id),
         )
 
     @property

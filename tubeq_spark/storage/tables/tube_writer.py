@@ -333,9 +333,8 @@ class TubeWriter:
         """The count of tasks that such changes end: removed rows, or a row that is kept as done."""
         for change in changes:
             match change:
-                case Remove(gone):
-                    feed = gone if self._table.change_feed else None
-                    return Ended(self._table.id, removed_in_feed=feed)
+                case Remove():
+                    return Ended(self._table.id, all_changed=len(changes) == 1)
                 case Become(_, after) if after.state is TaskState.DONE:
                     return Ended(self._table.id, 1)
         return None
