@@ -668,7 +668,7 @@ class Tube:
                 log.warning("tube %s: acked, and nothing taken", self.name, exc_info=True)
                 return []
 
-        return self._verb(verb, name="exchange", acked=len(ids))
+        return self._verb(verb, name="exchange")
 
     def process(
         self,
@@ -1318,19 +1318,12 @@ class Tube:
         ids = arguments.task_ids(task_ids)
         return self._verb(lambda: verb(ids) if ids else [], name=name)
 
-    def _verb(
-        self,
-        verb: Callable[[], T],
-        *,
-        name: str | None = None,
-        acked: int | None = None,
-        on_spark: bool = False,
-    ) -> T:
+    def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
         def by_newest_record() -> T:
             self._current.look()
             return verb()
 
-        return perform(self._ctx, by_newest_record, name=name, acked=acked, on_spark=on_spark)
+        return perform(self._ctx, by_newest_record, name=name, on_spark=on_spark)
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:

@@ -349,7 +349,6 @@ def perform(
     verb: Callable[[], T],
     *,
     name: str | None = None,
-    acked: int | None = None,
     on_spark: bool = False,
 ) -> T:
     """Run a verb of a tube: refuse it if it is not allowed, then call the callback.
@@ -360,7 +359,6 @@ def perform(
         ctx: The tube.
         verb: The verb.
         name: The name of its span, if the program wants one.
-        acked: How many tasks it acks, for an exchange.
         on_spark: Whether it uses Spark, whatever runs the row verbs.
 
     Raises:
@@ -369,20 +367,18 @@ def perform(
         StoreError: Spark cannot be reached, and nothing was sent to it.
     """
     tell = ctx.events.notify
-    run = traced(ctx, lambda: _performed(ctx, verb), name, acked)
+    run = traced(ctx, lambda: _performed(ctx, verb), name)
     return ctx.queue.uninterrupted(run, on_spark=on_spark, then=tell)
 
 
-def traced(
-    ctx: TubeContext, verb: Callable[[], T], name: str | None, acked: int | None = None
-) -> Callable[[], T]:
+def traced(ctx: TubeContext, verb: Callable[[], T], name: str | None) -> Callable[[], T]:
     """A verb that leaves a span, if the program wants one.
 
     The span is made before the verb ends: after its end an interrupt would lose its result.
     """
     if (traces := ctx.queue.traces) is None or name is None:
         return verb
-    return traces.of_verb(name, ctx.record.name, ctx.driver.name, verb, acked)
+    return traces.of_verb(name, ctx.record.name, ctx.driver.name, verb)
 
 
 def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:
