@@ -57,7 +57,7 @@ def by_halves(
     """
     if len(ids) < _TWO:
         return Trial(dict.fromkeys(ids, error), error=error)
-    trial, parts, failing = Trial(error=error), _halves(ids), 1
+    trial, parts, failing = Trial(error=error), halves(ids), 1
     while parts:
         if failing == PATIENCE or not goes_on():
             trial.untried = [task_id for part in parts for task_id in part]
@@ -74,7 +74,7 @@ def by_halves(
             error = raised
             failing += 1
             if len(part) > 1:
-                parts += _halves(part)
+                parts += halves(part)
             else:
                 trial.failed[part[0]] = raised
             continue
@@ -83,7 +83,7 @@ def by_halves(
     return trial
 
 
-def _halves(ids: Sequence[int]) -> list[Sequence[int]]:
+def halves(tasks: Sequence[T]) -> list[Sequence[T]]:
     """The second half and then the first one, because the last part of the list is tried next."""
-    middle = len(ids) // 2
-    return [ids[middle:], ids[:middle]]
+    middle = len(tasks) // 2
+    return [tasks[middle:], tasks[:middle]]

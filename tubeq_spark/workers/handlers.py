@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Bury, FailedTasks, said
 from tubeq_spark.model.functions import is_async, is_generator, require_run
+from tubeq_spark.model.halving import halves
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -53,12 +54,6 @@ class Outcome:
     failed: list[Failure] = field(default_factory=list)
     #: Tasks that no call has begun, because their leases had ended.
     lost: list[Task] = field(default_factory=list)
-
-    def add(self, other: Outcome) -> None:
-        """Add the outcome of other tasks."""
-        self.done += other.done
-        self.failed += other.failed
-        self.lost += other.lost
 
 
 def check(handler: object, time_limit: float | None) -> None:
@@ -106,70 +101,35 @@ class Calls:
 
     def call(self, tasks: Sequence[Task]) -> Outcome:
         """Call the handler. If it fails at several tasks together, find those at which it fails."""
-        try:
-            return self._call(tasks)
-        except BaseException as error:  # noqa: BLE001  (a thread that ended would hold its tasks for ever)
-            return _all_failed(tasks, error)
-
-    def _call(self, tasks: Sequence[Task]) -> Outcome:
-        held, found = self._held(tasks)
-        if not held:
-            return found
-        self.begins(held)
-        try:
-            with self.span(held):
-                result = self._handler(self._argument(held))
-            require_run(result)
-        except BaseException as error:  # noqa: BLE001  (a handler that exits must not end its thread)
-            found.add(self._parts(error, held) or self._each(held))
-        else:
-            found.add(_outcome(held, result))
-        return found
+        tries = _Tries(tasks, self.is_held)
+        while held := tries.next():
+            self.begins(held)
+            try:
+                with self.span(held):
+                    result = self._handler(self._argument(held))
+                require_run(result)
+                tries.returned(held, result)
+            except BaseException as error:  # noqa: BLE001  (a handler that exits must not end its thread)
+                tries.raised(held, error)
+        return tries.outcome
 
     async def call_async(self, tasks: Sequence[Task]) -> Outcome:
         """The same for a coroutine function; a call that takes too long is cancelled."""
-        try:
-            return await self._call_async(tasks)
-        except BaseException as error:  # as above
-            if isinstance(error, asyncio.CancelledError) and self.ends:
-                raise
-            return _all_failed(tasks, error)
-
-    async def _call_async(self, tasks: Sequence[Task]) -> Outcome:
-        held, found = self._held(tasks)
-        if not held:
-            return found
-        limit = asyncio.timeout(self._time_limit)
-        try:
-            with self.span(held):
-                async with limit:
-                    result = await self._handler(self._argument(held))
-            require_run(result)
-        # A handler that exits, or awaits something cancelled, must not end the event loop.
-        except BaseException as raised:
-            if isinstance(raised, asyncio.CancelledError) and self.ends:
-                raise
-            error: BaseException = raised
-            if limit.expired():
-                error = took_too_long(self._time_limit)
-            parts = self._parts(error, held)
-            if parts is None:
-                for half in _halves(held):
-                    found.add(await self.call_async(half))
-            else:
-                found.add(parts)
-        else:
-            found.add(_outcome(held, result))
-        return found
-
-    def _held(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Outcome]:
-        """The tasks that may be begun, and an outcome with the others."""
-        held = [task for task in tasks if self.is_held(task)]
-        found = Outcome()
-        if len(held) < len(tasks):
-            ids = {task.task_id for task in held}
-            found.lost += [task for task in tasks if task.task_id not in ids]
-        return held, found
+        tries = _Tries(tasks, self.is_held)
+        while held := tries.next():
+            limit = asyncio.timeout(self._time_limit)
+            try:
+                with self.span(held):
+                    async with limit:
+                        result = await self._handler(self._argument(held))
+                require_run(result)
+                tries.returned(held, result)
+            # A handler that exits, or awaits something cancelled, must not end the event loop.
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and self.ends:
+                    raise
+                tries.raised(held, took_too_long(self._time_limit) if limit.expired() else error)
+        return tries.outcome
 
     def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:
         if self._single:
@@ -179,39 +139,46 @@ class Calls:
         # A failed handler is called again, and must not get payloads that it has changed.
         return [replace(task, data=copy.deepcopy(task.data)) for task in tasks]
 
-    def _parts(self, error: BaseException, tasks: Sequence[Task]) -> Outcome | None:
-        """The outcome of the tasks by an error; `None` if it is not known which of several tasks failed."""
+
+class _Tries:
+    """The calls of a handler with some tasks: with all, and then with halves of those at which it fails."""
+
+    def __init__(self, tasks: Sequence[Task], is_held: Callable[[Task], bool]) -> None:
+        self.outcome = Outcome()
+        self._parts, self._is_held = [tasks], is_held
+
+    def next(self) -> Sequence[Task]:
+        """The tasks of the next call, which are still held; none if no call is left."""
+        while self._parts:
+            held: list[Task] = []
+            for task in self._parts.pop():
+                (held if self._is_held(task) else self.outcome.lost).append(task)
+            if held:
+                return held
+        return []
+
+    def returned(self, tasks: Sequence[Task], result: object) -> None:
+        """All tasks are done, except those that the result names."""
+        reasons = result.reasons if isinstance(result, FailedTasks) else {}
+        strange = reasons.keys() - {task.task_id for task in tasks}
+        if strange:
+            log.warning("a handler named tasks that it was not given: %s", sorted(strange))
+        for task in tasks:
+            if task.task_id in reasons:
+                self.outcome.failed.append(Failure(task, reasons[task.task_id]))
+            else:
+                self.outcome.done.append(task)
+
+    def raised(self, tasks: Sequence[Task], error: BaseException) -> None:
+        """The named tasks have failed, or the only one. Else it is not known which of the tasks failed."""
         if isinstance(error, FailedTasks):
-            return _outcome(tasks, error)
-        if len(tasks) > 1:
-            return None
-        return _all_failed(tasks, error)
-
-    def _each(self, tasks: Sequence[Task]) -> Outcome:
-        found = Outcome()
-        for half in _halves(tasks):
-            found.add(self.call(half))
-        return found
-
-
-def _halves(tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Task]]:
-    middle = len(tasks) // 2
-    return tasks[:middle], tasks[middle:]
-
-
-def _all_failed(tasks: Sequence[Task], error: BaseException) -> Outcome:
-    for task in tasks:
-        log.warning("task %d failed at attempt %d: %r", task.task_id, task.attempts, error)
-    return Outcome(failed=[Failure(task, error) for task in tasks])
-
-
-def _outcome(tasks: Sequence[Task], result: object) -> Outcome:
-    """The outcome after a handler has returned: all tasks are done, except those that it names."""
-    reasons = result.reasons if isinstance(result, FailedTasks) else {}
-    strange = reasons.keys() - {task.task_id for task in tasks}
-    if strange:
-        log.warning("a handler named tasks that it was not given: %s", sorted(strange))
-    return Outcome(
-        [task for task in tasks if task.task_id not in reasons],
-        [Failure(task, reasons[task.task_id]) for task in tasks if task.task_id in reasons],
-    )
+            try:
+                self.returned(tasks, error)
+            except Exception as unnamed:  # noqa: BLE001  (a class of the program may lack the reasons)
+                self.raised(tasks, unnamed)
+        elif len(tasks) > 1:
+            self._parts += halves(tasks)
+        else:
+            (task,) = tasks
+            log.warning("task %d failed at attempt %d: %r", task.task_id, task.attempts, error)
+            self.outcome.failed.append(Failure(task, error))

@@ -8,12 +8,13 @@ when their leases end.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US, to_us
 from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.source import log_lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +36,23 @@ LOOK = 0.25
 #: How often the loop tries at its end to settle ended tasks, with `LOOK` seconds in between.
 _LAST_TRIES = 3
 _EVER = float("inf")
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A task in no call that is still held.
+
+    Attributes:
+        task: The task, by its newest lease.
+        begun: Whether a call has begun with it.
+        failure: Why it has failed.
+        until: The moment until which it is held, so that nobody takes from its sub-queue before.
+    """
+
+    task: Task
+    begun: bool
+    failure: Failure | None
+    until: float
 
 
 class Loop:
@@ -63,13 +81,8 @@ class Loop:
         self._in_hand: dict[int, Task] = {}
         #: The number of calls that run or wait for their turn.
         self._calls = 0
-        #: Ended tasks that are not settled yet.
-        self._done: list[Task] = []
-        self._failed: list[Failure] = []
-        #: Failed tasks that are held until a moment, so that nobody takes from their sub-queues before.
-        self._kept: list[tuple[float, Failure]] = []
-        #: Tasks that were taken ahead and withdrawn from the pool, and are not given back yet.
-        self._unbegun: list[Task] = []
+        #: Tasks in no call, which are not settled yet, by id.
+        self._ended: dict[int, _Ended] = {}
         #: How many tasks are taken ahead: twice as many as have ended during the last two commits. During one
         #: commit calls go on with the tasks of the other one; by one commit alone the number would swing.
         self._size = 0
@@ -78,6 +91,8 @@ class Loop:
         #: settle again, and to renew leases.
         self._seen = self._next_look = self._resumes = clock.monotonic()
         self._next_try = self._next_renewal = self._seen
+        #: Whether no other call begins, so that failed tasks are held no longer.
+        self._is_over = False
         self._counts = {"done": 0, "failed": 0, "buried": 0}
 
     def run(self) -> WorkReport:
@@ -102,8 +117,8 @@ class Loop:
                 raise error
             return False
         if stopping:
+            self._is_over = True
             self._withdraw()
-        self._keep_no_longer(_EVER if stopping else self._clock.monotonic())
         self._settle(0 if stopping else self._wanted())
         self._renew()
         self._end_overdue()
@@ -117,47 +132,43 @@ class Loop:
 
     def _collect(self) -> None:
         self._pool.woken.clear()
-        told: list[Failure] = []
+        failed: list[Failure] = []
         for outcome in self._pool.ended():
             self._calls -= 1
-            done = [task for task in outcome.done if self._is_current(task)]
-            failed = [failure for failure in outcome.failed if self._is_current(failure.task)]
-            # If no commit has written the end of a lease, this session still holds the task.
-            lost = [task for task in outcome.lost if self._is_current(task)]
-            self._unbegun += lost
-            for task in [*done, *(failure.task for failure in failed), *lost]:
-                del self._in_hand[task.task_id]
-            self._done += done
-            for failure in failed:
-                self._fail(failure)
-            told += failed
-            self._counts["failed"] += len(failed)
+            for task in outcome.done:
+                self._end(task)
+            for task in outcome.lost:
+                # If no commit has written the end of a lease, this session still holds the task.
+                self._end(task, begun=False)
+            failed += [each for each in outcome.failed if self._end(each.task, each)]
             self._seen = self._clock.monotonic()
-        for failure in told:
+        self._counts["failed"] += len(failed)
+        for failure in failed:
             self._ears.failed(failure)
 
-    def _fail(self, failure: Failure) -> None:
-        """Plan to settle a failed task, at once or later."""
-        seconds = self._retries.keeps(failure)
-        if seconds:
-            self._kept.append((self._clock.monotonic() + seconds, failure))
-        else:
-            self._failed.append(failure)
-
-    def _keep_no_longer(self, moment: float) -> None:
-        """Plan to settle the failed tasks that were kept until a moment."""
-        self._failed += [failure for until, failure in self._kept if until <= moment]
-        self._kept = [each for each in self._kept if each[0] > moment]
+    def _end(self, task: Task, failure: Failure | None = None, *, begun: bool = True) -> bool:
+        """Plan to settle a task, at once or later; False if this loop does not hold it for this attempt."""
+        newest = self._in_hand.get(task.task_id)
+        # A lost task may have been taken again.
+        if newest is None or newest.attempts != task.attempts:
+            log_lost(task)
+            return False
+        seconds = 0.0 if failure is None else self._retries.keeps(failure)
+        until = self._clock.monotonic() + seconds if seconds else 0.0
+        del self._in_hand[task.task_id]
+        self._ended[task.task_id] = _Ended(newest, begun, failure, until)
+        return True
 
     @property
-    def _settles(self) -> list[Task]:
+    def _settles(self) -> list[_Ended]:
         """The tasks to settle now."""
-        return [*self._done, *(failure.task for failure in self._failed), *self._unbegun]
+        now = _EVER if self._is_over else self._clock.monotonic()
+        return [ended for ended in self._ended.values() if ended.until <= now]
 
     @property
-    def _unsettled(self) -> list[Task]:
-        """The tasks that have ended, or will not begin, and are still held."""
-        return [*self._settles, *(failure.task for _, failure in self._kept)]
+    def _held(self) -> list[Task]:
+        """All tasks that are taken, and not settled."""
+        return [*self._in_hand.values(), *(ended.task for ended in self._ended.values())]
 
     def _settle(self, wanted: int) -> None:
         """Ack and release ended tasks, and take up to `wanted` tasks."""
@@ -170,14 +181,27 @@ class Loop:
             # The storage failed for a moment, or rivals came first.
             self._next_try = self._clock.monotonic() + LOOK
 
+    @property
+    def _done(self) -> list[Task]:
+        return [ended.task for ended in self._settles if ended.begun and ended.failure is None]
+
+    def _settled(self, tasks: Sequence[Task], later: Sequence[Task]) -> None:
+        """Forget settled tasks, except those to settle later."""
+        left = {task.task_id for task in later}
+        for task in tasks:
+            if task.task_id not in left:
+                del self._ended[task.task_id]
+
     def _give_back(self) -> None:
         """Give back the tasks that will not begin, as if they had never been taken."""
-        if self._unbegun:
-            self._unbegun = self._source.give_back(self._unbegun)
+        if unbegun := [ended.task for ended in self._settles if not ended.begun]:
+            self._settled(unbegun, self._source.give_back(unbegun))
 
     def _settle_failed(self) -> None:
-        if self._failed:
-            buried, self._failed = self._source.fail(self._failed)
+        failures = [ended.failure for ended in self._settles if ended.failure is not None]
+        if failures:
+            buried, later = self._source.fail(failures)
+            self._settled([failure.task for failure in failures], later)
             self._counts["buried"] += buried
             if self._retries.pause:
                 self._resumes = self._clock.monotonic() + self._retries.pause
@@ -185,11 +209,12 @@ class Loop:
 
     def _settle_done(self, wanted: int) -> None:
         most_ahead = self._limits.ahead if self._source.takes_ahead else 0
-        ended = len(self._done)
-        self._size = min(max(2 * (ended + self._ended_before), self._size // 2), most_ahead)
-        self._ended_before = ended
-        if self._done:
-            acked, self._done, taken = self._source.finish(self._done, wanted)
+        done = self._done
+        self._size = min(max(2 * (len(done) + self._ended_before), self._size // 2), most_ahead)
+        self._ended_before = len(done)
+        if done:
+            acked, later, taken = self._source.finish(done, wanted)
+            self._settled(done, later)
             self._counts["done"] += len(acked)
             if wanted:
                 self._took(taken, wanted)
@@ -198,25 +223,24 @@ class Loop:
 
     def _settle_now(self) -> Exception | None:
         """Settle all tasks that are in no call, because the loop ends. No other call begins."""
+        self._is_over = True
         steps = (
             self._withdraw,
             self._collect,
-            partial(self._keep_no_longer, _EVER),
             self._give_back,
             self._settle_failed,
             partial(self._settle_done, 0),
             # Calls that have ended meanwhile are settled, too.
             self._collect,
         )
-        return self._at_last(steps, lambda: self._unsettled)
+        return self._at_last(steps, lambda: self._ended)
 
     def _let_go(self) -> Exception | None:
         """Settle ended tasks, and give back all others. Running calls are not waited for."""
         error = self._settle_now()
-        held = [*self._in_hand.values(), *self._unsettled]
+        held = self._held
         # No call begins with these tasks any more, because `is_held` is false for them.
-        self._in_hand, self._done, self._failed, self._unbegun = {}, [], [], []
-        self._kept = []
+        self._in_hand, self._ended = {}, {}
 
         def release() -> None:
             nonlocal held
@@ -225,7 +249,7 @@ class Loop:
         return error or self._at_last([release], lambda: held)
 
     def _at_last(
-        self, steps: Sequence[Callable[[], None]], left: Callable[[], list[Task]]
+        self, steps: Sequence[Callable[[], None]], left: Callable[[], object]
     ) -> Exception | None:
         """Run steps until nothing is left, a few times. After an error of a step the others still run.
 
@@ -255,23 +279,11 @@ class Loop:
             return False
         return self._source.holds(newest)
 
-    def _is_current(self, task: Task) -> bool:
-        """Whether a call was for the attempt that this loop holds: a lost task may have been taken again."""
-        newest = self._in_hand.get(task.task_id)
-        if newest is not None and newest.attempts == task.attempts:
-            return True
-        log.warning(
-            "task %d was lost at attempt %d: its lease ended, or it was settled elsewhere",
-            task.task_id,
-            task.attempts,
-        )
-        return False
-
     # -- what comes next ---------------------------------------------------------------------
 
     def _wanted(self) -> int:
         # An ack of a sub-queue's task lets its next task begin. All other workers would ask for it at the same time.
-        frees = self._done and self._source.frees_tasks
+        frees = self._source.frees_tasks and self._done
         if self._clock.monotonic() < max(0 if frees else self._next_look, self._resumes):
             return 0
         return self._room
@@ -290,7 +302,9 @@ class Loop:
         now = self._clock.monotonic()
         if tasks:
             self._seen = now
-            self._forget({task.task_id for task in tasks})
+        for task in tasks:
+            if (ended := self._ended.pop(task.task_id, None)) is not None:
+                log_lost(ended.task)
         if len(tasks) < wanted:
             # The tube has no more tasks for now. Until the next look, ended calls are settled without a take.
             self._next_look = now + self._limits.poll
@@ -299,28 +313,16 @@ class Loop:
             self._calls += 1
             self._pool.submit(tasks[start : start + self._limits.batch])
 
-    def _forget(self, ids: set[int]) -> None:
-        """Forget to settle earlier attempts of tasks that were just taken."""
-        for task in self._unsettled:
-            if task.task_id in ids:
-                log.warning("task %d was lost at attempt %d", task.task_id, task.attempts)
-        self._done = [task for task in self._done if task.task_id not in ids]
-        self._unbegun = [task for task in self._unbegun if task.task_id not in ids]
-        self._failed = [each for each in self._failed if each.task.task_id not in ids]
-        self._kept = [each for each in self._kept if each[1].task.task_id not in ids]
-
     def _withdraw(self) -> None:
         """Withdraw tasks that were taken ahead from the pool."""
         for unit in self._pool.withdraw():
             self._calls -= 1
             for task in unit:
-                if self._is_current(task):
-                    self._unbegun.append(self._in_hand.pop(task.task_id))
+                self._end(task, begun=False)
 
     def _renew(self) -> None:
         """Renew the leases of all held tasks, if one of them is half over."""
-        now_us = to_us(self._clock.now())
-        held = [*self._in_hand.values(), *self._unsettled]
+        now_us, held = to_us(self._clock.now()), self._held
         if all(_left_us(task, now_us) > 0 for task in held):
             return
         now = self._clock.monotonic()
@@ -329,13 +331,9 @@ class Loop:
         self._next_renewal = now + self._limits.poll
         lasting = {task.task_id: task for task in self._source.renew(held)}
         self._in_hand = {i: lasting[i] for i in self._in_hand if i in lasting}
-        # If these were lost, settling them will show it.
-        self._done = [lasting.get(task.task_id, task) for task in self._done]
-        self._unbegun = [lasting[t.task_id] for t in self._unbegun if t.task_id in lasting]
-        self._failed = [
-            replace(failure, task=lasting.get(failure.task.task_id, failure.task))
-            for failure in self._failed
-        ]
+        for ended in self._ended.values():
+            # If it was lost, settling it will show it.
+            ended.task = lasting.get(ended.task.task_id, ended.task)
 
     def _end_overdue(self) -> None:
         """Report calls that have run for too long."""
@@ -346,7 +344,7 @@ class Loop:
             # Tasks that no call has begun, and ended ones, are settled before the process is killed.
             self._settle_now()
             ids = {task.task_id for task in late}
-            held = [*self._in_hand.values(), *self._unsettled]
+            held = self._held
             # This is the last chance to report.
             self._ears.progress(self._report())
             self._ears.overdue(late, [task for task in held if task.task_id not in ids])
@@ -360,8 +358,8 @@ class Loop:
             self._clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
         idle, waits = self._limits.idle, LOOK
-        if self._kept:
-            waits = min(waits, max(0.001, min(until for until, _ in self._kept) - now))
+        if self._ended:
+            waits = min(waits, max(0.001, min(e.until for e in self._ended.values()) - now))
         elif idle is not None:
             waits = min(waits, max(0.0, self._seen + idle - now))
         wanted = self._room
@@ -370,7 +368,7 @@ class Loop:
         if not tasks:
             # A take from a storage that fails may end too early.
             self._clock.sleep(max(0.0, now + waits - self._clock.monotonic()))
-        if tasks or self._kept or idle is None:
+        if tasks or self._ended or idle is None:
             return True
         return self._clock.monotonic() - self._seen < idle
 

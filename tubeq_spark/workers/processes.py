@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.errors import SessionError
 from tubeq_spark.workers.call import WorkReport
 from tubeq_spark.workers.loop import LOOK
-from tubeq_spark.workers.passing import OF_STORAGE, require_passing
+from tubeq_spark.workers.source import OF_STORAGE, require_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,13 +7,11 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tubeq_spark.errors import CommitUnknownError, NotTakenError
+from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import settle
-from tubeq_spark.workers.handlers import Failure
-from tubeq_spark.workers.passing import OF_STORAGE, require_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +19,27 @@ if TYPE_CHECKING:
     from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
+    from tubeq_spark.workers.handlers import Failure
 
 log = logging.getLogger(__name__)
+#: Errors that may pass: a loop goes on after them, and tries again later. For a `StoreError`, `require_passing` decides.
+OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
+
+
+def require_passing(error: Exception) -> None:
+    """Raise an error that does not pass by itself.
+
+    Raises:
+        StoreError: The error itself.
+    """
+    if isinstance(error, StoreError) and not error.passes:
+        raise error
+
+
+def log_lost(task: Task) -> None:
+    """Log that a task is no longer held for the attempt that a handler got."""
+    said = "task %d was lost at attempt %d: its lease ended, or it was settled elsewhere"
+    log.warning(said, task.task_id, task.attempts)
 
 
 class Source:
@@ -93,21 +110,21 @@ class Source:
         self._perhaps.difference_update(task.task_id for task in acked)
         return acked, result.later, result.tasks
 
-    def fail(self, failures: Sequence[Failure]) -> tuple[int, list[Failure]]:
+    def fail(self, failures: Sequence[Failure]) -> tuple[int, list[Task]]:
         """Release tasks that failed, or bury them.
 
         Returns:
-            The number of buried tasks, and the failures to settle later.
+            The number of buried tasks, and the tasks to settle later.
         """
-        buried, later = 0, list[Failure]()
+        buried = 0
+        later: list[Task] = []
         for buries, group in self._retries.fates(failures).items():
             errors = {each.task.task_id: each.error for each in group}
             result = self._on_held(
                 [each.task for each in group], partial(self._settle_failed, errors, buries=buries)
             )
             buried += sum(task.state is TaskState.BURIED for task in result.tasks)
-            ids = {task.task_id for task in result.later}
-            later += [each for each in group if each.task.task_id in ids]
+            later += result.later
         return buried, later
 
     def _settle_failed(
@@ -169,9 +186,7 @@ class Source:
         """Log tasks that are no longer held, except those that an ack may have removed."""
         for task in tasks:
             if task.task_id not in self._perhaps:
-                log.warning(
-                    "task %d was lost: its lease ended, or it was settled elsewhere", task.task_id
-                )
+                log_lost(task)
         return tasks
 
 
