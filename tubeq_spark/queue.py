@@ -350,11 +350,10 @@ class Queue:
             StoreError: Another table or file is in the place of its table, or it needs Spark and
                 the queue has no session; no tube was created.
 
-        Commits: the creation of the table, then 1 to the registry. If a dropped tube had the name,
-        2 to the registry, and in between 1 to the table of the earlier tube, or 2 if its change
-        feed is switched on or off; if this is interrupted, the next program that uses the name
-        finishes it. A temporary tube needs a lease: at most 1 to the sessions. Conflicts with other
-        creations and drops, and is retried.
+        The table has the name of the tube, or `name__2` and so on if an earlier tube has had that table.
+
+        Commits: the creation of the table, then 1 to the registry. A temporary tube needs a lease: at most
+        1 to the sessions. Conflicts with other creations and drops, and is retried.
         """
         options = {
             "if_not_exists": if_not_exists,
@@ -412,7 +411,7 @@ class Queue:
         Raises:
             TubeNotFoundError: No tube has exactly this name.
 
-        Commits: none; if the creation of the tube was interrupted, its missing commits.
+        Commits: none.
         """
         self._context.require_running()
         if not validation.is_tube_name(name):
@@ -420,7 +419,7 @@ class Queue:
         with self._lock:
             self._context.require_running()
             began = self._seconds()
-            record = tubes.live(self._context, self._opened, self._registry, name)
+            record = self._registry.live(name)
             return self._wrap(record, began)
 
     __getitem__ = tube
@@ -858,7 +857,7 @@ class Queue:
             InvalidOptionError: `now` is not an aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        1 for leftover rows, and 1 for moments of leases; none if nothing is to do. These conflict
+        1 for rows of ended tasks, and 1 for moments of leases; none if nothing is to do. These conflict
         with takes of the same segments, and are retried. To the sessions at most 4 commits: they remove
         replaced heartbeats, replaced id ranges, requests of long writes that have ended, and notes
         of earlier removals of dead files. These give up if others write there. Every `vacuum_hours`

@@ -124,7 +124,7 @@ class Tube:
 
     @property
     def name(self) -> str:
-        """The name of the tube, which is also the name of its table."""
+        """The name of the tube."""
         return self._ctx.record.name
 
     @property
@@ -134,7 +134,10 @@ class Tube:
 
     @property
     def table(self) -> str:
-        """The SQL name of its Delta table, for your own queries; only the verbs may write to it."""
+        """The SQL name of its Delta table, for your own queries; only the verbs may write to it.
+
+        The table is named like the tube, or `name__2` and so on if an earlier tube has had that table.
+        """
         return self._ctx.table.name
 
     @property

@@ -25,23 +25,6 @@ def remove(store: Store, directory: str) -> None:
             client.delete_object(Bucket="bucket", Key=each["Key"])
 
 
-def test_create_tube_when_the_table_of_its_name_was_dropped_and_removed_makes_a_new_one(
-    store: Store,
-) -> None:
-    location = "s3://bucket/again"
-    with store.open(location, options=OPTIONS) as queue:
-        tube = queue.create_tube("work")
-        tube.put("old")
-        tube.truncate()
-        tube.drop()
-        remove(store, "again/work")
-        assert queue.create_tube("work").put("new") is not None
-    with store.open(location, options=OPTIONS) as later:
-        task = later["work"].take(0)
-        assert task is not None
-        assert task.data == "new"
-
-
 def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_new_one(
     store: Store,
 ) -> None:

@@ -1,4 +1,4 @@
-"""A name that had another tube before: nobody's task is lost while the new tube is made."""
+"""A name that had another tube before: the new tube has a table of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import Probe, names, two_hosts
-from tubeq_spark import InvalidOptionError, QueueStateError, TubeExistsError, TubeNotFoundError
+from tubeq_spark import InvalidOptionError, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,100 +53,93 @@ def works(queue: Queue, name: str, data: Any, feed: bool = False) -> None:
 
 
 @pytest.mark.thorough
-def test_create_tube_when_a_rival_puts_before_it_returns_keeps_the_task(
-    pair: Pair,
+def test_create_tube_when_the_name_was_used_has_another_table_and_commits_once(pair: Pair) -> None:
+    name = f"reused_{next(_numbers)}"
+    tables = []
+    for schema, feed, data in (("n INT", False, {"n": 1}), (None, True, [1]), (None, False, [1])):
+        first = len(pair.probe.events)
+        tube = pair.mine.create_tube(name, schema=schema, change_feed=feed)
+        made = [operation for step, operation in pair.probe.events[first:] if step == "committed"]
+        assert made == ["create_tube"]
+        works(pair.mine, name, data, feed)
+        works(pair.rivals, name, data, feed)
+        tables.append(tube.table)
+        tube.truncate()
+        tube.drop()
+    names_of_tables = (name, f"{name}__2", f"{name}__3")
+    assert tables == [pair.mine._opened.location.table(table) for table in names_of_tables]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("schema", [None, "n INT"])
+def test_create_tube_when_another_creation_stopped_before_its_commit_uses_a_table_that_fits(
+    pair: Pair, schema: str | None
 ) -> None:
-    name, data = pair.dropped(schema="n INT"), ["any", "JSON"]
-    found: list[tuple[Tube, int]] = []
+    name = pair.dropped()
+    assert pair.probe.stopped_at("decided", "create_tube", lambda: pair.mine.create_tube(name))
+    assert name not in pair.rivals.tubes()
 
-    def put() -> None:
-        try:
-            tube = pair.rivals[name]
-            found.append((tube, tube.put(data).task_id))
-        except (TubeNotFoundError, QueueStateError):
-            return
+    tube = pair.rivals.create_tube(name, schema=schema)
 
-    with pair.probe.interrupted("committed", "create_tube", put, nth=1):
-        tube = pair.mine.create_tube(name)
-
-    assert [other.peek(task_id).data for other, task_id in found] == [data]
-    assert [tube.peek(task_id).data for _, task_id in found] == [data]
-    works(pair.mine, name, data)
+    fits = f"{name}__2" if schema is None else f"{name}__3"
+    assert tube.table == pair.rivals._opened.location.table(fits)
+    works(pair.mine, name, ["JSON"] if schema is None else {"n": 1})
 
 
 @pytest.mark.thorough
-def test_create_tube_when_it_stops_anywhere_is_gone_on_with_by_the_next(pair: Pair) -> None:
-    schema, data = "url STRING, m INT", {"url": "u", "m": 1}
-    for commits in range(10):
-        name = pair.dropped(schema="n INT")
-
-        def create(name: str = name) -> Tube:
-            return pair.mine.create_tube(name, schema=schema, change_feed=True)
-
-        if not pair.probe.stopped_after(commits, create):
-            assert commits >= 3
-            break
-        if commits in (1, 2):
-            # The name is in use: whoever opens it finishes what was begun.
-            works(pair.rivals, name, data, feed=True)
-            with pytest.raises(TubeExistsError):
-                pair.rivals.create_tube(name, schema="other INT")
-        else:
-            pair.rivals.create_tube(name, schema=schema, change_feed=True, if_not_exists=True)
-            works(pair.rivals, name, data, feed=True)
-        works(pair.mine, name, data, feed=True)
-    else:
-        pytest.fail("it never came to its end")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("first", "step"),
-    [(True, "decided"), (False, "committed")],
-)
+@pytest.mark.parametrize("first", [True, False])
 def test_create_tube_when_two_create_with_different_schemas_one_is_told_that_it_exists(
-    pair: Pair, first: bool, step: str
+    pair: Pair, first: bool
 ) -> None:
     name = f"raced_{next(_numbers)}" if first else pair.dropped(schema="n INT")
-    outcome: list[str] = []
 
     def rival() -> None:
-        try:
-            pair.rivals.create_tube(name, schema="m STRING")
-            outcome.append("made")
-        except TubeExistsError:
-            outcome.append("exists")
+        pair.rivals.create_tube(name, schema="m STRING")
 
-    with pair.probe.interrupted(step, "create_tube", rival):
-        try:
-            pair.mine.create_tube(name)
-            outcome.append("mine")
-        except TubeExistsError:
-            outcome.append("exists")
+    with (
+        pair.probe.interrupted("decided", "create_tube", rival),
+        pytest.raises(TubeExistsError),
+    ):
+        pair.mine.create_tube(name)
 
-    assert sorted(outcome) in (["exists", "made"], ["exists", "mine"])
-    data: Any = {"m": "text"} if "made" in outcome else ["JSON"]
-    works(pair.mine, name, data)
-    works(pair.rivals, name, data)
+    works(pair.mine, name, {"m": "text"})
+    works(pair.rivals, name, {"m": "text"})
 
 
 @pytest.mark.thorough
-def test_create_tube_when_its_creator_comes_late_leaves_the_next_tube_alone(pair: Pair) -> None:
-    name = pair.dropped(schema="n INT")
-    made: list[Any] = []
+def test_create_tube_when_a_tube_came_and_went_meanwhile_does_not_share_its_table(
+    pair: Pair,
+) -> None:
+    name = pair.dropped()
+    passed: list[Tube] = []
 
     def overtake() -> None:
-        pair.rivals[name].drop()
-        tube = pair.rivals.create_tube(name, schema="m INT", change_feed=True)
-        made.append(tube.put({"m": 1}).task_id)
+        tube = pair.rivals.create_tube(name)
+        tube.put("old")
+        tube.drop()
+        passed.append(tube)
 
-    with pair.probe.interrupted("read", "fit_table", overtake):
-        late = pair.mine.create_tube(name)
+    with pair.probe.interrupted("decided", "create_tube", overtake):
+        tube = pair.mine.create_tube(name)
 
+    assert tube.table != passed[0].table
     with pytest.raises(TubeNotFoundError):
-        late.put(["JSON"])
-    assert pair.rivals[name].peek(made[0]).data == {"m": 1}
-    works(pair.rivals, name, {"m": 2}, feed=True)
+        passed[0].put("late")
+    assert tube.take(0) is None
+    works(pair.rivals, name, ["JSON"])
+
+
+@pytest.mark.thorough
+def test_create_tube_when_another_tube_has_the_table_has_the_next_one(pair: Pair) -> None:
+    name = f"reused_{next(_numbers)}"
+    other = pair.rivals.create_tube(f"{name}__2")
+    pair.rivals.create_tube(name).drop()
+
+    tube = pair.mine.create_tube(name.upper())
+
+    assert tube.table == pair.mine._opened.location.table(f"{name.upper()}__3")
+    other.put("x")
+    assert tube.take(0) is None
 
 
 @pytest.mark.thorough
@@ -159,17 +152,6 @@ def test_create_tube_when_delta_refuses_its_columns_leaves_the_name_free(pair: P
     assert name not in pair.mine
     pair.mine.create_tube(name)
     works(pair.rivals, name, ["JSON"])
-
-
-@pytest.mark.thorough
-def test_sweep_when_a_creation_was_stopped_finishes_it(pair: Pair) -> None:
-    name = pair.dropped(schema="n INT")
-    assert pair.probe.stopped_after(1, lambda: pair.mine.create_tube(name))
-    assert name not in pair.rivals.tubes()
-
-    pair.rivals.sweep()
-
-    assert name in pair.rivals.tubes()
 
 
 @pytest.mark.thorough

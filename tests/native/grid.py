@@ -85,6 +85,7 @@ SCHEMAS = {
     "registered": pa.schema(
         {
             "name": _TEXT,
+            "table_name": _TEXT,
             "id": _LONG,
             "type": _TEXT,
             "options": _TEXT,
@@ -287,17 +288,19 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
     for number, name in enumerate(names * 2):
         yield {
             "name": name,
+            "table_name": chance.choice((name, f"{name}__2")),
             "id": number,
             "type": chance.choice(("fifo", "utubettl")),
             "options": chance.choice(('{"temporary": "session/1"}', "{}", None)),
-            "status": chance.choice(("live", "creating", "dropping", "dropped", None)),
+            "status": chance.choice(("live", "dropping", "dropped", None)),
             "created": chance.choice((NOW, None, 0)),
         }
     temporary = TubeOptions(temporary=True).to_json()
     texts = (TubeOptions().to_json(), temporary.replace("true", '"session/1"'))
-    for status, text in itertools.product(("live", "creating", "dropping", "dropped"), texts):
+    for status, text in itertools.product(("live", "dropping", "dropped"), texts):
         yield {
             "name": "x",
+            "table_name": "x",
             "id": TUBE,
             "type": "fifo",
             "options": text,

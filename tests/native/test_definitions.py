@@ -94,29 +94,6 @@ def test_changed_table_is_read_by_others(tmp_path: Path) -> None:
     assert history == ["WRITE", "SET TBLPROPERTIES", "WRITE", "CREATE TABLE"]
 
 
-def test_payload_type_when_it_is_replaced_leaves_tombstones_alone(tmp_path: Path) -> None:
-    place = Place(tmp_path, -1).create()
-    place.put(0, [1])
-    place.put(5, [50])
-    before = place.version(place.tube)
-    tables = place.engine.tables
-    payload = _PAYLOAD.removeprefix("STRUCT<").removesuffix(">")
-    for _ in range(2):
-        place.run(tables.replacing_payload_type(place.tube, payload, ("app", 1), -5))
-    assert tables.has_payload(place.tube, payload)
-    assert not tables.has_payload(place.tube, None)
-    table = DeltaTable(path_of(place.tube) or "")
-    assert table.version() == before + 1
-    wanted = next(
-        field for field in json.loads(table.schema().to_json())["fields"] if field["name"] == "data"
-    )
-    assert wanted["metadata"] == {"comment": "payload, JSON text unless the tube has a schema"}
-    assert wanted["type"]["fields"][0]["metadata"] == {"comment": "how many"}
-    assert table.to_pyarrow_table().select(["segment", "task_id", "data"]).to_pylist() == [
-        {"segment": 0, "task_id": 1, "data": None}
-    ]
-
-
 def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
     place, rival = (Place(tmp_path, n) for n in (-1, -2))
     place.create()
@@ -129,7 +106,7 @@ def test_change_when_another_came_first_says_so(tmp_path: Path) -> None:
             rival.engine.tables.set_property(table, schema.FENCE, "theirs")
             return found
 
-    late = Late(place.engine._handles, place.engine.arrow)
+    late = Late(place.engine._handles)
     assert not late.set_property(place.tube, schema.FENCE, "ours")
     assert tables.properties(place.tube)[schema.FENCE] == "theirs"
 

@@ -146,7 +146,7 @@ def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
     assert segments.segments_up_to({1: 9_999}, 9) == []
     assert segments.tiny_segments(10, 100) == [5, 6, 7]
     assert segments.tiny_segments(10, 3) == [5]
-    assert segments.leftover_segments() == []
+    assert segments.gone_segments() == []
     assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3)
 
 
@@ -215,19 +215,27 @@ def test_gates_are_read_as_they_were_written(place: Place) -> None:
 
 def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> None:
     options = TubeOptions.from_json("{}")
-    foo = TubeRecord("Foo", 0, "fifo", options, TubeStatus.LIVE, NOW)
+
+    def tube(name: str, table: str) -> TubeRecord:
+        return TubeRecord(name, table, 0, "fifo", options, TubeStatus.LIVE, NOW)
+
+    foo = tube("Foo", "Foo")
     registry = place.registry
     assert registry.records() == []
-    assert registry.add(foo)
-    assert not registry.add(TubeRecord("fOO", 0, "fifo", options, TubeStatus.LIVE, NOW))
-    assert registry.add(TubeRecord("bar", 0, "utube", options, TubeStatus.LIVE, NOW))
-    found = registry.live("Foo")
+    found = registry.add(foo)
+    assert found is not None
+    assert registry.live("Foo") == found
     assert (found.id, found.created_us) == (1, NOW)
+    assert registry.add(tube("fOO", "other")) is None
+    assert registry.add(tube("bar", "fOO")) is None
+    assert registry.add(tube("bar", "bar")) == registry.live("bar")
     assert registry.live("bar").id == 2
     registry.own(found, "s/1")
     registry.move(found, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner="s/1")
     registry.move(found, (TubeStatus.DROPPING,), TubeStatus.DROPPED)
     assert [record.name for record in registry.records()] == ["bar"]
+    assert registry.add(foo) is None
+    assert registry.add(tube("foo", "foo__2")) == registry.live("foo")
 
 
 def test_sessions_are_marked_counted_and_folded(place: Place) -> None:

@@ -63,7 +63,7 @@ def member(seq: int, *, live: bool = True) -> Member:
 
 
 def record(name: str) -> TubeRecord:
-    return TubeRecord(name, 0, "fifo", TubeOptions.from_json("{}"), TubeStatus.LIVE, NOW)
+    return TubeRecord(name, name, 0, "fifo", TubeOptions.from_json("{}"), TubeStatus.LIVE, NOW)
 
 
 def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:

@@ -57,7 +57,6 @@ MAKERS = (
 )
 #: Public methods that make no SQL.
 WITHOUT_SQL = {
-    "Registry.as_live",
     # By `find`.
     "Registry.current",
     "Registry.require_dropping",

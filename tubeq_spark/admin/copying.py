@@ -233,7 +233,7 @@ class _Copy:
             state: The state of the source before the copy.
         """
         for ctx in tubes:
-            self._copy_table(ctx, ctx.record.name)
+            self._copy_table(ctx, ctx.record.table)
         self._make_sessions(tubes)
         # The state is written before the registry: a call that finds the registry compares the source with it.
         self._require_alone()
@@ -337,7 +337,7 @@ class _Copy:
     def _counts(self, ctx: TubeContext, *, of_source: bool = False) -> tuple[int, int]:
         """The number of stored tasks of a tube, and of ended ones."""
         queue, opened = (self._queue, self._opened) if of_source else (self._made, self._new)
-        table = opened.location.table(ctx.record.name)
+        table = opened.location.table(ctx.record.table)
         rows = queue.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
         return rows[0]["n"], queue.engine.tables.ended(table, ctx.record.id)
 

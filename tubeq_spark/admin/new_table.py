@@ -1,57 +1,43 @@
-"""Creates the table of a new tube, or adapts the table that an earlier tube of that name left.
+"""Creates the tables of tubes.
 
-If the name was never used, the table is created first, and the tube is registered as live. If the name
-was used, or the table does not fit, the tube is registered as *creating*, its table is adapted, and then
-the tube becomes live: a table is adapted only for a registered tube. If this is interrupted, the next
-program that uses the name goes on; each step may be repeated.
-
-The commit that adapts a table has the tube's id as a transaction id. Ids of tubes only grow. So if
-several programs do it, one commit succeeds, and a paused program that commits after a later tube
-changes nothing.
+A tube has the table of its name. If an earlier tube has had that table, it is `name__2`, then `name__3`, and so on.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import engines
-from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.arguments import driver_of
 from tubeq_spark.payloads import ddl
-from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.tables.schema import (
-    CHANGE_FEED,
-    new_tube_table,
-)
+from tubeq_spark.storage.tables.schema import CHANGE_FEED, new_tube_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
+    from tubeq_spark.model.arguments import NewTube
+    from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
-    from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
 
-#: The application id of Delta's transaction ids of commits that adapt a table to a tube.
-_APP = "tubeq/create"
 
-
-def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
-    """Create a tube's table if it does not exist."""
-    queue = engines.for_tube(queue, record.name, record.options)
-    payload = _payload(record)
+def make_table(
+    queue: QueueContext, opened: OpenedLocation, name: str, type_name: str, options: TubeOptions
+) -> None:
+    """Create the table of a tube with this type and these options, if it does not exist."""
+    payload = _payload(options)
     new = new_tube_table(
-        opened.location.table(record.name),
+        opened.location.table(name),
         queue.config,
         None if payload is None else f"STRUCT<{payload}>",
-        change_feed=record.options.change_feed,
+        change_feed=options.change_feed,
         local=opened.locks is not None,
     )
-    with opened.table_lock(record.name).changing(queue.engine.committer):
+    with opened.table_lock(name).changing(queue.engine.committer):
         queue.engine.tables.create(new)
-    if driver_of(queue.drivers, record.type).subqueues:
+    if driver_of(queue.drivers, type_name).subqueues:
         queue.engine.tables.show_taken_utubes(new.name)
 
 
@@ -66,101 +52,59 @@ def check_payload(queue: QueueContext, schema: str | None) -> None:
         ddl.check_payload(schema, has_spark=queue.spark is not None)
 
 
-def _payload(record: TubeRecord) -> str | None:
-    schema = record.options.schema
-    return None if schema is None else ddl.without_not_null(schema)
+def _payload(options: TubeOptions) -> str | None:
+    return None if options.schema is None else ddl.without_not_null(options.schema)
 
 
-def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
-    """Create the table of a tube that is not registered yet.
+def make_unused(
+    queue: QueueContext, opened: OpenedLocation, new: NewTube, used: Collection[str]
+) -> str:
+    """Create a table for a tube that is not registered yet.
+
+    Another creation of the tube may have made the table, and was stopped or is still running. Such a table is used if
+    it fits: the registry gives it to one tube only.
+
+    Args:
+        queue: The queue object.
+        opened: Its location.
+        new: The tube.
+        used: The tables that tubes have or have had, in lower case.
 
     Returns:
-        Whether the table fits; one that existed before may not.
+        The name of the table.
 
     Raises:
         InvalidOptionError: Delta refuses the payload's columns.
         StoreError: The place of the table has something else.
     """
-    queue = engines.for_tube(queue, record.name, record.options)
-    table = opened.location.table(record.name)
-    with _refusing(queue, record):
-        make_table(queue, opened, record)
+    queue = engines.for_tube(queue, new.name, new.options)
+    number = 1
+    while True:
+        name = new.name if number == 1 else f"{new.name}__{number}"
+        number += 1
+        if name.lower() not in used:
+            with _refusing(queue, new.options):
+                make_table(queue, opened, name, new.driver.name, new.options)
+            if _fits(queue, opened.location.table(name), new.options):
+                return name
+
+
+def _fits(queue: QueueContext, table: str, options: TubeOptions) -> bool:
+    """Whether a table, which another program may have made, has the payload and the change feed of a tube."""
     tables = queue.engine.tables
-    return tables.has_payload(table, _payload(record)) and _has_feed_of(tables, table, record)
-
-
-def finish_creation(
-    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
-) -> TubeRecord:
-    """Adapt the table of a tube that is being created, and make the tube live.
-
-    Commits: one to the table, one or two more if it must be created or its change feed switched; one to the
-    registry. Several programs may do this at once.
-
-    Returns:
-        The tube, live.
-
-    Raises:
-        InvalidOptionError: Delta refuses the payload's columns; the tube is dropped again.
-        StoreError: The place of its table has something else.
-    """
-    queue = engines.for_tube(queue, record.name, record.options)
-    table, table_lock = opened.location.table(record.name), opened.table_lock(record.name)
-    tables = queue.engine.tables
-
-    def fit() -> Plan[None]:
-        operation_id = -queue.random.getrandbits(62) - 1
-        append = tables.replacing_payload_type(
-            table, _payload(record), (_APP, record.id), operation_id
-        )
-        return Plan(append, lambda _: None)
-
-    try:
-        with _refusing(queue, record):
-            make_table(queue, opened, record)
-            queue.loop.run("fit_table", table_lock, fit)
-    except InvalidOptionError:
-        with contextlib.suppress(TubeNotFoundError):  # another one was faster
-            registry.move(record, (TubeStatus.CREATING,), TubeStatus.DROPPED)
-        raise
-    with table_lock.changing(queue.engine.committer):
-        _fit_feed(tables, table, registry, record)
-    try:
-        registry.move(record, (TubeStatus.CREATING,), TubeStatus.LIVE)
-    except TubeNotFoundError:
-        # Another program was faster, and may have dropped the tube meanwhile.
-        current = registry.find(record.name)
-        if current is None or current.id != record.id:
-            table_lock.dropped.add(record.id)
-    return replace(record, status=TubeStatus.LIVE)
-
-
-def _feed(record: TubeRecord) -> str:
-    return "true" if record.options.change_feed else "false"
-
-
-def _has_feed_of(tables: Tables, table: str, record: TubeRecord) -> bool:
-    return tables.properties(table).get(CHANGE_FEED) == _feed(record)
-
-
-def _fit_feed(tables: Tables, table: str, registry: Registry, record: TubeRecord) -> None:
-    """Switch a table's change feed on or off, while the tube is being created."""
-    while not _has_feed_of(tables, table, record):
-        # This commit has no transaction id, so it must not be made for a tube that is already live.
-        current = registry.find(record.name)
-        if current is None or (current.id, current.status) != (record.id, TubeStatus.CREATING):
-            return
-        tables.set_property(table, CHANGE_FEED, _feed(record))
+    feed = "true" if options.change_feed else "false"
+    has_payload = tables.has_payload(table, _payload(options))
+    return has_payload and tables.properties(table).get(CHANGE_FEED) == feed
 
 
 @contextlib.contextmanager
-def _refusing(queue: QueueContext, record: TubeRecord) -> Iterator[None]:
+def _refusing(queue: QueueContext, options: TubeOptions) -> Iterator[None]:
     """Raise a better error if the table cannot be created because of the payload's columns."""
     try:
         yield
     except Exception as error:
         reason = queue.engine.tables.refused_columns(error)
-        if record.options.schema is None or reason is None:
+        if options.schema is None or reason is None:
             raise
-        msg = f"schema={record.options.schema!r}: {reason}"
+        msg = f"schema={options.schema!r}: {reason}"
         raise InvalidOptionError(msg) from error

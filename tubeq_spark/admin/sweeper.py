@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import tubes
@@ -25,14 +24,13 @@ from tubeq_spark.model.reports import SweepReport, TubeSweep
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.tables.registry import TubeStatus
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
 from tubeq_spark.verbs.limits import forget_moments
 from tubeq_spark.verbs.maintain import (
     compact,
     fold_kept_keys,
     is_worth_compacting,
-    remove_leftovers,
+    remove_gone,
 )
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ def sweep(
 ) -> SweepReport:
     """Make one pass over all tubes. An error of one tube is reported and does not stop the others.
 
-    It reads the sessions once, and the registry once, or twice if a creation or a drop was stopped.
+    It reads the sessions once, and the registry once, or twice if a drop was stopped.
 
     Args:
         queue: The queue object.
@@ -140,9 +138,9 @@ def sweep(
         now_us: The moment.
     """
     everything = registry.with_dropped()
-    records = [record for record in everything if record.status is not TubeStatus.DROPPED]
+    records = [record for record in everything if tubes.holds_name(record)]
     if not all(map(tubes.is_live, records)):
-        tubes.finish_stopped(queue, opened, registry, records)
+        tubes.finish_drops(queue, opened, registry, records)
         records = [record for record in registry.records() if tubes.is_live(record)]
     clock_us = queue.now_us()
     survey = queue.sessions.survey(clock_us + CLOCKS)
@@ -164,7 +162,8 @@ def sweep(
             report.tubes[record.name] = TubeSweep(
                 error=f"{type(error).__name__}: {reason_of(error)}"
             )
-    _clean_up_after(one_pass, opened, _without_tubes(everything), report)
+    dropped = [record for record in everything if not tubes.holds_name(record)]
+    _clean_up_after(one_pass, opened, dropped, report)
     _tidy_system_tables(one_pass, _system_tables(queue, opened, everything), report)
     if report.idle:
         log.info("sweep: nothing to do in %d tubes", len(report.tubes))
@@ -181,22 +180,16 @@ def _system_tables(
     return Tables(SYSTEM, tables, since_us)
 
 
-def _without_tubes(everything: list[TubeRecord]) -> list[TubeRecord]:
-    """The last tube of each name that no tube has any more. Their tables stay."""
-    newest = {record.name.lower(): record for record in sorted(everything, key=attrgetter("id"))}
-    return [record for record in newest.values() if record.status is TubeStatus.DROPPED]
-
-
 def _clean_up_after(
     one_pass: _Pass, opened: OpenedLocation, dropped: list[TubeRecord], report: SweepReport
 ) -> None:
-    """Remove the files of some dropped tubes, a few in each sweep."""
+    """Remove the files of some dropped tubes, whose tables stay; a few in each sweep."""
     due = [record for record in dropped if one_pass.may_clean(record)]
     # Each tube takes requests, and mostly a commit or more, even if no files are left.
     for record in due[:_DROPPED]:
-        name = opened.location.table(record.name)
+        name = opened.location.table(record.table)
         try:
-            tables = Tables(record.id, [(name, opened.table_lock(record.name))], record.created_us)
+            tables = Tables(record.id, [(name, opened.table_lock(record.table))], record.created_us)
             if one_pass.remove_dead_files(tables, remove_last_files):
                 report.vacuumed.append(record.name)
         except Exception:
@@ -241,7 +234,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
         found = ctx.segment_reader.waiting(now_us, rows)
     if ctx.driver.subqueues:
         forget_moments(ctx, now_us)
-    removed = remove_leftovers(ctx) if found.leftovers else 0
+    removed = remove_gone(ctx) if found.gone else 0
     removed += fold_kept_keys(ctx)
     compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)

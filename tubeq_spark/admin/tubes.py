@@ -1,13 +1,11 @@
 """Creates, opens and drops tubes.
 
-Create: check, create the table, register the tube (this commit decides which program creates it).
-If the name was used before: register, adapt the table, set the tube live (see `new_table`). If this
-is interrupted, the next program that uses the name goes on. Rows have the tube's id, so verbs never
-see rows of an earlier tube.
+Create: check, create a table that no tube has had (see `new_table`), register the tube. This commit decides
+which program creates the tube. A stopped creation leaves a table that the next tube of the name uses.
 
 Drop: set the registry to dropping; delete all rows and leave a tombstone, unless a task is taken;
 set the registry to dropped. If this is interrupted, the next sweep or creation under that name goes
-on, unless another program has undone the drop.
+on, unless another program has undone the drop. The table stays, and no other tube uses it.
 """
 
 from __future__ import annotations
@@ -18,11 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin import engines, new_table
-from tubeq_spark.errors import (
-    InvalidOptionError,
-    TubeBusyError,
-    TubeNotFoundError,
-)
+from tubeq_spark.errors import TubeBusyError, TubeNotFoundError
 from tubeq_spark.model import arguments
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
 from tubeq_spark.model.tube_types import AGED
@@ -57,6 +51,11 @@ T = TypeVar("T")
 def is_live(record: TubeRecord) -> bool:
     """Whether a tube may be used."""
     return record.status is TubeStatus.LIVE
+
+
+def holds_name(record: TubeRecord) -> bool:
+    """Whether no other tube may have a tube's name: it lives, or is being dropped."""
+    return record.status is not TubeStatus.DROPPED
 
 
 def context_of(tube: Tube) -> TubeContext:
@@ -126,66 +125,33 @@ def create(
         InvalidOptionError: The payload has columns that tubes, or tables, must not have; no tube was made.
         StoreError: Another table or file is in the place of its table; no tube was created.
     """
-    used = False
-    while True:
-        known = _known(queue, opened, registry, new.name)
-        if known is not None:
-            refuse_other(known.name, known.type, known.options, new, if_not_exists=if_not_exists)
-            return known, False
-        record = TubeRecord(
-            new.name,
-            0,
-            new.driver.name,
-            new.options,
-            TubeStatus.CREATING,
-            queue.now_us(),
-            owner,
-        )
-        if not used:
-            # A name that was never used needs only this commit, which registers nothing if the name was used.
-            used = True
-            live = replace(record, status=TubeStatus.LIVE)
-            if new_table.make_fitting_table(queue, opened, record) and registry.add(live):
-                return registry.live(new.name), True
-        elif registry.add(record):
-            found = registry.find(new.name)
-            if found is not None and found.status is TubeStatus.CREATING:
-                return new_table.finish_creation(queue, opened, registry, found), True
-            return registry.as_live(new.name, found), True
-
-
-def _known(
-    queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str
-) -> TubeRecord | None:
-    """The live tube of a name, after stopped creations and drops are finished, and a dead temporary tube is ended."""
+    new_table.check_payload(queue, new.options.schema)
     dead = DeadSessionJudge(queue, queue.now_us())
     while True:
-        known = registry.find(name)
+        everything = registry.with_dropped()
+        folded = new.name.lower()
+        known = next((r for r in everything if holds_name(r) and r.name.lower() == folded), None)
         if known is None:
-            return None
-        if known.status is TubeStatus.DROPPING:
+            table = new_table.make_unused(queue, opened, new, {r.table.lower() for r in everything})
+            record = TubeRecord(
+                new.name,
+                table,
+                0,
+                new.driver.name,
+                new.options,
+                TubeStatus.LIVE,
+                queue.now_us(),
+                owner,
+            )
+            if (made := registry.add(record)) is not None:
+                return made, True
+        elif known.status is TubeStatus.DROPPING:
             finish_drop(queue, opened, registry, known)
-        elif known.status is TubeStatus.CREATING:
-            with contextlib.suppress(InvalidOptionError):  # then it is dropped
-                new_table.finish_creation(queue, opened, registry, known)
-        elif known.owner is None or not dead.is_dead(known.owner):
-            return known
-        else:
+        elif known.owner is not None and dead.is_dead(known.owner):
             end_temporary(queue, opened, registry, known)
-
-
-def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str) -> TubeRecord:
-    """Find the tube of exactly this name; finish its creation if that was interrupted.
-
-    Raises:
-        TubeNotFoundError: No tube has this name, or it is being dropped.
-    """
-    found = registry.find(name)
-    if found is not None and found.name == name and found.status is TubeStatus.CREATING:
-        with contextlib.suppress(InvalidOptionError):  # then it is dropped
-            new_table.finish_creation(queue, opened, registry, found)
-        found = registry.find(name)
-    return registry.as_live(name, found)
+        else:
+            refuse_other(known.name, known.type, known.options, new, if_not_exists=if_not_exists)
+            return known, False
 
 
 def make_context(
@@ -197,17 +163,17 @@ def make_context(
         InvalidOptionError: The tube's type is not known here.
     """
     queue = engines.for_tube(queue, record.name, record.options)
-    table = opened.location.table(record.name)
+    table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
-    table_lock = opened.table_lock(record.name)
+    table_lock = opened.table_lock(record.table)
     codec: PayloadCodec = JsonCodec()
     # A program that does not use the catalog may have made the table.
     if opened.location.in_catalog and not queue.engine.tables.is_table(table):
-        new_table.make_table(queue, opened, record)
+        new_table.make_table(queue, opened, record.table, record.type, record.options)
     queue.loop.opened(table, table_lock)
     if is_live(record):
-        # Ids begin anew where a location was removed and made again.
-        table_lock.dropped.discard(record.id)
+        # A location may have been removed and made again.
+        table_lock.is_dropped = False
     columns: tuple[str, ...] | None = None
     if record.options.schema is not None:
         payload = columns_of(record.options.schema)
@@ -372,27 +338,22 @@ def _undo_drop(ctx: TubeContext, registry: Registry) -> bool:
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
-    """Remove an emptied tube from the registry; the tombstone in its table is committed.
-
-    The table stays, also in a catalog, because it may already belong to a new tube of that name.
-    """
+    """Remove an emptied tube from the registry; the tombstone in its table is committed."""
     with contextlib.suppress(TubeNotFoundError):  # another one was faster
         registry.move(record, (TubeStatus.DROPPING, TubeStatus.LIVE), TubeStatus.DROPPED)
-    opened.table_lock(record.name).dropped.add(record.id)
+    opened.table_lock(record.table).is_dropped = True
 
 
-def finish_stopped(
+def finish_drops(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, records: Iterable[TubeRecord]
 ) -> None:
-    """Finish interrupted creations and drops."""
+    """Finish interrupted drops."""
     for record in records:
         try:
             if record.status is TubeStatus.DROPPING:
                 finish_drop(queue, opened, registry, record)
-            elif record.status is TubeStatus.CREATING:
-                new_table.finish_creation(queue, opened, registry, record)
         except Exception:
-            log.exception("what was begun with tube %s could not be finished", record.name)
+            log.exception("the drop of tube %s could not be finished", record.name)
 
 
 def finish_drop(

@@ -40,8 +40,7 @@ class TubeSweep:
         expired: Tasks removed because their ttl had ended.
         released: Tasks released because a lease had ended or a session was dead.
         folded: Tiny segments that were compacted into others.
-        removed: Rows that were removed: leftovers of earlier tubes of this name, and rows of
-            removed tasks that were kept for the change feed, or for their keys.
+        removed: Rows of ended tasks that were kept for the change feed, or for their keys, and are removed now.
         error: The error, if the sweep of this tube failed; the other tubes were swept.
     """
 

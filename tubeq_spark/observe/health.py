@@ -42,9 +42,9 @@ class Problem:
             differs from the storage's), `settings` (of the Spark session), `storage` (unsafe for
             several drivers), `sessions` (dead ones that
             hold tasks), `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not
-            done), `creating` (a creation that is not done), `damage` (a power cut took commits, a
-            log cannot be read to its end, or a data file of a tube is missing or cut), `paused` (a
-            tube with ready tasks) or `unreadable` (a table that cannot be read).
+            done), `damage` (a power cut took commits, a log cannot be read to its end, or a data
+            file of a tube is missing or cut), `paused` (a tube with ready tasks) or `unreadable`
+            (a table that cannot be read).
         tube: The tube, if it is about one.
         message: The problem and its remedy.
     """
@@ -115,11 +115,10 @@ def examine(
         known = sorted(records(), key=lambda record: record.name)
     for record in known:
         with _noted(queue, found, f"tube {record.name}", record.name):
-            found += _damage(opened, record.name, record.name)
+            found += _damage(opened, record.table, record.name)
         if record.status is not TubeStatus.LIVE:
-            # Do not open it: its table may not be complete, and the program that creates it
-            # finishes it.
-            found.append(_unfinished(record))
+            message = "is being dropped; a drop that was stopped is finished by the next sweep"
+            found.append(Problem("dropping", record.name, message))
         elif record.type in queue.drivers:
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
@@ -177,14 +176,6 @@ def _bad_files(ctx: TubeContext) -> Iterator[Problem]:
         message = f"the data file {bad.path} {bad.fault}; all tasks of its segment{rows} wait until it is back"
         helps = "or `tubeq check --repair --accept-loss` takes it out"
         yield Problem("damage", ctx.record.name, f"{message}, {helps}")
-
-
-def _unfinished(record: TubeRecord) -> Problem:
-    if record.status is TubeStatus.CREATING:
-        message = "is being created; a creation that was stopped is finished by the next sweep"
-        return Problem("creating", record.name, message)
-    message = "is being dropped; a drop that was stopped is finished by the next sweep"
-    return Problem("dropping", record.name, message)
 
 
 @contextmanager

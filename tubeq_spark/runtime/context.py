@@ -340,7 +340,7 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        if self.record.id in self.table_lock.dropped or (look and not self.is_live()):
+        if self.table_lock.is_dropped or (look and not self.is_live()):
             raise dropped(self)
 
 

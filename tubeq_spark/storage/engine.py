@@ -183,24 +183,16 @@ class Tables(Protocol):
         del location
         return None
 
-    def replacing_payload_type(
-        self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
-    ) -> Append:
-        """The commit that replaces the payload type of a table, and keeps only tombstones.
+    def has_payload(self, table: str, payload: str | None) -> bool:
+        """Whether the table of a tube has this payload type.
 
         Args:
             table: The table.
             payload: DDL of the payload's columns; `None` is JSON text.
-            once: As for an `Append`.
-            operation_id: Its operation id.
 
         Raises:
             StoreError: It is not the table of a tube.
         """
-        ...
-
-    def has_payload(self, table: str, payload: str | None) -> bool:
-        """Whether the table of a tube has this payload type; arguments as for `replacing_payload_type`."""
         ...
 
     def refused_columns(self, error: BaseException) -> str | None:

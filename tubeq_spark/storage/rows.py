@@ -316,13 +316,13 @@ class Waiting:
     Attributes:
         due: The number of tasks whose state has changed by time and is not written yet.
         owners: The owners of taken tasks, also of those with ended leases.
-        leftovers: The number of segments with rows of earlier tubes of this name, or with gone rows.
+        gone: The number of segments with gone rows.
         tiny: The number of segments of few tasks, none of them taken.
     """
 
     due: int
     owners: tuple[str, ...]
-    leftovers: int
+    gone: int
     tiny: int
 
 

@@ -174,8 +174,6 @@ class Append:
         once: Delta's application id and version. The append writes nothing if this or a higher version was
             written under the id before.
         size: The approximate number of rows; 0 if no caller needs the number of written rows.
-        replaces: The table's partition column. If given, the rows replace all others, and their schema replaces that
-            of the table.
         stored: The stored expressions by column, over the rows of a DataFrame; `None` stores the rows unchanged.
         written: Further rows, in files, that it adds.
     """
@@ -185,7 +183,6 @@ class Append:
     operation_id: int
     once: tuple[str, int] | None = None
     size: int = 0
-    replaces: str | None = None
     stored: Mapping[str, Expression] | None = None
     written: WrittenRows | None = None
 

@@ -253,18 +253,18 @@ def compact_at_times(ctx: TubeContext) -> None:
         log.warning("tube %s was not compacted", ctx.record.name, exc_info=True)
 
 
-def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of dropped tubes of this name, and gone rows.
+def remove_gone(ctx: TubeContext) -> int:
+    """Remove gone rows.
 
     Returns:
         The number of rows. At most one commit.
     """
 
     def attempt() -> Plan[int]:
-        segments = ctx.segment_reader.leftover_segments()
+        segments = ctx.segment_reader.gone_segments()
         if not segments:
             return Plan(None, lambda _: 0)
         statement = ctx.writer.delete_segments(segments)
         return Plan(statement, lambda affected: affected.deleted)
 
-    return ctx.queue.loop.run("leftovers", ctx.table_lock, attempt)
+    return ctx.queue.loop.run("gone", ctx.table_lock, attempt)

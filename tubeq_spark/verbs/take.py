@@ -306,7 +306,7 @@ def moved(
 
 
 #: Operations that make no task ready, and free no capacity.
-_MOVES = ("take", "touch", "renew", "fold", "leftovers")
+_MOVES = ("take", "touch", "renew", "fold", "gone")
 #: After these operations a take finds more only if they free a sub-queue, or a place within `most_taken`.
 _ENDS = ("ack", "bury", "delete", "truncate")
 

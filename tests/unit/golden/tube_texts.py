@@ -148,8 +148,8 @@ def keys(table: TubeTable) -> Iterator[Case]:
         [[{"error": "it broke", "below_zero": -2}]],
     )
     yield Case(
-        "SegmentReader.leftover_segments: a tube with keys",
-        lambda made: SegmentReader(made.engine, table).leftover_segments(),
+        "SegmentReader.gone_segments: a tube with keys",
+        lambda made: SegmentReader(made.engine, table).gone_segments(),
     )
 
 
@@ -380,10 +380,10 @@ def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
     )
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", lambda segments: segments.tiny_segments(7, 10), tiny)
-    yield case("leftover_segments: any", lambda segments: segments.leftover_segments())
+    yield case("gone_segments: any", lambda segments: segments.gone_segments())
     drops = {"done": 0, "undone": None}
     yield case("drops: any", lambda segments: segments.drops(), [drops])
-    waiting = {"due": None, "next": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
+    waiting = {"due": None, "next": None, "owners": ["session/1"], "gone": 0, "tiny": 0}
     yield case("waiting: of 7 rows", lambda segments: segments.waiting(NOW, 7), [waiting])
 
 

@@ -57,7 +57,7 @@ def _changed(report: SweepReport) -> str:
             "expired": tube.expired,
             "released": tube.released,
             "segments folded": tube.folded,
-            "leftover rows removed": tube.removed,
+            "kept rows removed": tube.removed,
         }
         changes = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         if changes:

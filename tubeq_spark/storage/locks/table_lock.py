@@ -93,8 +93,8 @@ class TableLock:
         self._silent: tuple[float, TubeqError] | None = None
         #: The last task id that any queue object of this process has made in this tube.
         self.last_id = -1
-        #: The ids of dropped tubes of this name, as far as this process knows them.
-        self.dropped: set[int] = set()
+        #: Whether the tube of this table was dropped, as far as this process knows.
+        self.is_dropped = False
 
     @contextmanager
     def writing(

@@ -260,21 +260,8 @@ def shape_of(new: NewTable, table_id: str, now_ms: int) -> Shape:
 
 def with_property(shape: Shape, name: str, value: str) -> Shape:
     """A shape with another value of a property."""
-    return _changed(shape, configuration={**shape.properties, name: value})
-
-
-def with_types(shape: Shape, schema: pa.Schema) -> Shape:
-    """A shape with the types of a schema that has the same columns."""
-    fields = shape.schema_json["fields"]
-    for field in fields:
-        kind = schema.field(field["name"]).type
-        if kind != shape.schema.field(field["name"]).type:
-            field["type"] = delta_type(kind)
-    return _changed(shape, schemaString=_schema_string(fields))
-
-
-def _changed(shape: Shape, **changes: Any) -> Shape:
-    return Shape.parse({**shape.metadata, **changes}, shape.protocol)
+    metadata = {**shape.metadata, "configuration": {**shape.properties, name: value}}
+    return Shape.parse(metadata, shape.protocol)
 
 
 def _schema_string(fields: list[dict[str, Any]]) -> str:

@@ -87,7 +87,7 @@ class NativeEngine(Engine):
             storage: The options by which the storage is reached, a function that returns them, or handles.
         """
         self._handles = storage if isinstance(storage, Handles) else Handles(storage)
-        self._admin = NativeTables(self._handles, self.arrow)
+        self._admin = NativeTables(self._handles)
         self.writer = Writer(self._handles.files, refuses_feeds=not self.keeps_feeds)
         self.put_directories = PutDirectories(self._handles)
 

@@ -14,11 +14,9 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.engine import Extent, Tables
-from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log.commit_text import is_of, told_by, user_metadata
 from tubeq_spark.storage.log.next_version import Change
@@ -33,14 +31,12 @@ from tubeq_spark.storage.outcome import (
     Outcome,
     read_commit,
 )
-from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import FileInOrder
-from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.log.snapshot import Shape
     from tubeq_spark.storage.native.handles import Handles
@@ -48,8 +44,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
-
-_ROW = row()
 
 
 def _extent(table: PlainTable, newest: Snapshot) -> Extent:
@@ -72,9 +66,9 @@ def _small_in(newest: Snapshot, rows: int, size: int) -> int:
 class NativeTables(Tables):
     """The tables of a `NativeEngine`."""
 
-    def __init__(self, handles: Handles, rows_of: Callable[[Select], pa.Table]) -> None:
-        """Work with these handles; `rows_of` answers a query."""
-        self._handles, self._rows_of = handles, rows_of
+    def __init__(self, handles: Handles) -> None:
+        """Work with these handles."""
+        self._handles = handles
 
     # -- making and changing -----------------------------------------------------------------
 
@@ -152,31 +146,13 @@ class NativeTables(Tables):
         with errors.telling(), opened.changing() as base:
             opened.vacuum(base.snapshot)
 
-    def replacing_payload_type(
-        self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
-    ) -> Append:
-        """The commit that gives a table another payload type, and leaves only its tombstones."""
-        schema, kind = self._tube_schema(table), _type_of(payload)
-        place = schema.get_field_index("data")
-        if schema.field(place).type == kind:
-            return Append(table, empty(schema), operation_id, once)
-        found = self._rows_of(Select(table, named(*schema.names), _ROW.segment == 0))
-        tombstones = found.cast(schema).set_column(
-            place, schema.field(place).with_type(kind), pa.nulls(found.num_rows, kind)
-        )
-        return Append(table, tombstones, operation_id, once, replaces=PARTITION)
-
     def has_payload(self, table: str, payload: str | None) -> bool:
         """Whether the table of a tube holds payloads of this type."""
-        return bool(self._tube_schema(table).field("data").type == _type_of(payload))
-
-    def _tube_schema(self, table: str) -> pa.Schema:
-        """The columns of a tube's table."""
         schema = self.newest(table).shape.schema
         if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
-        return schema
+        return bool(schema.field("data").type == _type_of(payload))
 
     # -- looking ------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.expression import Column, In
 from tubeq_spark.storage.log.commit_text import user_metadata
 from tubeq_spark.storage.log.next_version import Change
-from tubeq_spark.storage.log.snapshot import with_types
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -109,23 +108,11 @@ class Writer:
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
                     said = user_metadata(note, affected, append.operation_id)
-                    if append.replaces is None:
-                        new = whole(rows, snapshot.shape.schema)
-                        change = Change(
-                            said, new, (), append.once, None, append.operation_id, written=written
-                        )
-                        change = _appended(change, snapshot, append)
-                    else:
-                        gone, shape = snapshot.within({}), with_types(snapshot.shape, rows.schema)
-                        change = Change(
-                            said,
-                            rows,
-                            gone,
-                            append.once,
-                            operation_id=append.operation_id,
-                            shape=shape,
-                        )
-                    self.commit(table, base, change)
+                    new = whole(rows, snapshot.shape.schema)
+                    change = Change(
+                        said, new, (), append.once, None, append.operation_id, written=written
+                    )
+                    self.commit(table, base, _appended(change, snapshot, append))
                     return affected
             except EngineError as error:
                 # An append reads nothing, so the changes of another commit do not matter.

@@ -376,11 +376,6 @@ class SparkEngine:
             written = Observation()
             frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append")
-        if statement.replaces is not None:
-            writer = writer.mode("overwrite").partitionBy(statement.replaces)
-            # Delta changes no schema if a session's setting lets an overwrite replace only the written partitions.
-            writer = writer.option("overwriteSchema", "true")
-            writer = writer.option("partitionOverwriteMode", "static")
         writer = writer.option("userMetadata", f"{note} marker={statement.operation_id}")
         if statement.once is not None:
             app, version = statement.once

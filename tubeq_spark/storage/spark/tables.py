@@ -29,8 +29,7 @@ from tubeq_spark.storage.spark.render import (
     registration_of,
     view_of_taken_utubes,
 )
-from tubeq_spark.storage.statement import Append
-from tubeq_spark.storage.tables.schema import LOG_RETENTION, PARTITION
+from tubeq_spark.storage.tables.schema import LOG_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -176,35 +175,19 @@ class SparkTables(Tables):
             newest = synced_log_of(directory).newest_since()
             LocalTable(directory).tidying.shorten(newest, kept)
 
-    def replacing_payload_type(
-        self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
-    ) -> Append:
-        """The commit that replaces the payload type of a table, and keeps only tombstones."""
-        tombstones = self._tombstones(table)
-        kind = _payload_type(payload)
-        if tombstones.schema["data"].dataType == kind:
-            return Append(table, tombstones.where("FALSE"), operation_id, once)
-        emptied = tombstones.withColumn("data", F.lit(None).cast(kind))
-        return Append(table, emptied, operation_id, once, replaces=PARTITION)
-
     def has_payload(self, table: str, payload: str | None) -> bool:
         """Whether the table of a tube has this payload type."""
-        return self._tombstones(table).schema["data"].dataType == _payload_type(payload)
-
-    def _tombstones(self, table: str) -> DataFrame:
-        """The rows of a table that a new tube keeps: tombstones of earlier drops."""
         try:
-            found = self._engine.frame(f"SELECT * FROM {table} WHERE {PARTITION} = 0L")
-            fields = found.schema.names
+            schema = self._engine.frame(f"SELECT * FROM {table}").schema
         except AnalysisException as error:
             msg = (
                 f"{table} cannot be used: there is something else in its place: {reason_of(error)}"
             )
             raise StoreError(msg) from None
-        if not {"data", "tube"} <= {*fields}:
+        if not {"data", "tube"} <= {*schema.names}:
             msg = f"{table} cannot be used: it is not the table of a tube"
             raise StoreError(msg)
-        return found
+        return schema["data"].dataType == _payload_type(payload)
 
     @staticmethod
     def refused_columns(error: BaseException) -> str | None:

@@ -36,18 +36,11 @@ if TYPE_CHECKING:
 _ROW, _T = row(), row("t")
 #: The key, among the stored options, of a paused tube.
 _PAUSED = "paused"
-#: The key of the moment at which `parallel` was altered.
-#: The time after which every program has seen an altered option.
 
 
 class TubeStatus(StrEnum):
-    """Whether a tube may be used.
+    """Whether a tube may be used."""
 
-    If a dropped tube had the name, the new tube is *creating* until its table fits. The next
-    program that uses the name finishes the creation.
-    """
-
-    CREATING = "creating"
     LIVE = "live"
     DROPPING = "dropping"
     DROPPED = "dropped"
@@ -59,6 +52,7 @@ class TubeRecord:
 
     Attributes:
         name: Its name, as it was created.
+        table: The name of its table, which no other tube of this location ever has.
         id: Its id, which no other tube of this location ever has.
         type: The name of its driver.
         options: Its options.
@@ -70,6 +64,7 @@ class TubeRecord:
     """
 
     name: str
+    table: str
     id: int
     type: str
     options: TubeOptions
@@ -101,7 +96,7 @@ class Registry(SystemTable):
         return self._read()
 
     def _read(self, where: Expression | None = None) -> list[TubeRecord]:
-        columns = named("name", "id", "type", "options", "status")
+        columns = named("name", "table_name", "id", "type", "options", "status")
         columns["created"] = Micros(_ROW.created)
         try:
             rows = self._engine.rows(Select(self._table, columns, where))
@@ -112,12 +107,6 @@ class Registry(SystemTable):
                 (path_of(self._table) or self._table).removesuffix(f"/{TUBES}")
             ) from error
         return [_record(each) for each in rows]
-
-    def names(self) -> list[str]:
-        """The names of all tubes, including dropped ones, whose tables stay."""
-        return sorted(
-            {row["name"] for row in self._engine.rows(Select(self._table, named("name")))}
-        )
 
     def find(self, name: str) -> TubeRecord | None:
         """The tube whose name is `name`, ignoring case, if any."""
@@ -141,57 +130,56 @@ class Registry(SystemTable):
         Raises:
             TubeNotFoundError: No tube has this name, or it is being dropped.
         """
-        return self.as_live(name, self.find(name))
-
-    @staticmethod
-    def as_live(name: str, record: TubeRecord | None) -> TubeRecord:
-        """The record, if it has exactly this name and its tube may be used.
-
-        Raises:
-            TubeNotFoundError: It has not, or its tube may not be used.
-        """
+        record = self.find(name)
         if record is None or record.name != name or record.status is not TubeStatus.LIVE:
             raise refusals.no_tube(name)
         return record
 
-    def add(self, new: TubeRecord) -> bool:
-        """Register a tube under a new id. One commit.
+    def add(self, new: TubeRecord) -> TubeRecord | None:
+        """Register a live tube under a new id. One commit.
 
         Args:
-            new: The tube; its id is ignored. As *live*, its name must never have been in use.
+            new: The tube; its id is ignored.
 
         Returns:
-            False if the name is in use (as *live*: was ever in use); then nothing was written.
+            The tube; `None` if its name is in use, or a tube has ever had its table. Then nothing was written.
         """
+        text = _options_text(new)
         columns = {
             "last": greatest(_ROW.id),
-            "taken": count_if(_has_name(_ROW, new)),
+            "taken": count_if(_excludes(_ROW, new)),
         }
 
-        def attempt() -> Plan[bool]:
+        def attempt() -> Plan[TubeRecord | None]:
             operation_id = self._operation_id()
             found = self._engine.rows(Select(self._table, columns))[0]
             if found["taken"]:
-                return Plan(None, lambda _: False)
+                return Plan(None, lambda _: None)
             number = (found["last"] or 0) + 1
             record: dict[str, Expression] = {
                 "name": literal(new.name),
+                "table_name": literal(new.table),
                 "id": literal(number),
                 "type": literal(new.type),
-                "options": literal(_options_text(new)),
-                "status": literal(new.status.value),
+                "options": literal(text),
+                "status": literal(TubeStatus.LIVE.value),
                 "created": at(new.created_us),
             }
-            # The statement inserts nothing if a program has registered the name or the id since the read.
+            # The statement inserts nothing if a program has registered the name, the table or the id since the read.
             statement = Statement(
                 self._table,
-                any_of(_has_name(_T, new), _T.id >= number) & (_T.id != operation_id),
+                any_of(_excludes(_T, new), _T.id >= number) & (_T.id != operation_id),
                 [Clause(record, inserts=True)],
                 operation_id,
                 _T.id,
                 ONE_ROW,
             )
-            return Plan(statement, self._one_inserted)
+
+            def finish(affected: Affected) -> TubeRecord:
+                self._one_inserted(affected)
+                return replace(new, id=number, options=TubeOptions.from_json(text), text=text)
+
+            return Plan(statement, finish)
 
         return self._loop.run("create_tube", self._table_lock, attempt)
 
@@ -214,8 +202,30 @@ class Registry(SystemTable):
         Raises:
             TubeNotFoundError: Its status is none of `before`, or it has another owner.
         """
-        operation = "create_tube" if TubeStatus.CREATING in before else "drop"
-        self._change(operation, record, before, {"status": literal(after.value)}, owner)
+
+        def attempt() -> Plan[None]:
+            current = self.find(record.name)
+            if (
+                current is None
+                or current.id != record.id
+                or current.status not in before
+                or owner not in (None, current.owner)
+            ):
+                msg = f"tube {record.name!r} is no longer {before[0].value}"
+                raise TubeNotFoundError(msg)
+            operation_id = self._operation_id()
+            where = all_of(
+                _ROW.id == record.id,
+                _ROW.status.is_in(status.value for status in before),
+                _ROW.id != operation_id,
+            )
+            if owner is not None:
+                where &= Contains(_ROW.options, owner)
+            sets = {"status": literal(after.value)}
+            statement = Statement(self._table, where, [Clause(sets)], operation_id, _ROW.id)
+            return Plan(statement, self._one)
+
+        self._loop.run("drop", self._table_lock, attempt)
 
     def own(self, record: TubeRecord, owner: str) -> TubeRecord:
         """Bind a temporary tube to another session. One commit.
@@ -292,47 +302,17 @@ class Registry(SystemTable):
 
         return self._loop.run(operation, self._table_lock, attempt)
 
-    def _change(
-        self,
-        operation: str,
-        record: TubeRecord,
-        before: Sequence[TubeStatus],
-        change: Mapping[str, Expression],
-        owner: str | None = None,
-    ) -> None:
-        def attempt() -> Plan[None]:
-            current = self.find(record.name)
-            if (
-                current is None
-                or current.id != record.id
-                or current.status not in before
-                or owner not in (None, current.owner)
-            ):
-                msg = f"tube {record.name!r} is no longer {before[0].value}"
-                raise TubeNotFoundError(msg)
-            operation_id = self._operation_id()
-            where = all_of(
-                _ROW.id == record.id,
-                _ROW.status.is_in(status.value for status in before),
-                _ROW.id != operation_id,
-            )
-            if owner is not None:
-                where &= Contains(_ROW.options, owner)
-            statement = Statement(self._table, where, [Clause(change)], operation_id, _ROW.id)
-            return Plan(statement, self._one)
-
-        self._loop.run(operation, self._table_lock, attempt)
-
     @staticmethod
     def _one(affected: Affected) -> None:
         if affected.total != 1:
             raise Stale
 
 
-def _has_name(of: Row, new: TubeRecord) -> Expression:
-    """Whether a record, also of a dropped tube, makes the name of a new tube unavailable."""
-    same = Lower(of.name) == Lower(literal(new.name))
-    return same if new.status is TubeStatus.LIVE else same & (of.status != TubeStatus.DROPPED.value)
+def _excludes(of: Row, new: TubeRecord) -> Expression:
+    """Whether a record has the name or the table of a new tube. A dropped tube still has its table."""
+    has_name = Lower(of.name) == Lower(literal(new.name))
+    has_table = Lower(of.table_name) == Lower(literal(new.table))
+    return (has_name & (of.status != TubeStatus.DROPPED.value)) | has_table
 
 
 def _record(found: Mapping[str, Any]) -> TubeRecord:
@@ -342,6 +322,7 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
     owner = temporary if isinstance(temporary, str) else None
     return TubeRecord(
         found["name"],
+        found["table_name"],
         found["id"],
         found["type"],
         TubeOptions.from_json(found["options"]),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The property of the registry with the format of all tables of a location.
 FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
-OUR_FORMAT = "2"
+OUR_FORMAT = "3"
 #: The property of the registry with the engine that made the queue. Where only one engine may commit, it is this one.
 WRITERS = "tubeq.writers"
 #: Delta's property for the change data feed.
@@ -54,7 +54,7 @@ _TUBE_COLUMNS = {
     ),
     "tube": (
         "BIGINT",
-        "id of the tube in the registry; rows of another id are leftovers of a drop",
+        "id of the tube in the registry; negated in rows that are no tasks",
     ),
     "task_id": ("BIGINT", "unique for ever, in the order of put"),
     "state": (
@@ -88,11 +88,12 @@ _TUBE_COLUMNS = {
 #: The SQL types of a tube's columns. The payload is JSON text here; a tube with a schema has another type.
 TUBE_TYPES = {name: kind for name, (kind, _) in _TUBE_COLUMNS.items()}
 _REGISTRY_COLUMNS = {
-    "name": ("STRING", "name of the tube and of its table"),
+    "name": ("STRING", "name of the tube"),
+    "table_name": ("STRING", "name of its table, which no other tube ever has"),
     "id": ("BIGINT", "unique for ever in this location"),
     "type": ("STRING", "driver"),
     "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
-    "status": ("STRING", "live, creating, dropping or dropped"),
+    "status": ("STRING", "live, dropping or dropped"),
     "created": ("TIMESTAMP", "UTC"),
 }
 _SESSION_COLUMNS = {

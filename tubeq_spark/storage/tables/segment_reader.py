@@ -21,7 +21,7 @@ from tubeq_spark.storage.rows import Drops, KeptKeys, SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
-#: At most so many segments of leftovers are removed at a time.
-_LEFTOVERS = 10_000
+#: At most so many segments of gone rows are removed at a time.
+_MOST_GONE = 10_000
 
 
 class SegmentReader:
@@ -113,29 +113,22 @@ class SegmentReader:
             tiny.append(each["segment"])
         return tiny
 
-    def leftover_segments(self) -> list[int]:
-        """Segments with rows of earlier tubes of this name, or with gone rows. A later tube may have the name by now.
-
-        The change feed has copies of gone rows in its own files.
-        """
+    def gone_segments(self) -> list[int]:
+        """Segments with gone rows. The change feed has copies of these rows in its own files."""
         found = self._engine.rows(
             Select(
                 self._table.name,
                 named("segment"),
-                self._is_leftover(),
+                self._is_gone(),
                 by=["segment"],
-                limit=_LEFTOVERS,
+                limit=_MOST_GONE,
                 skips=(),
             )
         )
         return [each["segment"] for each in found]
 
-    def _is_leftover(self) -> Expression:
-        tube = self._table.id
-        before = (_ROW.tube < tube) & (_ROW.tube > -tube)
-        gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
-        # Whole segments are removed, but a later tube of this name uses these segments, too.
-        return all_of(before | gone, _ROW.segment.not_in(OWN_SEGMENTS))
+    def _is_gone(self) -> Expression:
+        return (_ROW.tube == -self._table.id) & (_ROW.state == GONE)
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
         """All that a sweep looks for, by one read of narrow columns; by none while nothing can have changed.
@@ -160,7 +153,7 @@ class SegmentReader:
             "n": count_if(mine),
             "due": count_if(mine & predicates.is_due(now_us)),
             "next": Micros(least(case((mine, predicates.due_at())))),
-            "leftover": any_holds(self._is_leftover()),
+            "gone": any_holds(self._is_gone()),
         }
         segments = Select(self._table.name, columns, by=["segment", "owner"], skips=())
         is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
@@ -168,10 +161,10 @@ class SegmentReader:
             "due": total(_ROW.due),
             "next": least(_ROW.next),
             "owners": collected(_ROW.owner),
-            "leftovers": count_if(_ROW.leftover),
+            "gone": count_if(_ROW.gone),
             "tiny": count_if(is_tiny),
         }
         found = self._engine.rows(Select(segments, columns))[0]
         due, until_us = found["due"] or 0, found["next"]
-        waiting = Waiting(due, tuple(found["owners"]), found["leftovers"], found["tiny"])
+        waiting = Waiting(due, tuple(found["owners"]), found["gone"], found["tiny"])
         return waiting, until_us

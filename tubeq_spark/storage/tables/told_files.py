@@ -69,7 +69,7 @@ def waiting(
             counts[each.segment] = counts.get(each.segment, 0) + each.rows
     owners = dict.fromkeys(each.owner for each in tasks if each.owner is not None)
     tiny = sum(0 < count <= rows for count in counts.values())
-    return Waiting(0, tuple(owners), _leftovers(files, tube), tiny), _first(tasks)
+    return Waiting(0, tuple(owners), _gone(files, tube), tiny), _first(tasks)
 
 
 def states(
@@ -178,14 +178,12 @@ def _tasks_of(files: Sequence[ToldFile], tube: int, now_us: int) -> Iterator[_Ta
         yield _Tasks(segment, file.rows, state, owner, until_us, file)
 
 
-def _leftovers(files: Sequence[ToldFile], tube: int) -> int:
-    """The segments with rows of tubes that had this name before, or gone rows."""
+def _gone(files: Sequence[ToldFile], tube: int) -> int:
+    """The number of segments with gone rows."""
     found = set()
     for file in files:
-        of, segment = _known(file.values.get("tube")), _known(file.values.get("segment"))
-        is_left = -tube < of < tube or (of == -tube and _text(file, "state") == GONE)
-        if is_left and segment not in OWN_SEGMENTS:
-            found.add(segment)
+        if file.values.get("tube") == -tube and _text(file, "state") == GONE:
+            found.add(_known(file.values.get("segment")))
     return len(found)
 
 

@@ -41,7 +41,7 @@ GATES = tuple(range(-(1 << 62), -(1 << 62) + 16))
 UTUBE_ROWS = tuple(range(-(1 << 62) + 16, -(1 << 62) + 32))
 #: The segment of the gate of puts, and of the identities of the puts that raise it (`put_gate`).
 PUT_GATE = -(1 << 62) + 32
-#: All segments without tasks. Tubes that have had the same name share them; each row has the id of its tube.
+#: All segments without tasks.
 OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
@@ -74,7 +74,7 @@ class TubeTable:
 
     Attributes:
         name: The SQL name of the table.
-        id: The id of the tube in the registry. Rows with another id are leftovers of a dropped tube.
+        id: The id of the tube in the registry.
         order: The columns that tasks are ordered by, ending in `task_id`.
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements write their events into the rows, for the change feed.
@@ -98,7 +98,7 @@ class TubeTable:
         return {**_SHOWN, "data": (_ROW.data, pa.struct([]))}
 
     def mine(self, of: Row = _ROW) -> Expression:
-        """Rows of this tube, without leftovers of dropped tubes of the same name."""
+        """Rows of tasks, and the tombstone. All other rows have the negated id of the tube."""
         return of.tube == self.id
 
     def is_kept_key(self, of: Row = _ROW) -> Expression:

@@ -120,7 +120,6 @@ class TubeWriter:
             stored = self.stored
         once = None
         if identity is not None:
-            # The table keeps identities, and may have had an earlier tube of this name, so the id is part of it.
             once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
         return Append(self._table.name, rows, self._fresh(), once, count, stored=stored)
 
