@@ -14,8 +14,6 @@ from deltalake import DeltaTable
 from tests.concurrency.support import Probe, Stop
 from tubeq_spark import Queue, QueueConfig, StoreError
 from tubeq_spark.model import segments
-from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS, HeadHint, SegmentHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -229,32 +227,3 @@ def test_takes_of_two_when_many_segments_wait_keep_the_order_of_all(tmp_path: Pa
     urgent = got.index("first")
     assert urgent == PUTS // 4 * 3
     assert [*got[:urgent], *got[urgent + 1 :]] == [*range(PUTS)]
-
-
-def heads(count: int, rows: int = 1) -> list[SegmentHead]:
-    return [SegmentHead(OrderPosition(0, 100 * number), rows) for number in range(count)]
-
-
-def test_hint_when_segments_were_taken_from_goes_on_with_those_that_follow() -> None:
-    hint = HeadHint()
-    hint.learn(heads(HEAD_SEGMENTS))
-    bounds = []
-    while (bound := hint.bound(1)) is not None:
-        bounds.append(bound.task_id)
-        hint.passed(bound)
-    assert bounds[:3] == [899, 1799, 2699]
-    assert len(bounds) == HEAD_SEGMENTS // 9
-    assert not hint.is_whole
-
-
-@pytest.mark.parametrize(
-    ("segments", "rows", "last_id"),
-    [(8, 1, None), (2, 10_000, None), (2, 20_000, 99), (12, 1, 899)],
-)
-def test_hint_is_of_tubes_with_many_segments_or_rows(
-    segments: int, rows: int, last_id: int | None
-) -> None:
-    hint = HeadHint()
-    hint.learn(heads(segments, rows))
-    assert hint.is_whole
-    assert hint.bound(1) == (None if last_id is None else OrderPosition(0, last_id))

@@ -117,12 +117,12 @@ def test_look_when_the_log_tells_enough_finds_what_the_rows_tell(
 
 
 def _looked(ctx: TubeContext) -> tuple[object, object]:
-    """What sweeps and metrics find, without the moments at which they look again."""
+    """What sweeps and metrics find."""
     now_us = ctx.queue.now_us()
     depth = ctx.reader.depth(now_us, now_us + 60 * US, None, ())
     waiting = ctx.segment_reader.waiting(now_us, 5)
     by_owner = replace(waiting, owners=tuple(sorted(waiting.owners)))
-    return replace(depth, states=dict(depth.states), until_us=None), by_owner
+    return replace(depth, states=dict(depth.states)), by_owner
 
 
 def test_sweep_and_metrics_when_time_or_a_commit_changes_a_tube_see_it(

@@ -133,11 +133,6 @@ class Tables(Protocol):
         del table, order
         return None
 
-    def reads_in_order(self, table: str) -> bool:
-        """Whether a query for the first rows in an order reads only the files that have them."""
-        del table
-        return False
-
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of small segments of a tube, by their known data files, if it is cheap to get; else 0.
 

@@ -102,8 +102,6 @@ class Recorder:
         self.lock: Any = None
         self.random = random.Random(7)
         self.tables = SimpleNamespace(
-            reads_in_order=lambda _: False,
-            version=lambda _: None,
             bad_files=lambda _: (),
             told_files=lambda _: None,
         )

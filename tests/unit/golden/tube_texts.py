@@ -24,7 +24,6 @@ from tests.unit.golden.sample_values import (
     OWNERS,
     POSITION,
     TUBES,
-    stored,
     table_of,
 )
 from tubeq_spark.model.changes import (
@@ -65,7 +64,6 @@ from tubeq_spark.storage.statement import (
 from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
-from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
@@ -286,54 +284,16 @@ def reads_of_ready(table: TubeTable) -> Iterator[Case]:
             f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
         )
 
-    few, many, most = (heads(n) for n in (1, 9, HEAD_SEGMENTS))
-    selected = [selection(10, 5)]
     for attempts in ATTEMPTS:
         yield case(
-            f"ready: few tasks, max_attempts {attempts}",
+            f"ready: max_attempts {attempts}",
             lambda tasks, attempts=attempts: tasks.ready(NOW, 5, attempts),
-            few,
         )
         yield case(
-            f"ready_segments: few tasks, max_attempts {attempts}",
+            f"ready_segments: max_attempts {attempts}",
             lambda tasks, attempts=attempts: tasks.ready_segments(NOW, 5, attempts),
-            few,
         )
-    yield case("ready: up to a place that is known", lambda t: t.ready(NOW, 5, 3), many, stored(5))
-    yield case(
-        "ready_segments: up to a place that is known",
-        lambda tasks: tasks.ready_segments(NOW, 5, 3),
-        many,
-        selected,
-    )
-    # The places lead to nothing twice, so everything is read, and no place is known the next time.
-    yield case("ready: known places that lead to nothing", lambda t: twice(t, 5), many)
-    # The second read passes both places, and one of the new ones, too.
-    yield case(
-        "ready: places that are looked for anew",
-        lambda tasks: twice(tasks, 5),
-        most,
-        stored(5),
-        nothing(),
-        nothing(),
-        most,
-        stored(5),
-    )
-
-
-def twice(tasks: TubeReader, limit: int) -> None:
-    for _ in range(2):
-        tasks.ready(NOW, limit, 3)
-
-
-def nothing() -> pa.Table:
-    """An answer without tasks."""
-    return pa.Table.from_pylist(stored(1)).slice(1)
-
-
-def heads(count: int) -> list[dict[str, Any]]:
-    """The first tasks of so many segments."""
-    return [{"first": {"pri": 1, "task_id": 1_000 * n}, "n": 20} for n in range(count)]
+    yield case("ready: in two segments", lambda tasks: tasks.ready(NOW, 5, 3, [10, 11]))
 
 
 def selection(segment: int, count: int, utube: str | None = None) -> dict[str, Any]:
@@ -383,7 +343,7 @@ def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
     yield case("gone_segments: any", lambda segments: segments.gone_segments())
     drops = {"done": 0, "undone": None}
     yield case("drops: any", lambda segments: segments.drops(), [drops])
-    waiting = {"due": None, "next": None, "owners": ["session/1"], "gone": 0, "tiny": 0}
+    waiting = {"due": None, "owners": ["session/1"], "gone": 0, "tiny": 0}
     yield case("waiting: of 7 rows", lambda segments: segments.waiting(NOW, 7), [waiting])
 
 

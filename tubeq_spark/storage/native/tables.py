@@ -233,11 +233,6 @@ class NativeTables(Tables):
         in_order = sorted(files, key=lambda file: bounds[file.path] or ())
         return (FileInOrder(bounds[file.path], told_file(file, schema)) for file in in_order)
 
-    def reads_in_order(self, table: str) -> bool:
-        """A query for the first rows in an order reads the files that have them and no others."""
-        del table
-        return True
-
     def small_segments(self, table: str, rows: int, size: int, every: int) -> int:
         """The number of segments of at most so many rows and bytes, at every `every`-th version; else 0."""
         known = self._handles.table(table).known

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
-from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least
+from tubeq_spark.storage.query import Select, Union, count, count_if, least
 from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -34,8 +33,6 @@ class Depth:
         leases_ending: The number of leases that end soon.
         unswept: The number of tasks whose state has changed by time and is not written yet.
         unswept_since_us: The moment at which the first of these changed.
-        owners: The owners of taken tasks, also of those with ended leases.
-        until_us: The first moment at which time alone changes these numbers; `None` is never.
     """
 
     states: Mapping[str, int]
@@ -43,8 +40,6 @@ class Depth:
     leases_ending: int
     unswept: int
     unswept_since_us: int | None
-    owners: frozenset[str]
-    until_us: int | None
 
 
 def depth(
@@ -65,16 +60,14 @@ def depth(
         max_attempts: The `max_attempts` of the tube.
         over: Owners whose sessions are over. Their tasks count as ready.
     """
-    files = None if table.backoff is not None else engine.tables.told_files(table.name)
+    files = engine.tables.told_files(table.name)
     if files is not None:
         with suppress(told_files.UntoldError):
-            by_state, oldest_us, owners, until_us = told_files.states(
-                files, table.id, now_us, soon_us, over
-            )
-            return Depth(by_state, oldest_us, 0, 0, None, owners, until_us)
-    due, is_taken = predicates.is_due(now_us), _ROW.state == TaskState.TAKEN.value
+            by_state, oldest_us = told_files.states(files, table.id, now_us, soon_us, over)
+            return Depth(by_state, oldest_us, 0, 0, None)
+    due = predicates.is_due(now_us)
     ending = all_of(
-        is_taken,
+        _ROW.state == TaskState.TAKEN.value,
         _ROW.next_event > at(now_us),
         _ROW.next_event <= at(soon_us),
     )
@@ -85,39 +78,15 @@ def depth(
         "ending": count_if(ending),
         "due": count_if(due),
         "since": Micros(least(case((due, predicates.due_at())))),
-        "next": Micros(least(case((~due, predicates.due_at())))),
-        "enters": Micros(least(case((_ROW.next_event > at(soon_us), _ROW.next_event)))),
-        # A task of a session that is over may also change at the end of its ttl.
-        "ends": Micros(least(case((is_taken & (_ROW.expires_at > at(now_us)), _ROW.expires_at)))),
-        "owners": collected(case((is_taken, _ROW.owner))),
     }
-    if table.backoff is not None:
-        columns |= _ends_of_backoff(table.backoff, now_us)
     found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
-    moments = [each[name] for each in found for name in ("next", "ends", *_ENDS) if name in each]
-    moments += [each["enters"] - (soon_us - now_us) for each in found if each["enters"] is not None]
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
         next((each["oldest"] for each in found if each["state"] == "r"), None),
         sum(each["ending"] for each in found),
         sum(each["due"] for each in found),
         min((each["since"] for each in found if each["since"] is not None), default=None),
-        frozenset(owner for each in found for owner in each["owners"]),
-        min((moment for moment in moments if moment is not None), default=None),
     )
-
-
-#: In a tube with a backoff: the next end of a delay or ttl that follows an ended lease whose end is not written.
-_ENDS = ("readied", "expires")
-
-
-def _ends_of_backoff(backoff: Backoff, now_us: int) -> dict[str, Expression]:
-    ended = predicates.has_lease_ended(now_us)
-    life = Micros(_ROW.expires_at) + predicates.backoff_us(backoff)
-    moments = dict(zip(_ENDS, (predicates.after_lease(backoff), life), strict=True))
-    return {
-        name: least(case((ended & (moment > now_us), moment))) for name, moment in moments.items()
-    }
 
 
 def _state(

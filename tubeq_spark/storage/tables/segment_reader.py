@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.expression import Micros, all_of, case, row
+from tubeq_spark.storage.expression import all_of, case, row
 from tubeq_spark.storage.query import (
     Select,
     any_holds,
@@ -19,7 +19,6 @@ from tubeq_spark.storage.query import (
 )
 from tubeq_spark.storage.rows import Drops, KeptKeys, SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates, told_files
-from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
@@ -43,7 +42,6 @@ class SegmentReader:
         """Read `table` through `engine`."""
         self._engine = engine
         self._table = table
-        self._waiting: Lasting[Waiting] = Lasting(engine, table.name)
 
     def newest_ids(self) -> dict[int, int]:
         """The highest task id of each id slot."""
@@ -131,16 +129,12 @@ class SegmentReader:
         return (_ROW.tube == -self._table.id) & (_ROW.state == GONE)
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
-        """All that a sweep looks for, by one read of narrow columns; by none while nothing can have changed.
+        """All that a sweep looks for, by one read of narrow columns; by the log alone if that is enough.
 
         Args:
             now_us: The moment.
             rows: A segment of at most so many tasks is tiny.
         """
-        return self._waiting.read(now_us, lambda: self._read_waiting(now_us, rows), lambda _: rows)
-
-    def _read_waiting(self, now_us: int, rows: int) -> tuple[Waiting, int | None]:
-        """The result of `waiting`, and the moment at which time will change it."""
         files = self._engine.tables.told_files(self._table.name)
         if files is not None:
             with suppress(told_files.UntoldError):
@@ -152,19 +146,15 @@ class SegmentReader:
             "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
             "n": count_if(mine),
             "due": count_if(mine & predicates.is_due(now_us)),
-            "next": Micros(least(case((mine, predicates.due_at())))),
             "gone": any_holds(self._is_gone()),
         }
         segments = Select(self._table.name, columns, by=["segment", "owner"], skips=())
         is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
         columns = {
             "due": total(_ROW.due),
-            "next": least(_ROW.next),
             "owners": collected(_ROW.owner),
             "gone": count_if(_ROW.gone),
             "tiny": count_if(is_tiny),
         }
         found = self._engine.rows(Select(segments, columns))[0]
-        due, until_us = found["due"] or 0, found["next"]
-        waiting = Waiting(due, tuple(found["owners"]), found["gone"], found["tiny"])
-        return waiting, until_us
+        return Waiting(found["due"] or 0, tuple(found["owners"]), found["gone"], found["tiny"])

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from tubeq_spark.model.rivals import Head
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.storage.rows import Waiting
-from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
 from tubeq_spark.task import TaskState
@@ -27,6 +26,8 @@ _HOLDING = {state.value for state, timer in TIMERS.items() if timer.event is not
 _TAKEN, _READY = TaskState.TAKEN.value, TaskState.READY.value
 #: States that time does not make ready.
 _NOT_READY = {TaskState.BURIED.value, TaskState.DONE.value}
+#: The most segments of `heads`.
+_HEADS = 64
 
 
 class UntoldError(Exception):
@@ -42,7 +43,6 @@ class _Tasks:
         rows: The number of tasks.
         state: Their stored state.
         owner: The session that holds them, if they are taken.
-        lasts_until_us: The moment before which time changes none of them; `None` is never.
         file: The file.
     """
 
@@ -50,14 +50,11 @@ class _Tasks:
     rows: int
     state: str | None
     owner: str | None
-    lasts_until_us: int | None
     file: ToldFile
 
 
-def waiting(
-    files: Sequence[ToldFile], tube: int, now_us: int, rows: int
-) -> tuple[Waiting, int | None]:
-    """The result of `SegmentReader.waiting`, and the first moment at which time may change it.
+def waiting(files: Sequence[ToldFile], tube: int, now_us: int, rows: int) -> Waiting:
+    """The result of `SegmentReader.waiting`.
 
     Raises:
         UntoldError: Something may be due, or the log does not have it.
@@ -69,12 +66,12 @@ def waiting(
             counts[each.segment] = counts.get(each.segment, 0) + each.rows
     owners = dict.fromkeys(each.owner for each in tasks if each.owner is not None)
     tiny = sum(0 < count <= rows for count in counts.values())
-    return Waiting(0, tuple(owners), _gone(files, tube), tiny), _first(tasks)
+    return Waiting(0, tuple(owners), _gone(files, tube), tiny)
 
 
 def states(
     files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
-) -> tuple[dict[str, int], int | None, frozenset[str], int | None]:
+) -> tuple[dict[str, int], int | None]:
     """Measure the tasks of a tube whose leases do not end soon.
 
     Args:
@@ -85,32 +82,24 @@ def states(
         over: Owners whose sessions are over.
 
     Returns:
-        The number of tasks by the letter of their state; the moment at which the oldest ready one was put; the
-        owners of taken tasks; and the first moment at which time may change this, or at which a lease ends soon.
+        The number of tasks by the letter of their state, and the moment at which the oldest ready one was put.
 
     Raises:
         UntoldError: Something may be due, or end soon, or the log does not have it.
     """
     found: dict[str, int] = {}
-    created, moments, owners = list[int](), list[int](), set[str]()
-    tasks = list(_tasks_of(files, tube, now_us))
-    for each in tasks:
+    created = list[int]()
+    for each in _tasks_of(files, tube, now_us):
         if each.state is None:
             continue
         found[each.state] = found.get(each.state, 0) + each.rows
         if each.state == _READY:
             created.append(_known(each.file.least_us.get("created")))
         if each.owner is not None:
-            owners.add(each.owner)
             ends_us = each.file.least_us["next_event"]
             if each.owner in over or (ends_us is not None and ends_us <= soon_us):
                 raise UntoldError
-            lives_us = each.file.least_us["expires_at"]
-            moments += [] if ends_us is None else [ends_us - (soon_us - now_us)]
-            moments += [] if lives_us is None else [lives_us]
-    first = _first(tasks)
-    moments += [] if first is None else [first]
-    return found, min(created, default=None), frozenset(owners), min(moments, default=None)
+    return found, min(created, default=None)
 
 
 def heads(
@@ -143,7 +132,7 @@ def heads(
         if least is None:
             raise UntoldError
         key = least[:-1] if key is None else key
-        if least[:-1] != key or len(found) == HEAD_SEGMENTS:
+        if least[:-1] != key or len(found) == _HEADS:
             break
         is_ready = file.values.get("state") == _READY and file.rows is not None
         if is_ready and (not key or (file.values.get("pri"),) == key):
@@ -174,8 +163,7 @@ def _tasks_of(files: Sequence[ToldFile], tube: int, now_us: int) -> Iterator[_Ta
             raise UntoldError from None
         if any(moment is not None and moment <= now_us for moment in moments):
             raise UntoldError
-        until_us = moments[0] if state in _HOLDING else moments[1]
-        yield _Tasks(segment, file.rows, state, owner, until_us, file)
+        yield _Tasks(segment, file.rows, state, owner, file)
 
 
 def _gone(files: Sequence[ToldFile], tube: int) -> int:
@@ -185,10 +173,6 @@ def _gone(files: Sequence[ToldFile], tube: int) -> int:
         if file.values.get("tube") == -tube and _text(file, "state") == GONE:
             found.add(_known(file.values.get("segment")))
     return len(found)
-
-
-def _first(tasks: Sequence[_Tasks]) -> int | None:
-    return min((t.lasts_until_us for t in tasks if t.lasts_until_us is not None), default=None)
 
 
 def _known(value: object) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.payloads.shown_table import shown_table
@@ -32,7 +32,6 @@ from tubeq_spark.storage.rows import COLUMNS, DueGroup, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates, told_files
 from tubeq_spark.storage.tables.counts import counts, depth
-from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS, HeadHint, Lasting, SegmentHead
 from tubeq_spark.storage.tables.tube_table import (
     SEGMENT_0,
     position_in,
@@ -41,7 +40,7 @@ from tubeq_spark.storage.tables.tube_table import (
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -54,12 +53,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.counts import Depth
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-T = TypeVar("T")
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
-
-#: After a read that finds too few tasks, the next one looks for so many times as many.
-_WIDER = 8
 
 
 class TubeReader:
@@ -69,8 +64,6 @@ class TubeReader:
         """Read `table` through `engine`."""
         self.engine = engine
         self._table = table
-        self._heads = HeadHint()
-        self._depth: Lasting[Depth] = Lasting(engine, table.name)
 
     def read(
         self,
@@ -104,13 +97,9 @@ class TubeReader:
     ) -> list[StoredTask]:
         """The next tasks in order, including those with ended leases; in some segments, or in all."""
         ready = self._is_ready(now_us, max_attempts)
-
-        def read(where: Expression, expected: int) -> list[StoredTask]:
-            return self.read(where, self._table.order, limit, expected, skips=())
-
         if among:
-            return read(_ROW.segment.is_in(among) & ready, limit)
-        return self._at_head(ready, limit, read, len)
+            ready = _ROW.segment.is_in(among) & ready
+        return self.read(ready, self._table.order, limit, limit, skips=())
 
     def ready_segments(
         self, now_us: int, limit: int, max_attempts: int | None, among: Sequence[int] = ()
@@ -118,13 +107,8 @@ class TubeReader:
         """The segments of the next `limit` tasks, without their rows; among some segments, or all."""
         ready = self._is_ready(now_us, max_attempts)
         if among:
-            return self.segments(_ROW.segment.is_in(among) & ready, limit, limit)
-        return self._at_head(
-            ready,
-            limit,
-            lambda where, expected: self.segments(where, limit, expected),
-            lambda selections: sum(selection.count for selection in selections),
-        )
+            ready = _ROW.segment.is_in(among) & ready
+        return self.segments(ready, limit, limit)
 
     def heads(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
         """The result of `told_files.heads`, without a read of rows; `None` if the log is not enough."""
@@ -145,48 +129,6 @@ class TubeReader:
         return predicates.is_effectively(
             state, now_us, max_attempts, over, backoff=self._table.backoff
         )
-
-    def _at_head(
-        self,
-        ready: Expression,
-        limit: int,
-        read: Callable[[Expression, int], T],
-        size: Callable[[T], int],
-    ) -> T:
-        """Read ready tasks, skipping segments that cannot have the next `limit` tasks."""
-        if self.engine.tables.reads_in_order(self._table.name):
-            return read(ready, 0)
-        hint = self._heads
-        is_fresh = hint.outworn
-        if is_fresh:
-            hint.learn(self._look(ready))
-        while True:
-            misses = 0
-            for wanted in (limit, _WIDER * limit):
-                bound = hint.bound(wanted)
-                if bound is None:
-                    break
-                found = read(ready & self._table.up_to(bound), hint.expected(limit))
-                if size(found) >= limit:
-                    return found
-                hint.passed(bound)
-                misses += 1
-            if is_fresh or hint.is_whole:
-                break
-            is_fresh = True
-            hint.learn(self._look(ready))
-        if misses > 1:
-            hint.forget()
-        return read(ready, hint.expected(limit))
-
-    def _look(self, ready: Expression) -> list[SegmentHead]:
-        columns = {"first": least(self._table.position), "n": count()}
-        found = self.engine.arrow(
-            self._table.select(
-                columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS, skips=()
-            )
-        )
-        return [SegmentHead(position_in(each["first"]), each["n"]) for each in found.to_pylist()]
 
     def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
         """The first `limit` buried tasks, up to a position in the order."""
@@ -355,17 +297,8 @@ class TubeReader:
     def depth(
         self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
     ) -> Depth:
-        """The result of `counts.depth` for the tube. While nothing can have changed, it reads nothing."""
-
-        def read() -> tuple[Depth, int | None]:
-            found = depth(self.engine, self._table, now_us, soon_us, max_attempts, over)
-            return found, found.until_us
-
-        def asks(found: Depth) -> Hashable:
-            # Few of the sessions that are over hold tasks of this tube.
-            return soon_us - now_us, max_attempts, found.owners.intersection(over)
-
-        return self._depth.read(now_us, read, asks)
+        """The result of `counts.depth` for the tube."""
+        return depth(self.engine, self._table, now_us, soon_us, max_attempts, over)
 
     def has_rows(self) -> bool:
         """Whether the tube has tasks in any state."""
