@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "a bury readies the task",
         "verbs/settle.py",
-        "GiveBack(dest, TaskState.BURIED, event=event, error=error)",
-        "GiveBack(dest, TaskState.READY, event=event, error=error)",
+        'lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=error)  # noqa',
+        'lambda dest: GiveBack(dest, TaskState.READY, event="bury", error=error)  # noqa',
     ),
     Fault(
         "a kick takes the newest tasks",
@@ -105,8 +105,8 @@ FAULTS = (
     Fault(
         "a kick keeps the attempts",
         "verbs/settle.py",
-        'TaskState.READY, attempts=0, event=Event("kick")',
-        'TaskState.READY, event=Event("kick")',
+        'TaskState.READY, attempts=0, event="kick"',
+        'TaskState.READY, event="kick"',
     ),
     Fault(
         "a sub-queue has two holders",

@@ -14,7 +14,6 @@ from tubeq_spark.model.changes import (
     Change,
     Delay,
     Due,
-    Event,
     Every,
     GiveBack,
     Move,
@@ -27,11 +26,12 @@ from tubeq_spark.model.changes import (
     Takeable,
     Touch,
     Which,
+    lease_ended,
 )
-from tubeq_spark.model.failures import LEASE_ENDED, Backoff
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.ids import slot_of
 from tubeq_spark.model.lease_times import NewLease
-from tubeq_spark.model.states import after_giving_back, due, expired
+from tubeq_spark.model.states import TIMERS, after_giving_back, due
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_US, US, plus
 from tubeq_spark.model.tube_types import OrderPosition
@@ -39,29 +39,29 @@ from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
 __all__ = [
-    "AFTER_LEASES",
     "BACKOFF",
     "CHANGES",
     "GRID",
     "HELD",
     "NOW",
-    "PLAIN",
     "SELECTIONS",
     "TABLE",
+    "effective",
     "row_after",
+    "seen_at",
     "selects",
+    "time_events",
+    "written",
 ]
 
 
-def row_after(  # noqa: PLR0911  (one of each)
-    change: Change, row: StoredTask, backoff: Backoff | None = None
-) -> StoredTask | None:
-    """The row after a change; `None`: it is removed. The backoff is that of the tube."""
+def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PLR0911  (one of each)
+    """The row after a change; `None`: it is removed."""
     match change:
         case Remove():
             return None
         case GiveBack():
-            return _given_back(change, row, backoff)
+            return _given_back(change, row)
         case Delay():
             return _delayed(change, row)
         case Touch(dest, increment_us):
@@ -102,34 +102,58 @@ def row_after(  # noqa: PLR0911  (one of each)
             )
 
 
-def _given_back(change: GiveBack, row: StoredTask, backoff: Backoff | None) -> StoredTask:
+def _given_back(change: GiveBack, row: StoredTask) -> StoredTask:
     state = change.state
-    time_us = None if change.event is None else change.event.time_us
-    if backoff is not None and time_us is not None and row.state is TaskState.TAKEN:
-        assert change.event is not None
-        if due(row.next_event, time_us):
-            failed = _after_lease(row, change.event.max_attempts, backoff)
-            if state is None:
-                return replace(_failed(failed, change), segment=change.dest)
-            row = failed
     if state is None:
-        held = row.state is TaskState.TAKEN
-        state = after_giving_back(row.attempts, change.max_attempts if held else None)
+        state = after_giving_back(row.attempts, change.max_attempts)
     attempts = row.attempts - change.untaken if change.attempts is None else change.attempts
     row = _failed(row, change)
     return replace(row.given_back(state), segment=change.dest, attempts=attempts)
 
 
-def _after_lease(row: StoredTask, max_attempts: int | None, backoff: Backoff) -> StoredTask:
-    """What the end of a lease makes of a row in a tube with a backoff."""
-    row = replace(row, error=LEASE_ENDED)
-    if after_giving_back(row.attempts, max_attempts) is TaskState.BURIED:
-        return row.given_back(TaskState.BURIED)
-    pause_us = backoff.delay_us(row.attempts, row.task_id)
-    ttl = _longer(row.ttl, pause_us)
-    end = None if ttl is None else plus(row.expires_at, pause_us)
-    back = replace(row, ttl=ttl, expires_at=end).given_back(TaskState.DELAYED)
-    return replace(back, next_event=plus(row.next_event, pause_us))
+def effective(row: StoredTask, now_us: int, max_attempts: int | None) -> TaskState | None:
+    """The state in which a row is seen; `None`: its life is over."""
+    held = row.state in {TaskState.TAKEN, TaskState.DELAYED}
+    if held and not due(row.next_event, now_us):
+        return row.state
+    if due(row.expires_at, now_us):
+        return None
+    if row.state is TaskState.TAKEN:
+        return after_giving_back(row.attempts, max_attempts)
+    return TaskState.READY if held else row.state
+
+
+def seen_at(row: StoredTask, now_us: int, max_attempts: int | None) -> StoredTask | None:
+    """A row as it is seen; `None`: its life is over."""
+    state = effective(row, now_us, max_attempts)
+    return None if state is None else row.seen_as(state)
+
+
+def written(
+    row: StoredTask, now_us: int, max_attempts: int | None, backoff: Backoff | None
+) -> StoredTask | None:
+    """What is written of a row that time has changed; the row itself if it has not, `None` if its life is over."""
+    seen = seen_at(row, now_us, max_attempts)
+    if seen is None or seen is row or row.state is not TaskState.TAKEN:
+        return seen
+    return row_after(lease_ended(row.segment, now_us, max_attempts, backoff), row)
+
+
+def time_events(row: StoredTask, after: StoredTask | None) -> list[tuple[str, StoredTask]]:
+    """The events of what is written of a row, each with the row after it."""
+    if after is row:
+        return []
+    events = []
+    event = TIMERS[row.state].event
+    if event is not None:
+        is_delayed = after is not None and after.state is TaskState.DELAYED
+        state = TaskState.DELAYED if is_delayed else TaskState.READY
+        events.append((event, replace(after or row, state=state)))
+    if after is None:
+        events.append(("ttl", replace(row, state=TaskState.DONE)))
+    elif after.state is TaskState.BURIED:
+        events.append(("bury", after))
+    return events
 
 
 def _failed(row: StoredTask, change: GiveBack | Delay) -> StoredTask:
@@ -171,16 +195,16 @@ def selects(which: Which, row: StoredTask) -> bool:
     match which:
         case Every() | Named():
             return True
-        case Due(now_us, over, kept, _):
+        case Due(now_us, over, state):
             is_due = due(row.next_event if held else row.expires_at, now_us)
-            is_one = is_due and (row.state is TaskState.DONE) is kept
-            return is_one and (expired(row.expires_at, now_us) or not over)
+            is_one = row.state is not TaskState.DONE if state is None else row.state is state
+            return is_due and is_one and (due(row.expires_at, now_us) or not over)
         case Takeable(last, now_us):
-            is_ready = row.effective(now_us, None, None) is TaskState.READY
+            is_ready = effective(row, now_us, None) is TaskState.READY
             is_near = position <= (last.key, last.task_id)
             return is_ready and is_near and row.state is not TaskState.TAKEN
         case Buried(last, now_us):
-            is_buried = row.effective(now_us, None, None) is TaskState.BURIED
+            is_buried = effective(row, now_us, None) is TaskState.BURIED
             return is_buried and position <= (last.key, last.task_id)
         case Older(newest, taken):
             is_older = row.task_id <= newest.get(slot_of(row.task_id), -1)
@@ -197,9 +221,8 @@ def shares(*each: tuple[int, int, int, int]) -> list[Share]:
 NOW = 1_767_225_600_123_456
 TABLE = TubeTable("t", 1, ("pri", "task_id"))
 LEASE = NewLease("session/1", NOW, 3 * US)
-#: With jitter, and without; a life that grows by the last one is without end.
+#: A life that grows by the last one is without end.
 BACKOFF = Backoff(first=1.5, factor=3, most=60, jitter=0.25)
-PLAIN = Backoff(first=2, factor=1, most=2, jitter=0)
 LONG = Backoff(first=1e9, factor=2, most=1e12)
 #: Fresh segments of the two segments of the grid.
 DURATIONS = (None, 0, 20 * US, FOREVER_US - US)
@@ -237,7 +260,9 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "removed": (Remove(), GRID),
     "released": (GiveBack(9), HELD),
     "released_or_buried": (GiveBack(9, max_attempts=2), HELD),
-    "written_down": (GiveBack(9, max_attempts=2), GRID),
+    "written": (lease_ended(9, NOW, 2, None), HELD),
+    "written_with_a_backoff": (lease_ended(9, NOW, 2, BACKOFF), HELD),
+    "written_with_a_backoff_of_no_delay": (lease_ended(9, NOW, None, Backoff(first=0)), HELD),
     "buried": (GiveBack(9, TaskState.BURIED), GRID),
     "kicked": (GiveBack(9, TaskState.READY, attempts=0), GRID),
     "undone": (GiveBack(9, TaskState.READY, untaken=True), HELD),
@@ -276,25 +301,14 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "become_without_data": (Become(9, replace(GRID[0], pri=5, data="[]", owner="x")), GRID),
 }
 
-#: Changes of tubes with a backoff, which write down what the end of a lease has made of a row.
-AFTER_LEASES: dict[str, tuple[Change, list[StoredTask]]] = {
-    "written_down": (GiveBack(9, max_attempts=2, event=Event("", NOW, 2)), GRID),
-    "written_down_without_limit": (GiveBack(9, event=Event("", NOW)), GRID),
-    "buried": (GiveBack(9, TaskState.BURIED, event=Event("bury", NOW, 2)), GRID),
-    "buried_with_an_error": (
-        GiveBack(9, TaskState.BURIED, event=Event("bury", NOW, None), error="why"),
-        GRID,
-    ),
-    "kicked": (GiveBack(9, TaskState.READY, attempts=0, event=Event("kick", NOW, 2)), GRID),
-}
-
 #: Conditions for rows of the grid.
 SELECTIONS: dict[str, Which] = {
     "every": Every(),
     "named": Named(),
     "due": Due(NOW),
     "due_and_over": Due(NOW, over=True),
-    "due_and_kept": Due(NOW, kept=True),
+    "due_and_kept": Due(NOW, state=TaskState.DONE),
+    "due_and_taken": Due(NOW, state=TaskState.TAKEN),
     "due_exactly_now": Due(NOW + US),
     "takeable": Takeable(OrderPosition(1, 100), NOW),
     "takeable_later": Takeable(OrderPosition(9, 0), NOW + US),

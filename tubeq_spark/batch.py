@@ -13,7 +13,7 @@ import pyarrow as pa
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
-from tubeq_spark.model.changes import Event, GiveBack, Touch, released
+from tubeq_spark.model.changes import GiveBack, Touch, released
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import Bury, FailedTasks, error_text
 from tubeq_spark.model.functions import require_run
@@ -251,8 +251,7 @@ class Batch:
         """
 
         def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
-            bury = Event("bury")
-            return lambda dest: GiveBack(dest, TaskState.BURIED, event=bury, error=errors)
+            return lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=errors)
 
         return self._settle("bury", df, make_change, error_text(error))
 
@@ -493,9 +492,7 @@ class Batch:
         """Give back tasks as if they had not been taken; by default all remaining ones."""
 
         def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
-            return lambda dest: GiveBack(
-                dest, TaskState.READY, untaken=True, event=Event("release")
-            )
+            return lambda dest: GiveBack(dest, TaskState.READY, untaken=True)
 
         return self._settle("release", ids, make_change, wears=False)
 

@@ -962,8 +962,8 @@ class Tube:
             TaskNotFoundError: No task has this id.
             InvalidOptionError: `error` is bad; nothing was written.
 
-        Commits: 1, none if it is already buried. Conflicts with other commits that change tasks of
-        the same segment. On the native engine it sometimes compacts, as `put`.
+        Commits: 1, none if it is already buried; 1 more if time has changed the task. Conflicts with other commits
+        that change tasks of the same segment. On the native engine it sometimes compacts, as `put`.
         """
         return self.bury_many([task_id], error=error)[0]
 
@@ -1000,7 +1000,8 @@ class Tube:
         Raises:
             TaskNotFoundError: No task has this id.
 
-        Commits: 1. Conflicts with other commits that change tasks of the same segment.
+        Commits: 1, 1 more if time has changed the task. Conflicts with other commits that change tasks of the same
+        segment.
         """
         return self.delete_many([task_id])[0]
 

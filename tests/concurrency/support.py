@@ -305,9 +305,7 @@ def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[s
         return [row.asDict() for row in rows]
     table, found = tube._ctx.table, named(*columns)
     if now_us is not None:
-        found["state"] = predicates.effective_state(
-            now_us, tube._ctx.max_attempts, backoff=tube._ctx.backoff
-        )
+        found["state"] = predicates.effective_state(now_us, tube._ctx.max_attempts)
     rows = _engine_beside(tube).rows(Select(table.name, found, table.mine()))
     return [row for row in rows if now_us is None or row["state"] is not None]
 

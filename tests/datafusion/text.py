@@ -48,9 +48,6 @@ class DataFusionRenderer(Renderer):
         match node(expression):
             case nodes.Quotient(part, by):
                 return f"{self._within(part, _PRODUCT)} / {by}"
-            case nodes.Concat(parts):
-                # DataFusion's `concat` skips NULLs; `||` does not.
-                return f"({' || '.join(map(self.expression, parts))})"
             case nodes.Length(part):
                 return f"character_length({self.expression(part)})"
             case nodes.Seconds(part):

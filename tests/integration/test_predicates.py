@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.model.failures import Backoff
+from tests.row_oracle import GRID as ROWS
+from tests.row_oracle import effective
 from tubeq_spark.model.lease_times import NewLease
-from tubeq_spark.model.states import TIMERS, after_giving_back, due, effective
+from tubeq_spark.model.states import TIMERS, after_giving_back, due
 from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.arrow.evaluate import column, of_table
 from tubeq_spark.storage.expression import Micros, row
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.expression import Expression
 
 NOW = 1_767_225_600_123_456
@@ -31,58 +34,30 @@ MAX_ATTEMPTS = 2
 T = row("t")
 
 
-class Stored(NamedTuple):
-    """A row of the grid."""
-
-    state: TaskState
-    next_event: int | None
-    expires_at: int | None
-    attempts: int
-    task_id: int
-
-    def effective(self, max_attempts: int | None, backoff: Backoff | None) -> TaskState | None:
-        pause_us = None if backoff is None else backoff.delay_us(self.attempts, self.task_id)
-        return effective(
-            self.state,
-            self.next_event,
-            self.expires_at,
-            NOW,
-            attempts=self.attempts,
-            max_attempts=max_attempts,
-            pause_us=pause_us,
-        )
-
-
 GRID = [
-    Stored(*values, task_id)
-    for task_id, values in enumerate(product(TIMERS, MOMENTS, MOMENTS, range(4)))
-]
-#: None; one whose delays end between the moments of the grid, one whose end at them, and none at all.
-BACKOFFS = [
-    None,
-    Backoff(first=4, factor=2, most=9, jitter=0.5),
-    Backoff(first=0.000001, factor=1e7, most=10, jitter=0),
-    Backoff(first=0, jitter=0),
+    replace(
+        ROWS[0],
+        state=state,
+        next_event=next_event,
+        expires_at=expires_at,
+        attempts=attempts,
+        task_id=task_id,
+    )
+    for task_id, (state, next_event, expires_at, attempts) in enumerate(
+        product(TIMERS, MOMENTS, MOMENTS, range(4))
+    )
 ]
 
 
-def is_due(row: Stored) -> bool:
+def is_due(row: StoredTask) -> bool:
     """Whether time has changed the row: it is no longer what it is stored as."""
     timer = TIMERS[row.state]
     return due(row.next_event if timer.event is not None else row.expires_at, NOW)
 
 
-def is_over(row: Stored, max_attempts: int | None, backoff: Backoff | None) -> bool:
-    """Whether the life of a row is over, perhaps in a lease or a delay that lasts."""
-    lives = row.effective(max_attempts, backoff) is not None
-    # What a lease or a delay that lasts holds is there, and may have no life left.
-    held = row.state in {TaskState.TAKEN, TaskState.DELAYED} and not due(row.next_event, NOW)
-    return due(row.expires_at, NOW) and (held or not lives)
-
-
-def expected(row: Stored, max_attempts: int | None, backoff: Backoff | None) -> dict[str, Any]:
+def expected(row: StoredTask, max_attempts: int | None) -> dict[str, Any]:
     """What each condition must say of a row."""
-    state = row.effective(max_attempts, backoff)
+    state = effective(row, NOW, max_attempts)
     return {
         "effective_state": state,
         "is_ready": state is TaskState.READY,
@@ -91,7 +66,6 @@ def expected(row: Stored, max_attempts: int | None, backoff: Backoff | None) -> 
         # A worn out task whose lease has ended is buried too, once that is written down.
         "is_buried": state is TaskState.BURIED and row.state is TaskState.BURIED,
         "is_due": is_due(row),
-        "is_over": is_over(row, max_attempts, backoff),
         "readied_state": after_giving_back(row.attempts, max_attempts),
     }
 
@@ -120,24 +94,20 @@ def by_arrow(rows: pa.Table, expressions: Mapping[str, Expression]) -> list[dict
     return found
 
 
-def conditions(max_attempts: int | None, backoff: Backoff | None) -> dict[str, Expression]:
+def conditions(max_attempts: int | None) -> dict[str, Expression]:
     return {
-        "effective_state": predicates.effective_state(NOW, max_attempts, T, backoff=backoff),
-        "is_ready": predicates.is_ready(NOW, max_attempts, T, backoff),
+        "effective_state": predicates.effective_state(NOW, max_attempts, T),
+        "is_ready": predicates.is_ready(NOW, max_attempts, T),
         "is_takeable": predicates.is_takeable(NOW, row("t")),
         "is_buried": predicates.is_buried(NOW, row("t")),
         "is_due": predicates.is_due(NOW, row("t")),
-        "is_over": predicates.is_over(NOW, T, max_attempts, backoff),
         "readied_state": predicates.readied_state(max_attempts, row("t")),
     }
 
 
-@pytest.mark.parametrize("backoff", BACKOFFS)
 @pytest.mark.parametrize("max_attempts", [None, MAX_ATTEMPTS])
 def test_conditions_when_evaluated_are_what_lifecycle_says(
-    evaluated: Callable[..., list[dict[str, Any]]],
-    max_attempts: int | None,
-    backoff: Backoff | None,
+    evaluated: Callable[..., list[dict[str, Any]]], max_attempts: int | None
 ) -> None:
     rows = pa.table(
         {
@@ -150,10 +120,10 @@ def test_conditions_when_evaluated_are_what_lifecycle_says(
         }
     )
 
-    found = evaluated(rows, {"n": row().n, **conditions(max_attempts, backoff)})
+    found = evaluated(rows, {"n": row().n, **conditions(max_attempts)})
 
     seen = {
-        GRID[each["n"]]: {
+        each["n"]: {
             # A condition that is NULL does not hold.
             name: value if name.endswith("_state") else bool(value)
             for name, value in each.items()
@@ -161,7 +131,7 @@ def test_conditions_when_evaluated_are_what_lifecycle_says(
         }
         for each in found
     }
-    assert seen == {each: expected(each, max_attempts, backoff) for each in GRID}
+    assert seen == {n: expected(row, max_attempts) for n, row in enumerate(GRID)}
 
 
 def test_moments_when_moved_are_what_plus_says(

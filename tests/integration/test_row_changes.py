@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from tests.row_oracle import AFTER_LEASES, BACKOFF, CHANGES, GRID, PLAIN, TABLE, row_after
+from tests.row_oracle import CHANGES, GRID, TABLE, row_after
 from tubeq_spark.model.changes import Change, Every, Remove, errors_of
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import from_us
@@ -19,8 +19,6 @@ from tubeq_spark.storage.tables.row_clauses import clause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tubeq_spark.model.failures import Backoff
 
 
 def as_table(rows: list[StoredTask]) -> pa.Table:
@@ -40,11 +38,9 @@ def as_table(rows: list[StoredTask]) -> pa.Table:
     return pa.table({n: pa.array(v, kinds.get(n, pa.int64())) for n, v in values.items()})
 
 
-def changed(
-    spark: SparkSession, change: Change, rows: list[StoredTask], backoff: Backoff | None = None
-) -> list[StoredTask]:
+def changed(spark: SparkSession, change: Change, rows: list[StoredTask]) -> list[StoredTask]:
     """The rows after a change, as Spark makes it."""
-    sets = clause_of(replace(TABLE, backoff=backoff), Every(), change).sets
+    sets = clause_of(TABLE, Every(), change).sets
     assert sets is not None
     columns = set(as_table(GRID[:1]).column_names) | {"taken_at"}
     assert set(sets) <= columns, "no column that is not compared"
@@ -72,13 +68,3 @@ def test_row_after_a_change_in_spark_is_the_row_that_is_written_by_hand(
     change, rows = CHANGES[name]
     assert rows
     assert changed(spark, change, rows) == [row_after(change, row) for row in rows]
-
-
-@pytest.mark.parametrize("backoff", [BACKOFF, PLAIN])
-@pytest.mark.parametrize("name", AFTER_LEASES)
-def test_row_after_a_change_when_leases_have_ended_in_spark_is_the_row_that_is_written_by_hand(
-    spark: SparkSession, name: str, backoff: Backoff
-) -> None:
-    change, rows = AFTER_LEASES[name]
-    expected = [row_after(change, row, backoff) for row in rows]
-    assert changed(spark, change, rows, backoff) == expected

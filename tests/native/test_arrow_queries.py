@@ -21,7 +21,6 @@ from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
     TRUE,
-    Concat,
     Contains,
     Expression,
     Greatest,
@@ -204,7 +203,7 @@ def test_queries_of_the_cases_when_asked_find_rows_of_each_table(
 
 TEXTS = ("plain", None, "O'Neil")
 CONDITIONS: dict[str, Expression] = {
-    "over": predicates.is_over(NOW),
+    "over": ~predicates.is_alive(NOW),
     "of sub-queues": predicates.of_utubes(TEXTS),
     "of NULL": predicates.of_utubes([None]),
     "in a state that owners end": predicates.effective_state(NOW, None, over=["session/1"]) == "t",
@@ -247,7 +246,6 @@ def test_condition_when_arrow_evaluates_it_finds_the_rows_of_the_library(
 
 
 VALUES: dict[str, Expression] = {
-    "concat": Concat((R.utube, literal(" "), R.owner)),
     "lower": Lower(R.owner),
     "contains": Contains(R.utube, "\\s"),
     "contains a quote": Contains(R.utube, "'"),
@@ -274,7 +272,6 @@ VALUES: dict[str, Expression] = {
     "quotient": Quotient(R.ttr, 8),
     "product": R.attempts * 2 - Quotient(R.segment, 1000) * (R.attempts + 1) * 2,
     "backoff": predicates.backoff_us(Backoff(2, 3, 90, 0.5)),
-    "effective with a backoff": predicates.effective_state(NOW, 2, backoff=Backoff()),
     "one more": R.attempts + integer(1),
     "NULL of a number": null(Type.BIGINT),
     "NULL of a count": integer(None),

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests.row_oracle import seen_at, time_events, written
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Share, Take, Touch, released
 from tubeq_spark.model.failures import SESSION_ENDED
@@ -105,15 +106,13 @@ class Verbs:
         """A row as it is by now; `None`: its life is over."""
         if row.state is TaskState.TAKEN and row.owner in over:
             row = replace(row, next_event=now_us)
-        return row.seen_at(now_us, self.max_attempts, self.backoff)
+        return seen_at(row, now_us, self.max_attempts)
 
     def _taken(self) -> list[StoredTask]:
         """What is held in leases that last, by sessions that are over, too; in the tube's order."""
         now_us = self.queue.now_us()
         taken = [row for row in self.tube.rows.values() if row.state is TaskState.TAKEN]
-        lasting = [
-            row for row in taken if row.seen_at(now_us, self.max_attempts, self.backoff) is row
-        ]
+        lasting = [row for row in taken if not due(row.next_event, now_us)]
         return sorted(lasting, key=self._place)
 
     def in_state(self, state: TaskState) -> list[StoredTask]:
@@ -140,8 +139,11 @@ class Verbs:
             for row in news
             if row.unique is None or (firsts[row.unique] is row and row.unique not in holders)
         ]
-        if self.capacity is not None and len(self.seen()) + len(added) > self.capacity:
-            return []
+        if self.capacity is not None and len(self.tube.rows) + len(added) > self.capacity:
+            if len(self.seen()) < len(self.tube.rows):
+                self._write_due()
+            if len(self.tube.rows) + len(added) > self.capacity:
+                return []
         stored = dict(zip(map(id, added), self._added(added), strict=True))
         holders |= {row.unique: row for row in stored.values() if row.unique is not None}
         self._keep_keys(stored.values())
@@ -151,9 +153,9 @@ class Verbs:
     def _holders(self, keys: Collection[str | None]) -> dict[str | None, StoredTask]:
         """The tasks that have some keys, or had them and were put a while ago; what has ended is written down."""
         now_us = self.queue.now_us()
-        for row in [row for row in self.tube.rows.values() if row.unique in keys]:
-            if row.seen_at(now_us, self.max_attempts, self.backoff) is None:
-                self._write_down(row, now_us)
+        named = [row for row in self.tube.rows.values() if row.unique in keys]
+        if any(seen_at(row, now_us, None) is None for row in named):
+            self._write_due()
         there = {row.unique: row for row in self.seen() if row.unique in keys}
         kept = self.tube.kept.values()
         return {row.unique: row for row in kept if not due(row.expires_at, now_us)} | there
@@ -191,14 +193,25 @@ class Verbs:
         """Take the next tasks without an event of it."""
         self.queue.session.hold()
         self.release_dead(self.queue.dead_owners())
+        if self._meets_ended_lease(request):
+            self._write_due()
         chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
         share = Share(OrderPosition(0, 0), self.tube.takes, self.tube.takes)
         take = Take([share], lease)
-        rows = self._after(take, self._written_down(chosen))
+        for row in chosen:
+            self._write_down(self.tube.rows[row.task_id])
+        rows = self._after(take, chosen)
         self.tube.rows.update((row.task_id, row) for row in rows)
         return rows
+
+    def _meets_ended_lease(self, request: TakeRequest) -> bool:
+        """Whether a take meets an ended lease: any in a tube with limits, else one of those that it chooses."""
+        now_us, chosen = self.queue.now_us(), list(self.tube.rows.values())
+        if not self.driver.subqueues and self.tube.options.most_taken is None:
+            chosen = [self.tube.rows[row.task_id] for row in self._next(request)]
+        return any(row.state is TaskState.TAKEN and due(row.next_event, now_us) for row in chosen)
 
     def _next(self, request: TakeRequest) -> list[StoredTask]:
         """The first ready tasks within the tube's limits."""
@@ -277,8 +290,8 @@ class Verbs:
 
     def bury(self, ids: Sequence[int], error: ErrorTexts | None) -> list[Task]:
         """Set tasks of any state aside; those that are buried already stay as they are."""
-        seen = self._there(ids)
-        others = self._written_down([row for row in seen if row.state is not TaskState.BURIED])
+        seen = self._met(ids)
+        others = [row for row in seen if row.state is not TaskState.BURIED]
         buried = [row.given_back(TaskState.BURIED) for row in failed(others, error)]
         self._store(buried)
         self.events.record_event("bury", buried)
@@ -287,25 +300,26 @@ class Verbs:
 
     def delete(self, ids: Sequence[int]) -> list[Task]:
         """Remove tasks in any state."""
-        rows = self._written_down(self._there(ids))
+        rows = self._met(ids)
         self._remove(ids)
         return self.events.record_event("delete", rows, TaskState.DONE)
 
     def kick(self, count: int) -> int:
         """Make the first buried tasks ready, with their attempts forgotten."""
+        if self.max_attempts is not None:
+            self._write_due()
         return len(self._kicked(self.in_state(TaskState.BURIED)[:count]))
 
     def kick_named(self, ids: Sequence[int]) -> list[Task]:
         """Make named buried tasks ready, with their attempts forgotten; all of them or none."""
-        rows = self._there(ids)
+        rows = self._met(ids)
         for row in rows:
             if row.state is not TaskState.BURIED:
                 raise refusals.not_buried(row.task_id, row.state)
         return self._kicked(rows)
 
     def _kicked(self, rows: Sequence[StoredTask]) -> list[Task]:
-        buried = self._written_down(rows)
-        ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in buried]
+        ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in rows]
         self._store(ready)
         return self.events.record_event("kick", ready)
 
@@ -316,6 +330,7 @@ class Verbs:
 
         With an error they have failed, in a tube with a backoff.
         """
+        self._write_due()
         held = [row for row in self._taken() if owner in (None, row.owner)]
         if error is None or self.backoff is None:
             return len(self._release(held, 0))
@@ -323,16 +338,14 @@ class Verbs:
 
     def release_dead(self, dead: DeadSessionJudge) -> int:
         """Give back what dead sessions hold; returns the number of tasks."""
-        owners = {row.owner for row in self._taken() if row.owner is not None}
+        owners = {row.owner for row in self.tube.rows.values() if row.owner is not None}
         return sum(
             self.release_taken(owner, SESSION_ENDED) for owner in owners if dead.is_dead(owner)
         )
 
     def truncate(self) -> None:
         """Remove every task; counters stay. What time had ended by then counts as expired."""
-        now_us = self.queue.now_us()
-        for row in list(self.tube.rows.values()):
-            self._write_down(row, now_us)
+        self._write_due()
         self._remove(list(self.tube.rows))
         self.tube.kept.clear()
 
@@ -394,22 +407,31 @@ class Verbs:
             rows.append(seen)
         return rows
 
-    def _written_down(self, seen: Iterable[StoredTask]) -> list[StoredTask]:
-        """Tasks that are there, with all that time has done to them written down."""
-        seen, now_us = list(seen), self.queue.now_us()
-        for row in seen:
-            self._write_down(self.tube.rows[row.task_id], now_us)
-        return seen
+    def _met(self, ids: Sequence[int]) -> list[StoredTask]:
+        """Tasks in any state. If time has changed one, all that it has done to the tube is written first."""
+        self._there(ids)
+        now_us = self.queue.now_us()
+        rows = [self.tube.rows[task_id] for task_id in ids]
+        if any(seen_at(row, now_us, self.max_attempts) is not row for row in rows):
+            self._write_due()
+        return self._there(ids)
 
-    def _write_down(self, row: StoredTask, now_us: int) -> list[str]:
-        events = self.events.written_down(row, now_us, self.max_attempts, self.backoff)
-        if events:
-            after = row.seen_at(now_us, self.max_attempts, self.backoff)
-            if after is None:
-                self._remove([row.task_id])
-            else:
-                self.tube.rows[row.task_id] = after
-        return events
+    def _write_due(self) -> None:
+        """Write all that time has done."""
+        for row in list(self.tube.rows.values()):
+            self._write_down(row)
+
+    def _write_down(self, row: StoredTask, now_us: int | None = None) -> list[str]:
+        now_us = self.queue.now_us() if now_us is None else now_us
+        after = written(row, now_us, self.max_attempts, self.backoff)
+        events = time_events(row, after)
+        for event, then in events:
+            self.events.record_event(event, [then])
+        if after is None:
+            self._remove([row.task_id])
+        else:
+            self.tube.rows[row.task_id] = after
+        return [event for event, _ in events]
 
     def _release(self, rows: Sequence[StoredTask], delay_us: int | Backoff | None) -> list[Task]:
         now_us = self.queue.now_us()

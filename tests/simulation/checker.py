@@ -13,12 +13,12 @@ from tests.simulation.costs import too_costly
 from tests.simulation.history import NEVER, Call, History, Violation
 from tests.simulation.queue_lives import PUTS, TAKES, Lives, key_of
 from tests.simulation.queue_takes import Takes
-from tests.simulation.queue_task import ABSENT, BURIED, DELAYED, GONE, READY, TAKEN, State
+from tests.simulation.queue_task import ABSENT, BURIED, DELAYED, ENDED, GONE, READY, TAKEN, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-STORED = (READY, TAKEN, DELAYED, BURIED)
+STORED = (READY, TAKEN, DELAYED, BURIED, *ENDED)
 #: Errors that a verb may raise when nothing is wrong with the storage; each has a rule here.
 _RULED = ("NotTakenError", "TaskNotFoundError", "TubeBusyError")
 _ALLOWED = ("TubeExistsError", "QueueStateError")
@@ -217,7 +217,7 @@ class Checker:
                 self.fail("unique", call, f"the key of {key} is in use for {for_us} from its put")
 
     def _check_kick(self, call: Call) -> None:
-        sure, maybe = self.among(call, [BURIED])
+        sure, maybe = self.among(call, [BURIED, f"ended {BURIED}"])
         most = call.args["count"] if call.args["count"] is not None else NEVER
         if not min(len(sure), most) <= call.result <= min(len(maybe), most):
             self.fail("kick", call, f"{call.result} of {len(sure)} to {len(maybe)}, at most {most}")
@@ -227,7 +227,7 @@ class Checker:
         counts = call.result["tasks"]
         around = len(self.overlapping(call, TAKES)) > 0
         for name, kind in names.items():
-            sure, maybe = self.among(call, [kind])
+            sure, maybe = self.among(call, [kind, f"ended {kind}"])
             if not len(sure) <= counts[name] <= len(maybe) and not around:
                 self.fail("count", call, f"{counts[name]} {name}, not {len(sure)} to {len(maybe)}")
         sure, maybe = self.among(call, STORED)

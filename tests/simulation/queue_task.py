@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 ABSENT, READY, TAKEN, DELAYED, BURIED, GONE = "absent", "r", "t", "~", "!", "-"
+#: A taken task whose lease or session has ended, in a tube with a backoff, before that is written: it is seen as ready
+#: or buried.
+ENDED = (f"ended {READY}", f"ended {BURIED}")
 #: The fields of a result that must be as the state says, whatever the verb.
 _SAME = ("ttl", "ttr", "attempts")
 
@@ -150,15 +153,18 @@ def _changes(task: Task, state: State, at: Window) -> tuple[list[State], bool]:
     if state.kind == DELAYED:
         return _if_due(lambda: [_ready(state)], state.low, state.high, at)
     if state.kind in (READY, BURIED):
-        over = state._replace
-        return _if_due(lambda: [over(kind=GONE, why="ttl")], *task.expires(state), at)
+        return _if_due(lambda: [_gone(state)], *task.expires(state), at)
+    if state.kind in ENDED:
+        over, must = _if_due(lambda: [_gone(state)], *task.expires(state), at)
+        written = given_back(task, state, state.low, at.fastest)
+        return [*over, *(written if state.low < task.expires(state)[1] else [])], must
     if state.kind != TAKEN:
         return [], False
-    later, must = _if_due(lambda: _lease_over(task, state), state.low, state.high, at)
+    later, must = _if_due(lambda: _lease_over(task, state, state.high), state.low, state.high, at)
     death = task.deaths.get(state.owner or "", ALIVE)
     if state.is_ghost or death.possible <= at.fastest:
         since = min(death.possible, at.low)
-        later = [*later, *given_back(task, state, since, at.fastest)]
+        later = [*later, *_lease_over(task, state._replace(low=since), at.fastest)]
         if state.is_ghost:
             later.append(_ready(state)._replace(attempts=state.attempts - 1))
     return later, must or death.certain <= at.low
@@ -174,16 +180,21 @@ def _ready(state: State) -> State:
     return state._replace(kind=READY, owner=None, low=NEVER, high=NEVER, is_ghost=False)
 
 
-def _lease_over(task: Task, state: State) -> list[State]:
-    """What the end of a lease makes of a taken task."""
-    found = given_back(task, state, state.low, state.high)
-    if any(task.backoffs) and state.low >= task.expires(state)[0]:
-        return [*_back(task, state, {0}), *(found if len(task.backoffs) > 1 else [])]
-    return found
+def _gone(state: State) -> State:
+    return _ready(state)._replace(kind=GONE, why="ttl")
+
+
+def _lease_over(task: Task, state: State, high: int) -> list[State]:
+    """What the end of a lease or session makes of a taken task. A backoff counts from the commit that writes it."""
+    if not any(task.backoffs):
+        return given_back(task, state, state.low, high)
+    return [
+        state._replace(kind=ENDED[last], is_ghost=False) for last in task.is_last(state.attempts)
+    ]
 
 
 def given_back(task: Task, state: State, low: int, high: int) -> list[State]:
-    """What the end of a lease or session between two moments makes of a taken task."""
+    """What a commit between two moments that writes the end of a lease or session makes of a taken task."""
     found = _back(task, state, task.pauses(state.attempts), low, high)
     return [then if then.kind == READY else then._replace(error="?") for then in found]
 
@@ -228,7 +239,7 @@ def _is_as(task: Task, op: Op, state: State) -> bool:
     """Whether a result shows a state."""
     seen = op.seen
     assert seen is not None
-    if seen["state"] != state.kind or any(seen[name] != getattr(state, name) for name in _SAME):
+    if seen["state"] != state.kind[-1] or any(seen[name] != getattr(state, name) for name in _SAME):
         return False
     if "error" in seen and seen["error"] != state.error and state.error != "?":
         return False
@@ -303,8 +314,15 @@ def _touch(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
     yield _exact(op, state._replace(**grown))
 
 
-def _bury(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind in (READY, TAKEN, DELAYED, BURIED):
+def _is_stored(task: Task, state: State, at: Window) -> bool:
+    """Whether a verb that writes ended leases first may find a task in a state. It does not write the end of a session."""
+    if state.kind in ENDED:
+        return task.deaths.get(state.owner or "", ALIVE).possible <= at.fastest
+    return state.kind in (READY, TAKEN, DELAYED, BURIED)
+
+
+def _bury(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
+    if _is_stored(task, state, at):
         yield _buried(state)._replace(error=op.call.args.get("error") or state.error)
         if state.kind == BURIED:
             yield state
@@ -325,8 +343,8 @@ def _renew(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
         yield _leased(op, state, at)
 
 
-def _delete(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind in (READY, TAKEN, DELAYED, BURIED):
+def _delete(task: Task, _op: Op, state: State, at: Window) -> Iterator[State]:
+    if _is_stored(task, state, at):
         yield _ready(state)._replace(kind=GONE, why="done")
 
 
@@ -336,7 +354,7 @@ def _kick(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
 
 
 def _see(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind in (READY, TAKEN, DELAYED, BURIED):
+    if state.kind in (READY, TAKEN, DELAYED, BURIED, *ENDED):
         yield state
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.oracle.queue import OracleQueue
+from tests.row_oracle import time_events, written
 from tubeq_spark import PutItem, TaskState, TubeqError
-from tubeq_spark.model.stored_task import time_events
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import tasks_of
 
@@ -171,16 +171,13 @@ class Model:
     def pending(self) -> list[tuple[str, int]]:
         """What time has done that need not be written down: (event, task id)."""
         now_us = to_us(self.now)
-        pending = self._truncated + [
+        return self._truncated + [
             (event, row.task_id)
             for row in self.rows.values()
-            for event, _ in time_events(row, now_us, self._max_attempts, self._backoff)
+            for event, _ in time_events(
+                row, written(row, now_us, self._max_attempts, self._backoff)
+            )
         ]
-        if self._backoff is None:
-            return pending
-        # The delay after a lease is an event of its own where somebody has written its beginning down.
-        ended = [*self.events, *((TIME, *each) for each in pending)]
-        return pending + [("delay", task_id) for _, event, task_id in ended if event == "ttr"]
 
     def _noting(self, who: str) -> Callable[[Task, str], None]:
         def note(task: Task, event: str) -> None:

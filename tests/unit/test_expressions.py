@@ -199,11 +199,6 @@ OTHERS: dict[str, tuple[Expression, list[Any]]] = {
         nodes.Greatest((R.n, R.m, literal(2))), [2, 2, 3, 2, 2, 7, 2, LAST, 2],
     ),
     "greatest of NULLs": (nodes.Greatest((null(Type.BIGINT), null(Type.BIGINT))), [None] * 9),
-    "concat": (
-        nodes.Concat((R.text, literal("-"), R.other)),
-        ["Ab-ab", "ab-ab", None, None, "-", "O'Neil-o'neil", "a\\b-A", "{%}-%", None],
-    ),
-    "concat of one": (nodes.Concat((R.other,)), VALUES["other"]),
     "lower": (
         nodes.Lower(R.text), ["ab", "ab", None, None, "", "o'neil", "a\\b", "{%}", "zażółć 漢字"],
     ),
@@ -293,7 +288,6 @@ NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
     nodes.Column: (A, {"a"}),
     nodes.Combined: (A + B, {"a", "b"}),
     nodes.Compared: (A.same_as(B), {"a", "b"}),
-    nodes.Concat: (nodes.Concat((A, B)), {"a", "b"}),
     nodes.Contains: (nodes.Contains(A, "x"), {"a"}),
     nodes.Fail: (FAIL, set()),
     nodes.Greatest: (nodes.Greatest((A, B)), {"a", "b"}),

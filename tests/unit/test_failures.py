@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.row_oracle import NOW
+from tests.row_oracle import NOW, TABLE
 from tubeq_spark import Backoff, InvalidOptionError, TaskState
+from tubeq_spark.model.changes import Every, lease_ended
 from tubeq_spark.model.failures import (
     LEASE_ENDED,
     MOST_TEXT,
@@ -20,10 +20,12 @@ from tubeq_spark.model.failures import (
     headline,
     kind_of,
 )
-from tubeq_spark.model.stored_task import StoredTask, time_events
+from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_US, US
 from tubeq_spark.storage.arrow.evaluate import column, of_table
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import clause_of
 
 BACKOFFS = st.builds(
     lambda first, factor, more, jitter: Backoff(first, factor, first + more, jitter),
@@ -105,88 +107,35 @@ def test_delay_when_computed_by_an_expression_is_the_same(
 
 # -- the end of a lease ------------------------------------------------------------------------------
 
-#: Attempts, end of life and moment (seconds since the end of the lease): state, end of the delay, end of life.
-CASES = {
-    "still held": (1, 50, -1, "t", None, 50),
-    "just ended": (1, 50, 0, "~", 4, 54),
-    "delayed": (1, 50, 3, "~", 4, 54),
-    "ready": (1, 50, 4, "r", None, 54),
-    "delayed for longer": (2, 50, 7, "~", 8, 58),
-    "ready later": (2, 50, 8, "r", None, 58),
-    "worn out": (3, 50, 0, "!", None, 50),
-    "worn out and over": (3, 2, 2, None, None, None),
-    "a life that ends in the delay": (1, 2, 3, "~", 4, 6),
-    "a life that has grown": (1, 2, 5, "r", None, 6),
-    "a life that had grown": (1, 2, 6, None, None, None),
-    "a life that had ended before": (1, 0, 0, None, None, None),
-    "a life that had long ended": (1, -3, 0, None, None, None),
-    "a life without end": (1, None, 3, "~", 4, None),
-}
 
-
-@pytest.mark.parametrize("name", CASES)
-def test_task_when_its_lease_ended_with_a_backoff_is(name: str) -> None:
-    attempts, life, moment, state, delay, end = CASES[name]
-    ended_us, backoff = NOW, Backoff(first=4, factor=2, jitter=0)
-
-    def at(seconds: int | None) -> int | None:
-        return None if seconds is None else ended_us + seconds * US
-
-    row = task(
-        attempts=attempts,
-        next_event=ended_us,
-        expires_at=at(life),
-        ttl=None if life is None else 20 * US,
-    )
-    seen = row.seen_at(ended_us + moment * US, 3, backoff)
-
-    if state is None:
-        assert seen is None
-        return
-    assert seen is not None
-    assert (seen.state, seen.expires_at) == (state, at(end))
-    if state == "t":
-        assert seen is row
-        return
-    assert seen.next_event == at(delay if state == "~" else end)
-    assert (seen.error, seen.owner, seen.take_id) == (LEASE_ENDED, None, None)
-
-
-@given(
-    st.builds(Backoff, st.integers(0, 4), st.just(2.0), st.just(9.0), st.sampled_from([0.0, 0.5])),
-    st.integers(1, 4),
-    st.integers(-9, 9),
-    st.integers(0, 9),
-    st.integers(0, 12),
+@pytest.mark.parametrize(
+    ("attempts", "state", "delay", "end"), [(1, "~", 4, 54), (2, "~", 8, 58), (3, "!", 50, 50)]
 )
-def test_task_when_the_end_of_its_lease_was_written_down_before_is_seen_as_if_it_was_not(
-    backoff: Backoff, attempts: int, life: int, written: int, later: int
+def test_task_when_the_end_of_its_lease_is_written_is_delayed_from_then_on(
+    attempts: int, state: str, delay: int, end: int
 ) -> None:
-    row = task(attempts=attempts, next_event=NOW, expires_at=NOW + life * US)
-    then = NOW + written * US
-    seen = row.seen_at(then, 4, backoff)
-    if seen is None or seen.state is TaskState.READY:
-        # What is written of a delay that is over is that delay: `row_clauses`.
-        seen = row.seen_at(NOW, 4, backoff)
-        then = NOW
-    if seen is None:
-        return
+    row = task(attempts=attempts, next_event=NOW - US, expires_at=NOW + 50 * US)
+    change = lease_ended(9, NOW, 3, Backoff(first=4, factor=2, jitter=0))
 
-    now = max(then, NOW) + later * US
-    assert seen.seen_at(now, 4, backoff) == row.seen_at(now, 4, backoff)
+    (after,) = rows_after([clause_of(TABLE, Every(), change)], [row])
+
+    assert (after.state, after.next_event, after.expires_at) == (
+        (state, NOW + delay * US, NOW + end * US)
+    )
+    assert (after.error, after.owner, after.take_id) == (LEASE_ENDED, None, None)
 
 
-def test_events_when_a_lease_ended_with_a_backoff_are_its_end_alone() -> None:
-    backoff = Backoff(first=4, jitter=0)
+@pytest.mark.parametrize(
+    ("backoff", "error"), [(None, "before"), (Backoff(first=0, jitter=0), LEASE_ENDED)]
+)
+def test_task_when_the_end_of_its_lease_has_no_delay_is_ready(
+    backoff: Backoff | None, error: str
+) -> None:
+    change = lease_ended(9, NOW, 3, backoff)
 
-    def told(now_us: int, **changes: Any) -> list[tuple[str, str]]:
-        events = time_events(task(**changes), now_us, 3, backoff)
-        return [(event, row.state.value) for event, row in events]
+    (after,) = rows_after([clause_of(TABLE, Every(), change)], [task()])
 
-    assert told(NOW) == [("ttr", "~")]
-    assert told(NOW + 4 * US) == [("ttr", "r")]
-    assert told(NOW, attempts=3) == [("ttr", "r"), ("bury", "!")]
-    assert told(NOW, expires_at=NOW - US) == [("ttr", "r"), ("ttl", "-")]
+    assert (after.state, after.next_event, after.error) == ("r", task().expires_at, error)
 
 
 # -- errors as text ----------------------------------------------------------------------------------
@@ -286,12 +235,6 @@ def test_expressions_when_there_is_no_jitter_do_not_ask_for_the_id() -> None:
 
     assert columns_of(predicates.backoff_us(Backoff(jitter=0))) == {"attempts"}
     assert columns_of(predicates.backoff_us(Backoff())) == {"attempts", "task_id"}
-
-
-def test_row_when_it_is_not_taken_is_none_of_the_backoff() -> None:
-    for state, backoff in product((TaskState.READY, TaskState.DELAYED), (None, Backoff())):
-        row = task(state=state, owner=None, take_id=None)
-        assert row.seen_at(NOW, 1, backoff) == row.seen_at(NOW, 1, None)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.model.states import EVENTS, TIMERS, TRANSITIONS, after_giving_back, due, effective
+from tubeq_spark.model.states import EVENTS, TIMERS, TRANSITIONS, after_giving_back, due
+from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.task import TaskState
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
 NOW = 1_000
 MOMENTS = st.one_of(st.none(), st.integers(NOW - 5, NOW + 5))
 STATES = st.sampled_from([R, T, D, B])
+
+
+def effective(
+    state: TaskState,
+    next_event: int | None,
+    expires_at: int | None,
+    now: int,
+    *,
+    attempts: int = 0,
+    max_attempts: int | None = None,
+) -> TaskState | None:
+    """The state in which a row is seen; `None`: its life is over."""
+    moments = (next_event, expires_at)
+    row = StoredTask(1, 1, state, 0, None, "1", 0, None, None, *moments, None, attempts, None)
+    (seen,) = rows_at([row], now, max_attempts)
+    return None if seen is None else seen.state
 
 
 @pytest.mark.parametrize(

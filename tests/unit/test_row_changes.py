@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.row_oracle import (
-    AFTER_LEASES,
-    BACKOFF,
     CHANGES,
     GRID,
+    HELD,
     NOW,
-    PLAIN,
     SELECTIONS,
     TABLE,
     row_after,
+    seen_at,
     selects,
 )
 from tubeq_spark.model.changes import (
     Due,
-    Event,
     Every,
     Move,
     Named,
@@ -32,13 +29,10 @@ from tubeq_spark.model.changes import (
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.expression import FAIL, literal, row
-from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.task import TaskState
-
-if TYPE_CHECKING:
-    from tubeq_spark.model.failures import Backoff
 
 #: For how long a key stays in use.
 FOR = 100 * US
@@ -56,17 +50,6 @@ def test_row_after_a_change_is_the_row_that_is_written_by_hand(name: str, feed: 
     source = {"error": lambda row: (errors_of(change) or {})[row.task_id]}
     assert rows_after([clause], rows, source) == expected
     assert [after for row in rows for after in rows_after([clause], [row], source)] == expected
-
-
-@pytest.mark.parametrize("backoff", [BACKOFF, PLAIN])
-@pytest.mark.parametrize("name", AFTER_LEASES)
-def test_row_after_a_change_when_leases_have_ended_with_a_backoff_is_the_row_that_is_written_by_hand(
-    name: str, backoff: Backoff
-) -> None:
-    change, rows = AFTER_LEASES[name]
-    clause = clause_of(replace(TABLE, backoff=backoff), Every(), change)
-
-    assert rows_after([clause], rows) == [row_after(change, row, backoff) for row in rows]
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
@@ -119,7 +102,7 @@ def test_clause_when_it_inserts_changes_no_row() -> None:
 
 
 def test_row_when_it_is_removed_for_the_feed_of_changes_is_gone() -> None:
-    removed = clause_of(replace(TABLE, change_feed=True), Every(), Remove(5, Event("delete")))
+    removed = clause_of(replace(TABLE, change_feed=True), Every(), Remove(5, "delete"))
 
     assert removed.sets is not None
     assert rows_after([removed], GRID) == []
@@ -138,3 +121,18 @@ def test_change_when_there_are_no_rows_makes_none() -> None:
     take = CHANGES["taken"][0]
     assert isinstance(take, Take)
     assert rows_after([clause_of(TABLE, Every(), take)], []) == []
+
+
+@pytest.mark.parametrize("max_attempts", [None, 2])
+def test_rows_at_a_moment_are_those_that_are_written_by_hand(max_attempts: int | None) -> None:
+    rows = [*GRID, *KEPT]
+
+    assert rows_at(rows, NOW, max_attempts) == [seen_at(row, NOW, max_attempts) for row in rows]
+    assert rows_at([], NOW, max_attempts) == []
+
+
+def test_rows_at_a_moment_when_their_session_is_over_are_those_of_ended_leases() -> None:
+    rows = [row for row in HELD if row.next_event is None]
+    ended = [seen_at(replace(row, next_event=NOW), NOW, 2) for row in rows]
+
+    assert rows_at(rows, NOW, 2, over={"session/1"}) == ended

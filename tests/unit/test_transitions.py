@@ -1,18 +1,13 @@
-"""What verbs and time make of a row."""
+"""What verbs make of a row."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tubeq_spark.model.changes import Every, Touch, released
 from tubeq_spark.model.options import NewTask
-from tubeq_spark.model.states import TRANSITIONS, effective
-from tubeq_spark.model.stored_task import new_row, time_events
+from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -24,9 +19,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
-DONE = TaskState.DONE
 NOW = 1_000 * US
-MOMENTS = st.one_of(st.none(), st.integers(NOW - 5, NOW + 5))
 
 
 def row(
@@ -40,53 +33,6 @@ def row(
     new = NewTask(0, state, 0, None, ttl, None, next_event, expires_at, rank=0)
     owner, take_id = ("session/1", 1) if state is T else (None, None)
     return replace(new_row((1, 2), new, "null"), owner=owner, take_id=take_id, attempts=attempts)
-
-
-@pytest.mark.parametrize(
-    ("stored", "expected"),
-    [
-        (row(R), []),
-        (row(R, NOW, NOW), [("ttl", DONE)]),
-        (row(B, NOW, NOW), [("ttl", DONE)]),
-        (row(D, NOW), [("delay", R)]),
-        (row(D, NOW, NOW), [("delay", R), ("ttl", DONE)]),
-        (row(D, NOW + 1, NOW), []),
-        (row(T, NOW), [("ttr", R)]),
-        (row(T, NOW, attempts=2), [("ttr", R), ("bury", B)]),
-        (row(T, NOW, NOW, attempts=2), [("ttr", R), ("ttl", DONE)]),
-        (row(T, NOW + 1, NOW), []),
-    ],
-)
-def test_time_events_are_what_has_come_in_its_order(
-    stored: StoredTask, expected: list[tuple[str, TaskState]]
-) -> None:
-    events = time_events(stored, NOW, 2, None)
-
-    assert [(event, after.state) for event, after in events] == expected
-
-
-@given(
-    st.sampled_from([R, T, D, B]), MOMENTS, MOMENTS, st.integers(0, 3), st.sampled_from([None, 2])
-)
-def test_time_events_follow_the_arrows_and_end_in_the_effective_state(
-    state: TaskState,
-    next_event: int | None,
-    expires_at: int | None,
-    attempts: int,
-    most: int | None,
-) -> None:
-    stored = row(state, next_event, expires_at, attempts=attempts)
-    events = time_events(stored, NOW, most, None)
-    seen = stored.seen_at(NOW, most, None)
-
-    last = events[-1][1].state if events else state
-    assert last == (
-        effective(state, next_event, expires_at, NOW, attempts=attempts, max_attempts=most) or DONE
-    )
-    assert (seen is stored) == (not events)
-    assert seen is None or seen is stored or seen.owner is None
-    for event, after in events:
-        assert after.state in TRANSITIONS[event].after
 
 
 def after(change: Change, held: StoredTask) -> StoredTask:

@@ -186,7 +186,6 @@ def make_context(
         _order(record, driver),
         columns,
         record.options.change_feed,
-        record.options.backoff,
         record.options.unique_for_us,
     )
     return TubeContext(
@@ -203,11 +202,7 @@ def make_context(
 
 def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
     """The context of a tube whose record has changed, from the former context."""
-    table = replace(
-        ctx.table,
-        order=_order(record, ctx.driver),
-        backoff=record.options.backoff,
-    )
+    table = replace(ctx.table, order=_order(record, ctx.driver))
     return replace(ctx, record=record, **_over(ctx.queue, table))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.failures import LEASE_ENDED, Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.task import TaskState
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """The events that a change writes for the change feed.
-
-    Attributes:
-        name: The event; "" writes only events by time.
-        time_us: The moment up to which events by time are written first; `None` writes none.
-        max_attempts: The `max_attempts` of the tube, if it decides about an event by time.
-    """
-
-    name: str = ""
-    time_us: int | None = None
-    max_attempts: int | None = None
 
 
 # -- which rows --------------------------------------------------------------------------------------
@@ -55,14 +40,15 @@ class Named:
 class Due:
     """Rows whose state has changed by time, up to a moment, and is not written yet.
 
-    With `over` only rows whose ttl has ended, considering the tube's `max_attempts`. Kept done tasks are selected
-    separately from all others (`kept`), because they have ended before.
+    Attributes:
+        now_us: The moment.
+        over: Whether only rows whose ttl has ended.
+        state: Their stored state; `None` is all but done tasks, which have ended before.
     """
 
     now_us: int
     over: bool = False
-    kept: bool = False
-    max_attempts: int | None = None
+    state: TaskState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +87,11 @@ class Remove:
 
     Attributes:
         gone: A fresh segment for rows that the change feed must not show as acked; `None` for an ack.
-        event: The event for the change feed; `None` writes none.
+        event: The event for the change feed; `None` writes none. "ttl" follows the end of a lease or delay.
     """
 
     gone: int | None = None
-    event: Event | None = None
+    event: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +104,7 @@ class GiveBack:
         max_attempts: The `max_attempts` of the tube, if no state is given.
         attempts: Its new number of attempts; `None` keeps the number.
         untaken: Whether its last take does not count as an attempt.
-        event: The event for the change feed; `None` is a release or, if a state is given, no event. In a tube with
-            a backoff, an event with a moment also applies the end of a lease that had ended by then.
+        event: The event for the change feed.
         error: Its error; `None` keeps the last error.
     """
 
@@ -128,7 +113,7 @@ class GiveBack:
     max_attempts: int | None = None
     attempts: int | None = None
     untaken: bool = False
-    event: Event | None = None
+    event: str = "release"
     error: ErrorTexts | None = None
 
 
@@ -143,6 +128,7 @@ class Delay:
         delay_us: The delay; `None` is never; a backoff computes it from the attempts.
         now_us: The moment at which the delay begins.
         max_attempts: The `max_attempts` of the tube.
+        event: The event for the change feed.
         error: Its error; `None` keeps the last error.
     """
 
@@ -150,6 +136,7 @@ class Delay:
     delay_us: int | Backoff | None
     now_us: int
     max_attempts: int | None
+    event: str = "release"
     error: ErrorTexts | None = None
 
 
@@ -194,14 +181,14 @@ class Become:
         dest: The segment.
         after: The new row.
         data: Whether its payload (JSON text) changes, too.
-        event: The event for the change feed; `None` is a release.
+        event: The event for the change feed.
         max_attempts: The `max_attempts` of the tube, for a release.
     """
 
     dest: int
     after: StoredTask
     data: bool = False
-    event: Event | None = None
+    event: str = "release"
     max_attempts: int | None = None
 
 
@@ -263,6 +250,7 @@ def released(
     now_us: int,
     max_attempts: int | None,
     error: ErrorTexts | None = None,
+    event: str = "release",
 ) -> GiveBack | Delay:
     """The change of a released row: it becomes ready, delayed, or buried if its attempts are used up.
 
@@ -273,12 +261,29 @@ def released(
         now_us: The moment.
         max_attempts: The `max_attempts` of the tube.
         error: Its error; `None` keeps the last error.
+        event: The event for the change feed.
     """
     if isinstance(delay_us, Backoff) and not delay_us.delays:
         delay_us = 0
     if delay_us == 0:
-        return GiveBack(dest, max_attempts=max_attempts, error=error)
-    return Delay(dest, delay_us, now_us, max_attempts, error)
+        return GiveBack(dest, max_attempts=max_attempts, event=event, error=error)
+    return Delay(dest, delay_us, now_us, max_attempts, event, error)
+
+
+def lease_ended(
+    dest: int, now_us: int, max_attempts: int | None, backoff: Backoff | None
+) -> GiveBack | Delay:
+    """The change of a row whose lease has ended, which is an error in a tube with a backoff.
+
+    Args:
+        dest: A fresh segment.
+        now_us: The moment at which the end is written.
+        max_attempts: The `max_attempts` of the tube.
+        backoff: The backoff of the tube.
+    """
+    if backoff is None:
+        return released(dest, 0, now_us, max_attempts, event="ttr")
+    return released(dest, backoff, now_us, max_attempts, LEASE_ENDED, "ttr")
 
 
 def errors_of(change: Change) -> Mapping[int, str] | None:

@@ -85,60 +85,6 @@ def due(moment_us: int | None, now_us: int) -> bool:
     return moment_us is not None and moment_us <= now_us
 
 
-def effective(
-    state: TaskState,
-    next_event_us: int | None,
-    expires_us: int | None,
-    now_us: int,
-    *,
-    attempts: int = 0,
-    max_attempts: int | None = None,
-    pause_us: int | None = None,
-) -> TaskState | None:
-    """The effective state of a stored task at `now_us`.
-
-    Args:
-        state: The stored state.
-        next_event_us: The moment of its next event.
-        expires_us: The end of its ttl.
-        now_us: The moment.
-        attempts: How often it was taken.
-        max_attempts: The `max_attempts` of the tube.
-        pause_us: In a tube with a backoff, its delay after the end of its lease. Its ttl grows by the delay.
-
-    Returns:
-        The state; `None` if the ttl has ended.
-    """
-    timer = TIMERS[state]
-    if timer.event is not None and not due(next_event_us, now_us):
-        return state
-    if timer.event == "ttr" and next_event_us is not None and pause_us is not None:
-        return _after_failure(
-            next_event_us, expires_us, now_us, pause_us, after_giving_back(attempts, max_attempts)
-        )
-    if expired(expires_us, now_us):
-        return None
-    if timer.event == "ttr":
-        return after_giving_back(attempts, max_attempts)
-    return timer.becomes
-
-
-def _after_failure(
-    ended_us: int, expires_us: int | None, now_us: int, pause_us: int, after: TaskState
-) -> TaskState | None:
-    """The effective state after an ended lease that counts as an error."""
-    if after is not B and not expired(expires_us, ended_us):
-        if ended_us + pause_us > now_us:
-            return D
-        expires_us = None if expires_us is None else expires_us + pause_us
-    return None if expired(expires_us, now_us) else after
-
-
-def expired(expires_us: int | None, now_us: int) -> bool:
-    """Whether a task's ttl has ended, regardless of its lease and delay."""
-    return due(expires_us, now_us)
-
-
 def after_giving_back(attempts: int, max_attempts: int | None) -> TaskState:
     """The state after a release or the end of a lease: ready, or buried by `max_attempts`."""
     return B if max_attempts is not None and attempts >= max_attempts else R

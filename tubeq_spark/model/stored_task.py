@@ -1,4 +1,4 @@
-"""A task as it is stored: its new row, and its row after changes by time."""
+"""A task as it is stored, and its new row."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model import json_payload
-from tubeq_spark.model.failures import LEASE_ENDED
-from tubeq_spark.model.states import TIMERS, due, effective
-from tubeq_spark.model.times import FOREVER_US, from_us, plus, seconds_from_us
+from tubeq_spark.model.states import due
+from tubeq_spark.model.times import from_us, seconds_from_us
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.options import NewTask
 
 log = logging.getLogger(__name__)
@@ -77,56 +75,9 @@ class StoredTask:
             and not due(self.next_event, now_us)
         )
 
-    def effective(
-        self, now_us: int, max_attempts: int | None, backoff: Backoff | None
-    ) -> TaskState | None:
-        """Its effective state; `None` if its ttl has ended."""
-        pause_us = None
-        if backoff is not None and self.state is TaskState.TAKEN:
-            pause_us = backoff.delay_us(self.attempts, self.task_id)
-        return effective(
-            self.state,
-            self.next_event,
-            self.expires_at,
-            now_us,
-            attempts=self.attempts,
-            max_attempts=max_attempts,
-            pause_us=pause_us,
-        )
-
-    def seen_at(
-        self, now_us: int, max_attempts: int | None, backoff: Backoff | None
-    ) -> StoredTask | None:
-        """The row with its effective state; `None` if its ttl has ended.
-
-        Args:
-            now_us: The moment.
-            max_attempts: The `max_attempts` of the tube.
-            backoff: The backoff of the tube. With one, an ended lease counts as an error.
-        """
-        state = self.effective(now_us, max_attempts, backoff)
-        if state is None or state is self.state:
-            return None if state is None else self
-        if backoff is None or self.state is not TaskState.TAKEN:
-            return self.given_back(state)
-        return self._failed(state, backoff.delay_us(self.attempts, self.task_id))
-
-    def _failed(self, state: TaskState, pause_us: int) -> StoredTask:
-        """The row after its lease has ended, with the delay that follows."""
-        row = replace(self, error=LEASE_ENDED)
-        if state is TaskState.BURIED:
-            return row.given_back(state)
-        row = row.longer(pause_us).given_back(state)
-        if state is TaskState.DELAYED:
-            return replace(row, next_event=plus(self.next_event, pause_us))
-        return row
-
-    def longer(self, amount_us: int | None) -> StoredTask:
-        """The row with a longer ttl; a hundred years or more is never."""
-        ttl = plus(self.ttl, amount_us)
-        if ttl is None or ttl >= FOREVER_US:
-            return replace(self, ttl=None, expires_at=None)
-        return replace(self, ttl=ttl, expires_at=plus(self.expires_at, amount_us))
+    def seen_as(self, state: TaskState) -> StoredTask:
+        """The row with an effective state."""
+        return self if state is self.state else self.given_back(state)
 
     def given_back(self, state: TaskState) -> StoredTask:
         """The row in a state without a holder, in which only its ttl can end."""
@@ -207,26 +158,3 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
         rank=new.rank,
         trace=new.trace,
     )
-
-
-def time_events(
-    row: StoredTask, now_us: int, max_attempts: int | None, backoff: Backoff | None
-) -> list[tuple[str, StoredTask]]:
-    """The events by time of a row that are not stored yet, each with the row after it.
-
-    The end of a delay that follows an ended lease, and was not written, is no event.
-    """
-    after = row.seen_at(now_us, max_attempts, backoff)
-    if after is row:
-        return []
-    events = []
-    event = TIMERS[row.state].event
-    if event is not None:
-        is_delayed = after is not None and after.state is TaskState.DELAYED
-        state = TaskState.DELAYED if is_delayed else TaskState.READY
-        events.append((event, replace(row if after is None else after, state=state)))
-    if after is None:
-        events.append(("ttl", replace(row, state=TaskState.DONE)))
-    elif after.state is TaskState.BURIED:
-        events.append(("bury", after))
-    return events

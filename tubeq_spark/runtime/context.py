@@ -11,16 +11,16 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.lease_times import Headroom
 from tubeq_spark.model.limits import NextBegin
-from tubeq_spark.model.states import QueueState, due
+from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
+from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.uninterrupted import uninterrupted
-from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_writer import TubeWriter
     from tubeq_spark.storage.tables.unique_keys import UniqueKeys
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
-    from tubeq_spark.task import Task
+    from tubeq_spark.task import Task, TaskState
 
 __all__ = [
     "Callback",
@@ -305,17 +305,17 @@ class TubeContext:
         """The callback for changes through this queue object."""
         return self.events.callback
 
-    def seen(self, row: StoredTask, now_us: int, over: Collection[str] = ()) -> StoredTask | None:
-        """A row with its effective state; `None` if its ttl has ended.
+    def seen(
+        self, rows: Sequence[StoredTask], now_us: int, over: Collection[str] = ()
+    ) -> list[StoredTask | None]:
+        """Rows with their effective states; `None` for a task whose ttl has ended.
 
         Args:
-            row: The row.
+            rows: The rows.
             now_us: The moment.
             over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
-        if row.state is TaskState.TAKEN and row.owner in over and not due(row.next_event, now_us):
-            row = replace(row, next_event=now_us)
-        return row.seen_at(now_us, self.max_attempts, self.backoff)
+        return rows_at(rows, now_us, self.max_attempts, over)
 
     def count(self, event: str, tasks: int) -> None:
         """Count an event of tasks whose rows were not read."""

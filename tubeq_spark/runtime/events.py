@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.states import EVENTS
-from tubeq_spark.model.stored_task import time_events
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.stored_task import StoredTask
 
 #: `callback(task, event)`.
@@ -65,27 +63,6 @@ class TubeEvents:
         after = list(after)
         self.record_event("bury", [row for row in after if row.state is TaskState.BURIED])
         return self.record_event("release", after)
-
-    def written_down(
-        self,
-        row: StoredTask,
-        now_us: int,
-        max_attempts: int | None,
-        backoff: Backoff | None,
-        *,
-        counted: bool = True,
-    ) -> list[str]:
-        """Count a row's events by time that no commit had stored when the row was changed.
-
-        Returns:
-            The events.
-        """
-        events = time_events(row, now_us, max_attempts, backoff)
-        for event, after in events:
-            if counted:
-                self.count(event, 1)
-            self.queue_event(event, [after.task()])
-        return [event for event, _ in events]
 
     def queue_event(self, event: str, tasks: Iterable[Task]) -> None:
         """Keep an event for the callback without counting it."""

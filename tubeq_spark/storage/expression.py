@@ -279,13 +279,6 @@ class Seconds(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Concat(Expression):
-    """Concatenated texts; NULL if one is NULL."""
-
-    parts: tuple[Expression, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Fail(Expression):
     """Stands for a column's value, and makes the whole statement fail with `STALE`."""
 

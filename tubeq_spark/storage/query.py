@@ -188,7 +188,6 @@ Node: TypeAlias = (
     | nodes.Column
     | nodes.Combined
     | nodes.Compared
-    | nodes.Concat
     | nodes.Contains
     | nodes.Fail
     | nodes.Greatest

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.arguments import PutCall, PutRequest
-from tubeq_spark.model.changes import Become, Event
+from tubeq_spark.model.changes import Become
 from tubeq_spark.model.states import after_giving_back
 from tubeq_spark.model.times import plus
 from tubeq_spark.runtime.events import old_verb
@@ -112,7 +112,7 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
         ctx.queue_event("done", [row.task()])
         return [row.task()]
 
-    return _held(ctx, "done", task_id, after, tell, Event("done"), data=True)
+    return _held(ctx, "done", task_id, after, tell, "done", data=True)
 
 
 def _held(
@@ -121,7 +121,7 @@ def _held(
     task_id: int,
     after: Callable[[StoredTask, int], StoredTask],
     tell: Callable[[StoredTask], list[Task]],
-    event: Event | None = None,
+    event: str = "release",
     *,
     data: bool = False,
 ) -> Task:
@@ -148,4 +148,4 @@ def _held(
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
     """A task with its effective state; `None` if it is not in this tube."""
     rows = ctx.reader.by_ids([task_id])
-    return ctx.seen(rows[0], ctx.queue.now_us()) if rows else None
+    return next(iter(ctx.seen(rows, ctx.queue.now_us())), None)

@@ -17,7 +17,6 @@ from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
-from tubeq_spark.verbs.expire import write_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -92,8 +91,8 @@ class ChosenTasks(Protocol[T]):
         """The tasks under each take id, if only `count` of them were moved."""
         ...
 
-    def write_down(self, ctx: TubeContext, held: Mapping[int, T], now_us: int) -> None:
-        """Count the events by time of the held tasks, and keep them for the callback."""
+    def count_delays(self, ctx: TubeContext, held: Mapping[int, T]) -> None:
+        """Count the delays that had ended before the held tasks were taken, and keep these events for the callback."""
         ...
 
 
@@ -174,10 +173,13 @@ class ChosenRows(TaskRows):
         lease = next(iter(meant.values())).lease
         return _by_take_id(ctx.reader.held_under(meant, lease.owner), lease)
 
-    def write_down(self, ctx: TubeContext, held: Mapping[int, TakenRows], now_us: int) -> None:
-        """Count the events by time of the held tasks, and keep them for the callback."""
+    def count_delays(self, ctx: TubeContext, held: Mapping[int, TakenRows]) -> None:
+        """Count the ended delays of the held tasks, and keep these events for the callback."""
         ids = {row.task_id for taken in held.values() for row in taken.rows}
-        write_down(ctx, [row for row in self.rows if row.task_id in ids], now_us)
+        delayed = [row for row in self.rows if row.state is TaskState.DELAYED]
+        ready = [row.seen_as(TaskState.READY) for row in delayed if row.task_id in ids]
+        if ready:
+            ctx.record_event("delay", ready)
 
 
 def _by_take_id(held: Iterable[StoredTask], lease: NewLease) -> dict[int, TakenRows]:
@@ -270,6 +272,6 @@ class ChosenSegments:
                 held[take_id] = replace(batch, count=n)
         return held
 
-    def write_down(self, ctx: TubeContext, _held: Mapping[int, LeasedBatch], _now_us: int) -> None:
+    def count_delays(self, ctx: TubeContext, _held: Mapping[int, LeasedBatch]) -> None:
         """Count ended delays; the single tasks are not known."""
         ctx.count("delay", sum(selection.delayed for selection in self.selections))

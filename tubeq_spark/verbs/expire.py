@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove, released
+from tubeq_spark.model.changes import Due, Every, GiveBack, Remove, lease_ended, released
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.times import limited_us
@@ -74,19 +74,16 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         segments = sorted({group.segment for group in groups})
         lease_segments = {group.segment for group in groups if group.state is TaskState.TAKEN}
         dest, gone = ctx.queue.session.segments(2)
-        given_back = GiveBack(
-            dest,
-            max_attempts=ctx.max_attempts,
-            event=Event("", now_us, ctx.max_attempts),
-        )
+        of = TaskState.DONE if is_of_kept else None
         statement = ctx.writer.settle(
             [SettleRow(segment, None) for segment in segments],
             [
+                (Due(now_us, over=True, state=of), Remove(gone, "ttl")),
                 (
-                    Due(now_us, over=True, kept=is_of_kept, max_attempts=ctx.max_attempts),
-                    Remove(gone, Event("ttl", now_us)),
+                    Due(now_us, state=TaskState.TAKEN),
+                    lease_ended(dest, now_us, ctx.max_attempts, ctx.backoff),
                 ),
-                (Due(now_us), given_back),
+                (Due(now_us), GiveBack(dest, TaskState.READY, event="delay")),
             ],
         )
         statement = replace(statement, tasks=sum(group.count for group in groups))
@@ -95,8 +92,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
 
         def finish(affected: Affected) -> ExpiryCounts:
             ctx.queue.held_tasks.ended(lease_segments, now_us)
-            for row in for_callback:
-                ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff, counted=False)
+            _queue_events(ctx, for_callback, rows_after(statement.clauses, for_callback))
             back, removed = affected.updated, removed_by(ctx, statement, affected, gone)
             # Gone rows are updated, too.
             if ctx.table.change_feed:
@@ -149,10 +145,19 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
     return ended
 
 
-def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
-    """Count the events by time of rows that a verb has changed before these events were stored."""
+def _queue_events(ctx: TubeContext, rows: list[StoredTask], after: list[StoredTask]) -> None:
+    """Keep the events by time of some rows for the callback."""
+    by_id = {row.task_id: row for row in after}
     for row in rows:
-        ctx.events.written_down(row, now_us, ctx.max_attempts, ctx.backoff)
+        now, event = by_id.get(row.task_id), TIMERS[row.state].event
+        is_delayed = now is not None and now.state is TaskState.DELAYED
+        if event is not None:
+            state = TaskState.DELAYED if is_delayed else TaskState.READY
+            ctx.queue_event(event, [(now or row).task(state)])
+        if now is None:
+            ctx.queue_event("ttl", [row.task(TaskState.DONE)])
+        elif now.state is TaskState.BURIED:
+            ctx.queue_event("bury", [now.task()])
 
 
 def release_taken(

@@ -31,7 +31,7 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
         raise refusals.no_task(task_id)
     now_us = ctx.queue.now_us()
     over = ctx.queue.lapsed.owners(now_us)
-    row = ctx.seen(found[0], now_us, over)
+    (row,) = ctx.seen(found, now_us, over)
     if row is None:
         return Facts(task_id=task_id, state=None, until=from_us(found[0].expires_at))
     known = Facts(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import refusals
+from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,26 +52,25 @@ def held(
 
 def anywhere(
     ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool
-) -> tuple[list[StoredTask], list[StoredTask]]:
-    """Find tasks in any state, held by any session: as they are stored, and with their effective states.
+) -> list[StoredTask]:
+    """Find tasks in any state, held by any session. If time has changed one of them, that is written first.
 
     Raises:
         TaskNotFoundError: One of them does not exist, or its ttl has ended.
     """
     known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
-    if known is not None:
-        seen = [ctx.seen(row, now_us) for row in known]
-        # Another queue object of this session may have extended their ttl, so a refusal needs a read.
-        if None not in seen:
-            return known, [row for row in seen if row is not None]
-    stored, now = [], []
-    for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
-        by_now = None if row is None else ctx.seen(row, now_us)
-        if row is None or by_now is None:
-            raise refusals.no_task(task_id)
-        stored.append(row)
-        now.append(by_now)
-    return stored, now
+    if known is not None and ctx.seen(known, now_us) == known:
+        return known
+    # Another queue object of this session may have extended their ttl, so a refusal needs a read.
+    while True:
+        stored = [row for row in _read(ctx, ids, now_us) if row is not None]
+        seen = [row for row in ctx.seen(stored, now_us) if row is not None]
+        missing = set(ids).difference(row.task_id for row in seen)
+        if missing:
+            raise refusals.no_task(next(task_id for task_id in ids if task_id in missing))
+        if seen == stored:
+            return stored
+        end_due(ctx, now_us)
 
 
 def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:

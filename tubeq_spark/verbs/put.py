@@ -216,8 +216,7 @@ def key_segment_of(ctx: TubeContext) -> int | None:
 def _holders(ctx: TubeContext, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
     """The tasks that have some keys, or had them within `unique_for`; `None` if a stored one has ended."""
     there: dict[str, StoredTask] = {}
-    for row in ctx.unique_keys.find(keys):
-        seen = ctx.seen(row, now_us)
+    for seen in ctx.seen(ctx.unique_keys.find(keys), now_us):
         if seen is None:
             return None
         if seen.unique is not None:

@@ -51,7 +51,7 @@ def peek(ctx: TubeContext, task_id: int) -> Task:
     row, now_us = found[0], ctx.queue.now_us()
     is_others = row.state is TaskState.TAKEN and row.owner != ctx.queue.session.owner
     over = ctx.queue.lapsed.owners(now_us) if is_others else ()
-    seen = ctx.seen(row, now_us, over)
+    (seen,) = ctx.seen([row], now_us, over)
     if seen is None:
         raise refusals.no_task(task_id)
     return seen.task()
@@ -127,9 +127,7 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterat
     while True:
         rows = _told(ctx, page)
         for row in rows:
-            seen = ctx.seen(row, now_us, over)
-            if seen is not None:
-                yield seen.task()
+            yield row.seen_as(state).task()
         if len(rows) < size:
             return
         after = position_of(rows[-1], ctx.table.order)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove, Renew
+from tubeq_spark.model.changes import Due, Every, GiveBack, Remove, Renew
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
@@ -144,18 +144,9 @@ def _renewal(
     rows = [row for batch in calls if batch is not None for row in batch.source()]
     if not rows:
         return Plan(None, lambda _: ([None] * len(calls), 0))
-    # A task whose lease and ttl have ended is gone; no renewal brings it back. In a tube with a backoff the end of
-    # the lease may have extended the ttl.
-    statement = ctx.writer.settle(
-        rows,
-        [
-            (
-                Due(lease.at_us, over=True, max_attempts=ctx.max_attempts),
-                Remove(gone, Event("ttl")),
-            ),
-            (Every(), Renew(dest, lease)),
-        ],
-    )
+    # A task whose lease and ttl have ended is gone; no renewal brings it back.
+    gone_ones = Due(lease.at_us, over=True), Remove(gone, "ttl")
+    statement = ctx.writer.settle(rows, [gone_ones, (Every(), Renew(dest, lease))])
 
     def finish(affected: Affected) -> tuple[list[T | None], int]:
         removed = removed_by(ctx, statement, affected, gone)
@@ -164,6 +155,7 @@ def _renewal(
             for batch in calls
         ]
         if removed:
+            ctx.count("ttr", removed)
             ctx.count("ttl", removed)
         return results, removed
 
@@ -232,7 +224,7 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         settled = settlement(
             ctx,
             rows,
-            lambda dest: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
+            lambda dest: GiveBack(dest, TaskState.READY, untaken=True),
         )
 
         def finish(affected: Affected) -> int:

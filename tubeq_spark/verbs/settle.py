@@ -16,7 +16,6 @@ from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNot
 from tubeq_spark.model.changes import (
     Buried,
     Change,
-    Event,
     GiveBack,
     Release,
     Renew,
@@ -29,7 +28,7 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.expire import end_due, write_down
+from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory, anywhere, held
 from tubeq_spark.verbs.maintain import compact_at_times
 from tubeq_spark.verbs.renew import new_lease
@@ -102,7 +101,7 @@ def _left(ctx: TubeContext, found: Sequence[StoredTask]) -> None:
 def _removed(
     ctx: TubeContext,
     found: Sequence[StoredTask],
-    event: Event | None,
+    event: str | None,
     finish: Callable[[], list[Task]],
 ) -> Plan[list[Task]]:
     """Plan the removal of named tasks: one commit."""
@@ -224,7 +223,7 @@ def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return changed(
             ctx,
             found,
-            lambda dest: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
+            lambda dest: GiveBack(dest, TaskState.READY, untaken=True),
             lambda settled: ctx.record_event("release", settled.after(found)),
         )
 
@@ -239,7 +238,7 @@ def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) ->
         return changed(
             ctx,
             found,
-            lambda dest: GiveBack(dest, TaskState.BURIED, event=Event("bury"), error=error),
+            lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=error),
             lambda settled: ctx.record_event("bury", settled.after(found)),
         )
 
@@ -256,15 +255,9 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Remove tasks in any state."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
-        now_us = ctx.queue.now_us()
-        found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
-        event = Event("delete", now_us, ctx.max_attempts)
-
-        def finish() -> list[Task]:
-            write_down(ctx, found, now_us)
-            return ctx.record_event("delete", seen, TaskState.DONE)
-
-        return _removed(ctx, found, event, finish)
+        found = anywhere(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        finish = lambda: ctx.record_event("delete", found, TaskState.DONE)  # noqa: E731
+        return _removed(ctx, found, "delete", finish)
 
     return run(ctx, "delete", attempt)
 
@@ -280,56 +273,40 @@ def bury(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None = None) 
     """Bury tasks in any state; tasks that are already buried do not change."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
-        now_us = ctx.queue.now_us()
-        found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
-        _refuse_done(seen)
-        return _burial(ctx, found, seen, now_us, error)
+        found = anywhere(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        _refuse_done(found)
+        return _burial(ctx, found, error)
 
     return run(ctx, "bury", attempt, compacts=True)
 
 
 def _burial(
-    ctx: TubeContext,
-    found: Sequence[StoredTask],
-    seen: Sequence[StoredTask],
-    now_us: int,
-    error: ErrorTexts | None = None,
+    ctx: TubeContext, found: Sequence[StoredTask], error: ErrorTexts | None = None
 ) -> Plan[list[Task]]:
-    buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
-    found = [row for row in found if row.task_id not in buried]
-    if not found:
-        return Plan(None, lambda _: [row.task() for row in seen])
+    others = [row for row in found if row.state is not TaskState.BURIED]
+    if not others:
+        return Plan(None, lambda _: [row.task() for row in found])
 
     def finish(settled: Settlement[GiveBack]) -> list[Task]:
-        write_down(ctx, found, now_us)
-        changing = [row for row in seen if row.task_id not in buried]
-        after = {row.task_id: row for row in settled.after(changing)}
+        after = {row.task_id: row for row in settled.after(others)}
         ctx.record_event("bury", after.values())
-        return [after.get(row.task_id, row).task() for row in seen]
+        return [after.get(row.task_id, row).task() for row in found]
 
-    event = Event("bury", now_us, ctx.max_attempts)
-    bury = lambda dest: GiveBack(dest, TaskState.BURIED, event=event, error=error)  # noqa: E731
-    return changed(ctx, found, bury, finish)
+    bury = lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=error)  # noqa: E731
+    return changed(ctx, others, bury, finish)
 
 
 def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Make named buried tasks ready, with 0 attempts; all of them or none."""
 
     def attempt(_memory: Memory) -> Plan[list[Task]]:
-        now_us = ctx.queue.now_us()
         # Another session may have buried a task that this one remembers as held.
-        found, seen = anywhere(ctx, ids, now_us, remembered=False)
-        for row in seen:
+        found = anywhere(ctx, ids, ctx.queue.now_us(), remembered=False)
+        for row in found:
             if row.state is not TaskState.BURIED:
                 raise not_buried(row.task_id, row.state)
-
-        def finish(settled: Settlement[GiveBack]) -> list[Task]:
-            write_down(ctx, found, now_us)
-            return ctx.record_event("kick", settled.after(seen))
-
-        event = Event("kick", now_us, ctx.max_attempts)
-        kick = lambda dest: GiveBack(dest, TaskState.READY, attempts=0, event=event)  # noqa: E731
-        return changed(ctx, found, kick, finish)
+        finish = lambda settled: ctx.record_event("kick", settled.after(found))  # noqa: E731
+        return changed(ctx, found, _kicked, finish)
 
     return run(ctx, "kick", attempt)
 
@@ -338,15 +315,15 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
     """Bury tasks that have not moved since they were read; all of them or none. One commit.
 
     Raises:
-        Stale: Another commit, or the end of its ttl, has moved one of them.
+        Stale: Another commit or time has changed one of them; then that is written.
     """
 
     def attempt() -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
-        seen = [now for row in rows if (now := ctx.seen(row, now_us)) is not None]
-        if len(seen) < len(rows):
+        if ctx.seen(rows, now_us) != rows:
+            end_due(ctx, now_us)
             raise Stale
-        return _burial(ctx, rows, seen, now_us)
+        return _burial(ctx, rows)
 
     try:
         ctx.queue.loop_without_retry.run("bury", ctx.table_lock, attempt)
@@ -392,7 +369,7 @@ def kick(ctx: TubeContext, count: int) -> int:
 
 def _kicked(dest: int) -> GiveBack:
     """The change of a kicked task."""
-    return GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
+    return GiveBack(dest, TaskState.READY, attempts=0, event="kick")
 
 
 def _bury_worn(ctx: TubeContext) -> None:

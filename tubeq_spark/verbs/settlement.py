@@ -19,7 +19,6 @@ from tubeq_spark.storage.statement import SettleRow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.model.changes import Event
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected, SettleTable, Statement
@@ -72,7 +71,7 @@ def settlement(
 def removal(
     ctx: TubeContext,
     rows: Sequence[SettleRow] | SettleTable,
-    event: Event | None = None,
+    event: str | None = None,
     *,
     are_whole: bool = False,
 ) -> Statement:

@@ -300,8 +300,8 @@ def moved(
     if not complete:
         held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}
     if held:
-        # The events by time stay committed if the take is undone.
-        tasks.write_down(ctx, held, choice.now_us)
+        # The ends of delays stay committed if the take is undone.
+        tasks.count_delays(ctx, held)
     return {} if affected.updated and not complete and choice.undone() else held
 
 

@@ -32,7 +32,6 @@ from tubeq_spark.model.changes import (
     Change,
     Delay,
     Due,
-    Event,
     Every,
     GiveBack,
     Move,
@@ -45,6 +44,7 @@ from tubeq_spark.model.changes import (
     Takeable,
     Touch,
     Which,
+    lease_ended,
 )
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
@@ -173,32 +173,8 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
 
 
 def with_backoff() -> Iterator[Case]:
-    """What differs in a tube with a backoff."""
-    table = replace(table_of("pri", "task_id", change_feed=True), backoff=BACKOFF)
-    for most in ATTEMPTS:
-        reads: dict[str, Callable[[TubeReader], object]] = {
-            "ready": lambda read, most=most: read.ready(NOW, 2, most),
-            "in_state: delayed": lambda read, most=most: read.in_state(
-                TaskState.DELAYED, NOW, most, ("session/1",), None, 5
-            ),
-            "due": lambda read, most=most: read.due(NOW, most, 5),
-            "depth": lambda read, most=most: read.depth(NOW, LATER, most, ()),
-        }
-        for said, call in reads.items():
-            yield Case(
-                f"TubeReader.{said}, max_attempts {most}; with a backoff",
-                lambda made, call=call: call(TubeReader(made.engine, table)),
-            )
-        yield Case(
-            f"SubqueueReader.heads, max_attempts {most}; with a backoff",
-            lambda made, most=most: SubqueueReader(made.engine, table).heads(NOW, most, (), 5),
-        )
-        due = Due(NOW, over=True, max_attempts=most)
-        yield statements(
-            table,
-            f"settle_segments: due and over, max_attempts {most}; with a backoff",
-            lambda make, due=due: make.settle_segments([-5, -6], (due, Move(-41))),
-        )
+    """The statements of failed tasks."""
+    table = table_of("pri", "task_id", change_feed=True)
     for said, change in FAILURES.items():
         yield statements(
             table,
@@ -582,19 +558,17 @@ WHICH: dict[str, Which] = {
     "named": Named(),
     "due": Due(NOW),
     "due and over": Due(NOW, over=True),
-    "due and kept": Due(NOW, kept=True),
-    "due, over and kept": Due(NOW, over=True, kept=True),
+    "due and taken": Due(NOW, state=TaskState.TAKEN),
+    "due, over and kept": Due(NOW, over=True, state=TaskState.DONE),
     "takeable": Takeable(POSITION, NOW),
     "buried": Buried(POSITION, NOW),
     "older": Older({0: 99, 7: 30_000}),
     "older and taken": Older({0: 99, 7: 30_000}, taken=True),
 }
 EVENTS = {
-    "no event": None,
-    "an event": Event("kick"),
-    "an event after time": Event("bury", NOW),
-    "an event after time, worn after 3": Event("bury", NOW, 3),
-    "what time brought": Event("", NOW, 3),
+    "an event": "kick",
+    "the end of a lease": "ttr",
+    "the end of a ttl": "ttl",
 }
 AFTER = StoredTask(
     10, 11, TaskState.READY, 4, "plain", "1", NOW, 5 * US, US, LATER, LATER, "session/1", 2, -5
@@ -606,7 +580,7 @@ BECOME: dict[str, Change] = {
         -41, replace(AFTER, ttl=None, next_event=None, expires_at=None, state=TaskState.BURIED)
     ),
     "Become: done": Become(
-        -41, replace(AFTER, state=TaskState.DONE, data=None), data=True, event=Event("done")
+        -41, replace(AFTER, state=TaskState.DONE, data=None), data=True, event="done"
     ),
     **{
         f"Become: data {data!r}": Become(
@@ -617,13 +591,17 @@ BECOME: dict[str, Change] = {
 }
 CHANGES: dict[str, Change] = {
     "Remove: an ack": Remove(),
+    "Remove: no event": Remove(-41),
     **{f"Remove: {said}": Remove(-41, event) for said, event in EVENTS.items()},
-    **{f"GiveBack: {said}": GiveBack(-41, event=event) for said, event in EVENTS.items()},
+    "GiveBack: a release": GiveBack(-41),
+    **{
+        f"GiveBack: {said}, max_attempts {most}": GiveBack(-41, event=event, max_attempts=most)
+        for (said, event), most in product(EVENTS.items(), ATTEMPTS)
+    },
     "GiveBack: max_attempts 3": GiveBack(-41, max_attempts=3),
-    "GiveBack: buried": GiveBack(-41, TaskState.BURIED, event=Event("bury")),
-    "GiveBack: kicked": GiveBack(-41, TaskState.READY, attempts=0, event=Event("kick")),
-    "GiveBack: untaken": GiveBack(-41, TaskState.READY, untaken=True, event=Event("release")),
-    "GiveBack: a state, and no event": GiveBack(-41, TaskState.READY, max_attempts=3),
+    "GiveBack: buried": GiveBack(-41, TaskState.BURIED, event="bury"),
+    "GiveBack: kicked": GiveBack(-41, TaskState.READY, attempts=0, event="kick"),
+    "GiveBack: untaken": GiveBack(-41, TaskState.READY, untaken=True),
     **{
         f"Delay: {said}, max_attempts {most}": Delay(-41, delay, NOW, most)
         for (said, delay), most in product(
@@ -648,8 +626,8 @@ CHANGES: dict[str, Change] = {
 #: In tubes with a backoff.
 BACKOFF = Backoff(first=1, factor=3, most=8, jitter=0.5)
 FAILURES: dict[str, Change] = {
-    **{f"GiveBack: {said}": GiveBack(-41, event=event) for said, event in EVENTS.items()},
-    "GiveBack: buried after time": GiveBack(-41, TaskState.BURIED, event=Event("bury", NOW, 3)),
+    "an ended lease": lease_ended(-41, NOW, 3, BACKOFF),
+    "an ended lease, no backoff": lease_ended(-41, NOW, 3, None),
     "GiveBack: an error": GiveBack(-41, max_attempts=3, error="it's why"),
     "GiveBack: an error for each": GiveBack(-41, error={11: "why {rows}\n漢字"}),
     "Delay: an error": Delay(-41, 5 * US, NOW, 3, error="why"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     #: Returns the column of an alias ("" for none) and a name.
     Lookup: TypeAlias = Callable[[str, str], Values]
 
-_FALSE, _EMPTY = scalar(False, pa.bool_()), scalar("", pa.string())  # noqa: FBT003  (the value is the point)
+_FALSE = scalar(False, pa.bool_())  # noqa: FBT003  (the value is the point)
 _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
 _COMPARISONS = {
     "=": pc.equal,
@@ -131,9 +131,6 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             return values.take(places)
         case nodes.Greatest(parts):
             return pc.max_element_wise(*(evaluate(part, lookup) for part in parts))
-        case nodes.Concat(parts):
-            texts = (evaluate(part, lookup) for part in parts)
-            return pc.binary_join_element_wise(*texts, _EMPTY)
         case nodes.Lower(part):
             return pc.utf8_lower(evaluate(part, lookup))
         case nodes.Contains(part, text):

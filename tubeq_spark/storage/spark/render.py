@@ -244,8 +244,6 @@ class Renderer:
                 return f"CASE {self.expression(part)} {cases} END"
             case nodes.Greatest(parts):
                 return f"greatest({', '.join(map(self.expression, parts))})"
-            case nodes.Concat(parts):
-                return f"concat({', '.join(map(self.expression, parts))})"
             case nodes.Lower(part):
                 return f"lower({self.expression(part)})"
             case nodes.Contains(part, text):

@@ -73,26 +73,21 @@ class TaskFrames:
 
         Tasks of owners in `over`, whose sessions are over, show as ready.
         """
-        shown = {name: name for name in ("state", "next_event", "ttl", "error")}
-        source = self._table.name
+        state, next_event, source = "state", "next_event", self._table.name
         where = text_of(self._table.mine())
         if now_us is not None:
-            backoff = self._table.backoff
-            state = predicates.effective_state(now_us, max_attempts, over=over, backoff=backoff)
-            source = f"(SELECT *, {text_of(state)} AS now_state FROM {self._table.name})"
-            shown["state"] = "now_state"
-            shown["next_event"] = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
-            if backoff is not None:
-                failed = predicates.after_failure(backoff, now_us, over)
-                shown |= {name: text_of(value) for name, value in failed.items()}
+            by_now = text_of(predicates.effective_state(now_us, max_attempts, over=over))
+            source = f"(SELECT *, {by_now} AS now_state FROM {self._table.name})"
+            state = "now_state"
+            next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
             where += " AND now_state IS NOT NULL"
         # Like `Task.owner`: the session without its epoch, for taken tasks only.
-        owner = f"CASE WHEN {shown['state']} = {_TAKEN} THEN substring_index(owner, '/', 1) END"
+        owner = f"CASE WHEN {state} = {_TAKEN} THEN substring_index(owner, '/', 1) END"
         return self.engine.in_user_session(
-            f"SELECT task_id, {shown['state']} AS state, pri, utube, data, created, "
-            f"{_alone(shown['ttl'])} / 1000000D AS ttl, ttr / 1000000D AS ttr, "
-            f"{shown['next_event']} AS next_event, attempts, {owner} AS owner, taken_at, "
-            f"{shown['error']} AS error FROM {source} WHERE {where}",
+            f"SELECT task_id, {state} AS state, pri, utube, data, created, "
+            "ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
+            f"{next_event} AS next_event, attempts, {owner} AS owner, taken_at, "
+            f"error FROM {source} WHERE {where}",
             self._table.name,
         )
 
@@ -115,11 +110,6 @@ class TaskFrames:
         )
 
 
-def _alone(text: str) -> str:
-    """An expression in parentheses, as a part of another one."""
-    return text if text.isidentifier() else f"({text})"
-
-
 def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
     """A stream of a tube's changes, from a version of its table on."""
     reader = spark.readStream.format("delta").option("readChangeFeed", "true")
@@ -136,9 +126,8 @@ def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
     told = rows.withColumn("events", F.expr(events)).where("events IS NOT NULL")
     each = told.select("*", F.posexplode(F.split(F.trim("events"), " ")).alias("step", "event"))
     after = {event: string(state.value) for event, state in _AFTER.items()}
-    if table.backoff is not None:
-        # A single "ttr" has left the state of the row. If another event follows, "ttr" has made the task ready.
-        after["ttr"] = f"CASE WHEN trim(events) = 'ttr' THEN state ELSE {after['ttr']} END"
+    # A single "ttr" has left the state of the row. If another event follows, "ttr" has made the task ready.
+    after["ttr"] = f"CASE WHEN trim(events) = 'ttr' THEN state ELSE {after['ttr']} END"
     branches = "".join(f"WHEN {string(event)} THEN {state} " for event, state in after.items())
     return each.selectExpr(
         "task_id",

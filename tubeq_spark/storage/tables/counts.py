@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 #: One query counts at most so many tubes, because each tube is a scan of its own in the plan.
@@ -72,7 +71,7 @@ def depth(
         _ROW.next_event <= at(soon_us),
     )
     columns = {
-        "state": _state(table, max_attempts, now_us, over),
+        "state": predicates.effective_state(now_us, max_attempts, over=over),
         "n": count(),
         "oldest": Micros(least(_ROW.created)),
         "ending": count_if(ending),
@@ -87,12 +86,6 @@ def depth(
         sum(each["due"] for each in found),
         min((each["since"] for each in found if each["since"] is not None), default=None),
     )
-
-
-def _state(
-    table: TubeTable, max_attempts: int | None, now_us: int, over: Collection[str]
-) -> Expression:
-    return predicates.effective_state(now_us, max_attempts, over=over, backoff=table.backoff)
 
 
 def counts(
@@ -126,7 +119,7 @@ def _counting(
 ) -> Select:
     columns = {
         "tube": literal(table.id),
-        "state": _state(table, max_attempts, now_us, over),
+        "state": predicates.effective_state(now_us, max_attempts, over=over),
         "n": count(),
     }
     return Select(table.name, columns, table.mine(), by=["state"], skips=())

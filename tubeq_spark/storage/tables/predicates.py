@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.failures import LEASE_ENDED, PRIME, SPREAD
+from tubeq_spark.model.failures import PRIME, SPREAD
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
 from tubeq_spark.model.lease_times import UNNOTICED
 from tubeq_spark.model.states import TIMERS, Timer
@@ -83,17 +83,8 @@ def is_takeable(now_us: int, of: Row = _ROW) -> Expression:
     return _waits_no_more(now_us, of) & is_alive(now_us, of)
 
 
-def is_ready(
-    now_us: int, max_attempts: int | None, of: Row = _ROW, backoff: Backoff | None = None
-) -> Expression:
+def is_ready(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
     """Effectively ready: takeable now, or after its ended lease is written."""
-    if backoff is not None:
-        after = all_of(
-            _has_failed(now_us, max_attempts, of),
-            after_lease(backoff, of) <= now_us,
-            _outlives(now_us, backoff, of, of.next_event),
-        )
-        return is_takeable(now_us, of) | after
     ended = (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
     if max_attempts is not None:
         ended &= of.attempts < integer(max_attempts)
@@ -106,48 +97,9 @@ def is_buried(now_us: int, of: Row = _ROW) -> Expression:
     return _one_of([TaskState.BURIED], of) & is_alive(now_us, of)
 
 
-def is_over(
-    now_us: int,
-    of: Row = _ROW,
-    max_attempts: int | None = None,
-    backoff: Backoff | None = None,
-) -> Expression:
-    """Its ttl has ended (its lease or delay may go on)."""
-    if backoff is None:
-        return ~is_alive(now_us, of)
-    after = all_of(
-        of.next_event.is_not_null(),
-        _has_failed(now_us, max_attempts, of),
-        _outlives(now_us, backoff, of, of.next_event),
-    )
-    return ~(is_alive(now_us, of) | after)
-
-
-def has_lease_ended(now_us: int, of: Row = _ROW) -> Expression:
-    """Its lease has ended, and the end is not written yet."""
-    return (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
-
-
-def _has_failed(now_us: int, max_attempts: int | None, of: Row) -> Expression:
-    """Its lease has ended, and `max_attempts` allows another one."""
-    ended = has_lease_ended(now_us, of)
-    return ended if max_attempts is None else ended & (of.attempts < integer(max_attempts))
-
-
-def _outlives(now_us: int, backoff: Backoff, of: Row, ended: Expression) -> Expression:
-    """Its ttl had not ended at the end of its lease, and has not ended now, with its backoff added."""
-    lives = (of.expires_at > ended) & (Micros(of.expires_at) + backoff_us(backoff, of) > now_us)
-    return of.expires_at.is_null() | lives
-
-
 def is_free_key(now_us: int, until_us: int | None = None, of: Row = _ROW) -> Expression:
     """A row for a key that is free at a moment; with `until_us` a row of a put up to another moment."""
     return ~is_alive(now_us, of) if until_us is None else of.created <= at(until_us)
-
-
-def has_grown(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
-    """Its lease ended before its ttl, so its backoff has extended the ttl."""
-    return _has_failed(now_us, max_attempts, of) & (of.expires_at > of.next_event)
 
 
 def backoff_us(backoff: Backoff, of: Row = _ROW) -> Expression:
@@ -168,11 +120,6 @@ def _by_attempts(values: Sequence[int], of: Row) -> Expression:
 
 def _remainder(part: Expression) -> Expression:
     return part - Quotient(part, PRIME) * PRIME
-
-
-def after_lease(backoff: Backoff, of: Row = _ROW) -> Expression:
-    """The end of the delay that follows an ended lease, in microseconds."""
-    return Micros(of.next_event) + backoff_us(backoff, of)
 
 
 def is_due(now_us: int, of: Row = _ROW) -> Expression:
@@ -197,18 +144,12 @@ def readied_state(max_attempts: int | None, of: Row = _ROW) -> Expression:
 
 
 def effective_state(
-    now_us: int,
-    max_attempts: int | None,
-    of: Row = _ROW,
-    over: Collection[str] = (),
-    backoff: Backoff | None = None,
+    now_us: int, max_attempts: int | None, of: Row = _ROW, over: Collection[str] = ()
 ) -> Expression:
     """The effective state; NULL if the task's ttl has ended.
 
-    Leases of owners whose sessions are over have ended.
+    Leases of owners whose sessions are over have ended. A backoff delays a task when the end of its lease is written.
     """
-    if backoff is not None:
-        return _effective_with_backoff(now_us, max_attempts, of, over, backoff)
     branches: list[tuple[Expression, Expression]] = []
     for state in _HOLDING:
         holds = all_of(
@@ -217,7 +158,7 @@ def effective_state(
         if over and state is TaskState.TAKEN:
             holds &= of.owner.not_in(over)
         branches.append((holds, literal(state.value)))
-    branches.append((is_over(now_us, of), null(Type.STRING)))
+    branches.append((~is_alive(now_us, of), null(Type.STRING)))
     branches += [
         (of.state == state.value, _becomes(timer, max_attempts, of))
         for state, timer in TIMERS.items()
@@ -226,63 +167,10 @@ def effective_state(
 
 
 def is_effectively(
-    state: TaskState,
-    now_us: int,
-    max_attempts: int | None,
-    over: Collection[str] = (),
-    backoff: Backoff | None = None,
+    state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str] = ()
 ) -> Expression:
     """Whether a task is in an effective state; arguments as for `effective_state`."""
-    return effective_state(now_us, max_attempts, over=over, backoff=backoff) == state.value
-
-
-def _effective_with_backoff(
-    now_us: int, max_attempts: int | None, of: Row, over: Collection[str], backoff: Backoff
-) -> Expression:
-    """The effective state in a tube with a backoff, where a task is delayed after its lease."""
-    taken, delayed = TaskState.TAKEN.value, TaskState.DELAYED.value
-    lasts = of.next_event.is_null() | (of.next_event > at(now_us))
-    held, ended = lasts, Case(((lasts, at(now_us)),), of.next_event) if over else of.next_event
-    if over:
-        held &= of.owner.not_in(over)
-    is_taken, is_over, gone = of.state == taken, ~is_alive(now_us, of), null(Type.STRING)
-    branches: list[tuple[Expression, Expression]] = [
-        (is_taken & held, literal(taken)),
-        ((of.state == delayed) & lasts, literal(delayed)),
-        (~is_taken & is_over, gone),
-    ]
-    if max_attempts is not None:
-        worn = is_taken & (of.attempts >= integer(max_attempts))
-        branches += [(worn & is_over, gone), (worn, literal(TaskState.BURIED.value))]
-    lives = is_alive(now_us, of) | _outlives(now_us, backoff, of, ended)
-    waits = Micros(ended) + backoff_us(backoff, of) > now_us
-    branches += [(is_taken & ~lives, gone), (is_taken & waits, literal(delayed))]
-    branches += [
-        (of.state == state.value, literal(timer.becomes.value)) for state, timer in TIMERS.items()
-    ]
-    return Case(tuple(branches))
-
-
-def after_failure(
-    backoff: Backoff, now_us: int, over: Collection[str] = (), of: Row = _ROW
-) -> dict[str, Expression]:
-    """The columns, besides `now_state` (the effective state), of a row whose lease has ended."""
-    ended = (of.state == TaskState.TAKEN.value) & (of.now_state != TaskState.TAKEN.value)
-    waits = ended & (of.now_state == TaskState.DELAYED.value)
-    back = ended & (of.now_state != TaskState.BURIED.value)
-    pause = backoff_us(backoff, of)
-    begins: Expression = Micros(of.next_event)
-    if over:
-        lasts = of.next_event.is_null() | (of.next_event > at(now_us))
-        begins = case((lasts, now_us), other=begins)
-    life = case((back, end_of_life(of, pause)), other=of.expires_at)
-    return {
-        "next_event": case(
-            (waits, Moment(begins + pause)), (of.now_state == of.state, of.next_event), other=life
-        ),
-        "ttl": case((back, grown(of.ttl, pause)), other=of.ttl),
-        "error": case((ended, LEASE_ENDED), other=of.error),
-    }
+    return effective_state(now_us, max_attempts, over=over) == state.value
 
 
 def _becomes(timer: Timer, max_attempts: int | None, of: Row) -> Expression:

@@ -79,7 +79,7 @@ class PutGate:
             found = self._engine.rows(Select(self._table.name, columns, where))[0]
             return PutsSeen(found["number"] or 0, found["tombstones"] > 0, found["version"])
         stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
-        state = predicates.effective_state(now_us, None, backoff=self._table.backoff)
+        state = predicates.effective_state(now_us, None)
         columns |= {"stored": count_if(stored), "ended": count_if(stored & state.is_null())}
         where = _ROW.tube.is_in([self._table.id, -self._table.id])
         select = Select(self._table.name, columns, where)

@@ -10,7 +10,6 @@ from tubeq_spark.model.changes import (
     Change,
     Delay,
     Due,
-    Event,
     Every,
     GiveBack,
     Move,
@@ -23,11 +22,10 @@ from tubeq_spark.model.changes import (
     Touch,
     Which,
 )
-from tubeq_spark.model.failures import LEASE_ENDED, Backoff
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.expression import (
     TRUE,
-    Concat,
     Literal,
     Moment,
     Type,
@@ -53,12 +51,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _TAKEN, _DELAYED = TaskState.TAKEN.value, TaskState.DELAYED.value
-_BURIED, _READY = TaskState.BURIED.value, TaskState.READY.value
+_BURIED = TaskState.BURIED.value
 #: The state of a gone row in a tube with a change feed, and of a task that was kept as done.
 GONE = TaskState.DONE.value
 _T, _S = row("t"), row("s")
 #: One take.
 _COUNT = small(1)
+#: The events of a change that buries a task which has used up its attempts.
+_BURYING = {"release": "bury release", "ttr": "ttr bury"}
 #: Stands for a task id in a source row, which is never negative: for every row of a segment.
 EVERY = -1
 
@@ -80,10 +80,10 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
             return TRUE
         case Named():
             return _S.task_id != literal(EVERY)
-        case Due(now_us, over, kept, _):
+        case Due(now_us, over, state):
             due = predicates.is_due(now_us, _T)
-            due &= _T.state == GONE if kept else _T.state != GONE
-            return due & _is_over(table, which) if over else due
+            due &= _T.state != GONE if state is None else _T.state == state.value
+            return due & ~predicates.is_alive(now_us, _T) if over else due
         case Takeable(last, now_us):
             return table.up_to(last, _T) & predicates.is_takeable(now_us, _T)
         case Buried(last, now_us):
@@ -91,10 +91,6 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
         case Older(newest, held):
             older = predicates.is_older(newest, _T)
             return older & (_T.state == _TAKEN) if held else older
-
-
-def _is_over(table: TubeTable, due: Due) -> Expression:
-    return predicates.is_over(due.now_us, _T, due.max_attempts, table.backoff)
 
 
 def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # noqa: PLR0911  (one of each)
@@ -108,7 +104,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # 
             return (
                 _delayed(change)
                 | _failed(change.error)
-                | _event_of(table, None, change.max_attempts)
+                | _event_of(table, change.event, change.max_attempts)
             )
         case Touch(dest, increment_us):
             return {
@@ -170,37 +166,13 @@ def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
     state = predicates.readied_state(change.max_attempts, _T)
     if change.state is not None:
         state = literal(change.state.value)
-    elif change.max_attempts is not None:
-        state = case((_T.state == _TAKEN, state), other=_READY)
     sets = {"segment": literal(change.dest), "state": state, "next_event": _T.expires_at}
-    sets |= _nobodys() | _after_lease(table, change) | _failed(change.error)
+    sets |= _nobodys() | _failed(change.error)
     if change.attempts is not None:
         sets["attempts"] = integer(change.attempts)
     elif change.untaken:
         sets["attempts"] = _T.attempts - _COUNT
     return sets | _event_of(table, change.event, change.max_attempts)
-
-
-def _after_lease(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
-    """The columns that change for a row whose lease had ended before, in a tube with a backoff."""
-    event, backoff = change.event, table.backoff
-    if backoff is None or event is None or event.time_us is None:
-        return {}
-    ended = predicates.has_lease_ended(event.time_us, _T)
-    waits = ended & ~_is_worn(event.max_attempts)
-    amount = predicates.backoff_us(backoff, _T)
-    end = case((waits, predicates.end_of_life(_T, amount)), other=_T.expires_at)
-    sets = {
-        "ttl": case((waits, predicates.grown(_T.ttl, amount)), other=_T.ttl),
-        "expires_at": end,
-        "next_event": end,
-        "error": case((ended, LEASE_ENDED), other=_T.error),
-    }
-    if change.state is None:
-        worn = (_T.state == _TAKEN) & _is_worn(change.max_attempts)
-        sets["state"] = case((waits, _DELAYED), (worn, _BURIED), other=_READY)
-        sets["next_event"] = case((waits, Moment(predicates.after_lease(backoff, _T))), other=end)
-    return sets
 
 
 def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
@@ -244,13 +216,15 @@ def _become(change: Become) -> dict[str, Expression]:
     return sets | {"data": Literal(after.data, Type.STRING)} if change.data else sets
 
 
-def _removal(
-    table: TubeTable, gone: int | None, event: Event | None
-) -> dict[str, Expression] | None:
+def _removal(table: TubeTable, gone: int | None, event: str | None) -> dict[str, Expression] | None:
     """The columns of a removed row; `None` deletes it. With a change feed only acks delete rows, see `change_feed`."""
     if gone is None or not table.change_feed:
         return None
-    events = null(Type.STRING) if event is None else _events(event)
+    events: Expression = Literal(event, Type.STRING)
+    if event == "ttl":
+        events = case(
+            (_T.state == _DELAYED, "delay ttl"), (_T.state == _TAKEN, "ttr ttl"), other="ttl"
+        )
     return {
         "segment": literal(gone),
         "tube": literal(-table.id),
@@ -266,26 +240,12 @@ def _noted(table: TubeTable, events: Expression) -> dict[str, Expression]:
     return {"change": events} if table.change_feed else {}
 
 
-def _event_of(
-    table: TubeTable, event: Event | None, max_attempts: int | None
-) -> dict[str, Expression]:
-    """The events of a change; `None` is a release, which buries tasks that have used up their attempts."""
-    if event is not None:
-        return _noted(table, _events(event))
+def _event_of(table: TubeTable, event: str, max_attempts: int | None) -> dict[str, Expression]:
+    """The events of a change. A release or the end of a lease buries tasks that have used up their attempts."""
+    if event not in _BURYING or max_attempts is None:
+        return _noted(table, literal(event))
     worn = _is_worn(max_attempts)
-    return _noted(table, case((worn, "bury release"), other="release"))
-
-
-def _events(event: Event) -> Expression:
-    """An event, after the events by time that were not written before."""
-    if event.time_us is None:
-        return literal(event.name)
-    due = _T.next_event <= at(event.time_us)
-    ended = case((_is_worn(event.max_attempts), "ttr bury "), other="ttr ")
-    brought = case(
-        ((_T.state == _DELAYED) & due, "delay "), ((_T.state == _TAKEN) & due, ended), other=""
-    )
-    return Concat((brought, literal(event.name)))
+    return _noted(table, case((worn, _BURYING[event]), other=event))
 
 
 def _is_worn(max_attempts: int | None) -> Expression:

@@ -212,17 +212,14 @@ class SubqueueReader:
         busy: Collection[str | None],
     ) -> int:
         """How many sub-queues that are not busy have a ready task up to a position."""
-        ready = predicates.is_effectively(
-            TaskState.READY, now_us, max_attempts, over, self._table.backoff
-        )
+        ready = predicates.is_effectively(TaskState.READY, now_us, max_attempts, over)
         where = all_of(self._table.mine(), ready, self._table.up_to(place), _none_of(busy))
         columns = named("utube")
         heads = Select(self._table.name, columns, where, by=[*columns], skips=())
         return int(self._engine.rows(Select(heads, {"n": count()}))[0]["n"])
 
     def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
-        ready = predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
-        return self._table.mine() & ready
+        return self._table.mine() & predicates.is_ready(now_us, max_attempts)
 
     def counts(
         self, now_us: int, max_attempts: int | None, over: Collection[str], limit: int | None
@@ -235,9 +232,7 @@ class SubqueueReader:
             over: Owners whose sessions are over. Their tasks count as ready.
             limit: The most sub-queues, those with the most tasks first; `None` is all.
         """
-        state = predicates.effective_state(
-            now_us, max_attempts, over=over, backoff=self._table.backoff
-        )
+        state = predicates.effective_state(now_us, max_attempts, over=over)
         tasks = self._table.select(
             {"utube": _ROW.utube, "created": _ROW.created, "state": state},
             state.is_in(of.value for of in COUNTED.values()),
@@ -265,9 +260,7 @@ class SubqueueReader:
         self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
     ) -> dict[str | None, int]:
         """The sub-queues with tasks in an effective state, and the number of these in each."""
-        where = self._table.mine() & predicates.is_effectively(
-            state, now_us, max_attempts, over, self._table.backoff
-        )
+        where = self._table.mine() & predicates.is_effectively(state, now_us, max_attempts, over)
         columns = {**named("utube"), "n": count()}
         select = Select(self._table.name, columns, where, by=["utube"], skips=())
         return {each["utube"]: each["n"] for each in self._engine.rows(select)}

@@ -121,14 +121,12 @@ class TubeReader:
             return None
 
     def _is_ready(self, now_us: int, max_attempts: int | None) -> Expression:
-        return predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
+        return predicates.is_ready(now_us, max_attempts)
 
     def _is_effectively(
         self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
     ) -> Expression:
-        return predicates.is_effectively(
-            state, now_us, max_attempts, over, backoff=self._table.backoff
-        )
+        return predicates.is_effectively(state, now_us, max_attempts, over)
 
     def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
         """The first `limit` buried tasks, up to a position in the order."""
@@ -309,9 +307,7 @@ class TubeReader:
         """Tasks whose states by time are not written yet, in at most `limit` groups."""
         columns = {
             **named("segment", "state"),
-            "over": predicates.is_over(
-                now_us, max_attempts=max_attempts, backoff=self._table.backoff
-            ),
+            "over": ~predicates.is_alive(now_us),
             "worn": (_ROW.state == _TAKEN) & _is_worn(max_attempts),
             "n": count(),
         }

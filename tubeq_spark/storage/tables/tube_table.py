@@ -26,7 +26,6 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.storage.expression import Expression, Row
 
     #: Columns that programs know by names in lower case: their values for a stored row, and the types in which the
@@ -78,7 +77,6 @@ class TubeTable:
         order: The columns that tasks are ordered by, ending in `task_id`.
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements write their events into the rows, for the change feed.
-        backoff: The delays of its failed tasks. With a backoff an ended lease counts as an error.
         unique_for_us: The time from the put for which the key of a task stays in use; `None` frees it with its task.
     """
 
@@ -87,7 +85,6 @@ class TubeTable:
     order: tuple[str, ...]
     payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
-    backoff: Backoff | None = None
     unique_for_us: int | None = None
 
     @property

@@ -79,8 +79,7 @@ class UniqueKeys:
         return bool(self._engine.rows(self._table.select({"n": count()}, where))[0]["n"])
 
     def _state(self, now_us: int, max_attempts: int | None) -> Expression:
-        backoff = self._table.backoff
-        return predicates.effective_state(now_us, max_attempts, backoff=backoff)
+        return predicates.effective_state(now_us, max_attempts)
 
 
 def _has(keys: Collection[str]) -> Expression:
