@@ -361,9 +361,9 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     ),
     "test_recreation": frozenset(
         {
-            "test_create_tube_when_it_stops_anywhere_is_gone_on_with_by_the_next",
-            "test_create_tube_when_its_creator_comes_late_leaves_the_next_tube_alone",
-            "test_create_tube_when_two_create_with_different_schemas_one_is_told_that_it_exists[spark-True-decided]",
+            "test_create_tube_when_a_tube_came_and_went_meanwhile_does_not_share_its_table",
+            "test_create_tube_when_another_tube_has_the_table_has_the_next_one",
+            "test_create_tube_when_two_create_with_different_schemas_one_is_told_that_it_exists[spark-True]",
         }
     ),
     "test_rivals": frozenset(
