@@ -21,7 +21,7 @@ from tubeq_spark.model import arguments
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
 from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.payloads.values import JsonCodec, PayloadCodec, TypedCodec
+from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -166,7 +166,6 @@ def make_context(
     table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.table)
-    codec: PayloadCodec = JsonCodec()
     # A program that does not use the catalog may have made the table.
     if opened.location.in_catalog and not queue.engine.tables.is_table(table):
         new_table.make_table(queue, opened, record.table, record.type, record.options)
@@ -174,17 +173,14 @@ def make_context(
     if is_live(record):
         # A location may have been removed and made again.
         table_lock.is_dropped = False
-    columns: tuple[str, ...] | None = None
-    if record.options.schema is not None:
-        payload = columns_of(record.options.schema)
-        codec = TypedCodec(payload)
-        columns = tuple(part.name for part in payload)
+    schema = record.options.schema
+    payload = None if schema is None else columns_of(schema)
     driver = driver_of(queue.drivers, record.type)
     tube_table = TubeTable(
         table,
         record.id,
         _order(record, driver),
-        columns,
+        None if payload is None else tuple(part.name for part in payload),
         record.options.change_feed,
         record.options.unique_for_us,
     )
@@ -193,7 +189,7 @@ def make_context(
         record=record,
         driver=driver,
         table_lock=table_lock,
-        codec=codec,
+        codec=PayloadCodec(payload),
         events=TubeEvents(queue.counters, record.id, record.name),
         is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),
         **_over(queue, tube_table),

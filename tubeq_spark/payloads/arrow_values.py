@@ -20,14 +20,6 @@ _FIRST_DAY, _LAST_DAY = FIRST_US // 86_400_000_000, LAST_US // 86_400_000_000
 _OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
-def as_alike(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
-    """Convert a column of texts to another text type; `None` if the column is too large for that type."""
-    try:
-        return column if column.type == kind else column.cast(kind)
-    except pa.ArrowException:
-        return None
-
-
 def decoded(values: pa.DictionaryArray) -> pa.Array:
     """Values without their dictionary."""
     kind = _OF_VIEWS.get(values.type.value_type)
@@ -45,24 +37,11 @@ def places(size: int) -> Any:
 def map_entries(values: pa.Array) -> pa.Array:
     """Maps as lists of their entries."""
     kind = values.type
-    # Arrow cannot cast a NULL struct to a type with a NOT NULL field.
-    item = pa.field(kind.item_field.name, _nullable(kind.item_type))
-    return values.cast(pa.list_(pa.struct([kind.key_field, item])))
-
-
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    """A type without NOT NULL fields."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _nullable(part.type)) for part in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
-    return pa.list_(_nullable(kind.value_type)) if pa.types.is_list(kind) else kind
+    return values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
 
 
 def with_dicts(value: Any, kind: pa.DataType) -> Any:
     """Convert the maps in a value to dicts. Arrow returns pairs (before version 20 always).
-
-    Maps whose keys cannot be keys of a dict stay pairs.
 
     Raises:
         ValueError: A map has a key twice.
@@ -73,8 +52,6 @@ def with_dicts(value: Any, kind: pa.DataType) -> Any:
         return {part.name: with_dicts(value[part.name], part.type) for part in kind}
     if not pa.types.is_map(kind):
         return [with_dicts(item, kind.value_type) for item in value]
-    if pa.types.is_nested(kind.key_type):
-        return [(key, with_dicts(item, kind.item_type)) for key, item in value]
     found = {key: with_dicts(item, kind.item_type) for key, item in value}
     if len(found) < len(value):
         msg = f"a map has a key twice: {value}"
@@ -133,8 +110,6 @@ def _is_bad_within(values: Any, kind: pa.DataType) -> bool:
 def _has_key_twice(entries: pa.Array) -> bool:
     """Whether a list of entries has a key twice."""
     keys = pc.list_flatten(entries).field(0)
-    if pa.types.is_nested(keys.type):
-        return False  # no dict is made of them
     if pa.types.is_floating(keys.type):
         keys = pc.add(keys, pa.scalar(0, keys.type))  # zero is one key, with whatever sign
     encoded = keys.dictionary_encode()

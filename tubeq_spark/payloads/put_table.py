@@ -18,7 +18,7 @@ from tubeq_spark.model.json_payload import bad_texts, is_utf8
 from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
-from tubeq_spark.payloads.arrow_values import as_alike, decoded, first_bad, is_bad, places
+from tubeq_spark.payloads.arrow_values import decoded, first_bad, is_bad, places
 from tubeq_spark.payloads.put_columns import (
     ALLOWED,
     JSON_ALLOWED,
@@ -28,7 +28,7 @@ from tubeq_spark.payloads.put_columns import (
     require_columns,
     require_known,
 )
-from tubeq_spark.payloads.types import is_text
+from tubeq_spark.payloads.types import is_text, stored_type
 from tubeq_spark.payloads.values import assigned, bad_row
 from tubeq_spark.task import TaskState
 
@@ -197,7 +197,7 @@ def checked(
     own = ["data"] if payload is None else [part.name for part in payload]
     require_columns("table", names, own)
     given = {name: _plain(table.column(name)) for name in names}
-    data = _texts(given["data"]) if payload is None else _structs(given, payload)
+    data = _text("data", given["data"]) if payload is None else _structs(given, payload)
     for name in names:
         if name not in own:
             require_known("table", name, {*own, *options}, type_name)
@@ -216,11 +216,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([decoded(chunk) for chunk in chunks])
 
 
-def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    texts = as_alike(column, pa.string()) if is_text(column.type) else None
-    if texts is None:
-        refuse("table column data", str(column.type), "a string of JSON")
-    return texts
+def _text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return assigned(column, pa.field(name, pa.string()))
 
 
 def _refuse_rows(
@@ -236,14 +233,15 @@ def _refuse_rows(
 def _structs(given: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:
     """The payloads of a table, cast to the schema's columns."""
     columns = [assigned(given[part.name], part) for part in payload]
+    kind = stored_type(payload)
     for part, column in zip(payload, columns, strict=True):
         if is_bad(column, part):
             raise bad_row(column, first_bad(column, functools.partial(is_bad, part=part)), part)
     chunks = [
-        pa.StructArray.from_arrays(batch.columns, fields=list(payload))
-        for batch in pa.Table.from_arrays(columns, schema=pa.schema(list(payload))).to_batches()
+        pa.StructArray.from_arrays(batch.columns, fields=list(kind))
+        for batch in pa.Table.from_arrays(columns, schema=pa.schema(list(kind))).to_batches()
     ]
-    return pa.chunked_array(chunks, payload)
+    return pa.chunked_array(chunks, kind)
 
 
 def _require_option(name: str, kind: pa.DataType) -> None:
@@ -271,9 +269,7 @@ def _too_long(keys: pa.ChunkedArray) -> int:
 def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Check a column of an option, and convert it to the option's type."""
     if name in _NAMES:
-        texts = as_alike(column, pa.string()) if is_text(column.type) else column.cast(pa.string())
-        if texts is None:
-            refuse(f"table column {name}", str(column.type), "a column of such options")
+        texts = _text(name, column if is_text(column.type) else column.cast(pa.string()))
         _refuse_rows(name, texts, _not_utf8, ALLOWED[name])
         if name == "unique":
             _refuse_rows(name, texts, _too_long, ALLOWED[name])

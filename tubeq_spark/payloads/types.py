@@ -114,15 +114,22 @@ def sql_name(part: pa.Field) -> str:
     return name if part.nullable else f"{name} NOT NULL"
 
 
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type of values in a table, which are nullable there, as are those within them."""
+    return with_leaves(kind, lambda leaf: leaf)
+
+
 def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type in which `leaf` replaces each primitive type."""
+    """A type in which `leaf` replaces each primitive type, and all values are nullable."""
+
+    def field(part: pa.Field) -> pa.Field:
+        return part.with_type(with_leaves(part.type, leaf)).with_nullable(True)  # noqa: FBT003
+
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
+        return pa.struct([field(part) for part in kind])
     if pa.types.is_map(kind):
-        return pa.map_(with_leaves(kind.key_type, leaf), with_leaves(kind.item_type, leaf))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, leaf)))
-    return leaf(kind)
+        return pa.map_(with_leaves(kind.key_type, leaf), field(kind.item_field))
+    return pa.list_(field(kind.value_field)) if pa.types.is_list(kind) else leaf(kind)
 
 
 def arrow_struct(fields: Sequence[Mapping[str, Any]]) -> pa.StructType:

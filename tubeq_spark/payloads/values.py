@@ -11,14 +11,21 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import json_payload
 from tubeq_spark.payloads.arrow_values import first_bad, places
-from tubeq_spark.payloads.types import described, family, is_list, sql_name, with_leaves
+from tubeq_spark.payloads.types import (
+    described,
+    family,
+    is_list,
+    sql_name,
+    stored_type,
+    with_leaves,
+)
 
 #: The pairs of different families between which a cast may keep values.
 _CASTS = {
@@ -40,40 +47,30 @@ def shown(value: Any) -> str:
     return _REPR.repr(value)
 
 
-class PayloadCodec(Protocol):
-    """Converts payloads to their stored form."""
+class PayloadCodec:
+    """Converts payloads to their stored form: JSON text, or a dict of the schema's columns.
 
-    #: Arrow type of a typed payload; `None` is JSON text.
-    arrow_type: pa.DataType | None
+    Attributes:
+        payload: The columns of a typed payload, some perhaps NOT NULL; `None` is JSON text.
+        arrow_type: The type of such payloads in the table, in which all columns are nullable.
+    """
+
+    def __init__(self, payload: pa.StructType | None = None) -> None:
+        """Convert payloads with these columns, or any JSON values."""
+        self.payload = payload
+        self.arrow_type = None if payload is None else stored_type(payload)
 
     def encode(self, data: Any) -> Any:
-        """Return the stored form of a payload; refuse a payload that would not come back equal."""
-        ...
+        """The stored form of a payload. Missing columns are NULL.
 
-
-class JsonCodec:
-    """Any JSON value, as text."""
-
-    arrow_type: pa.DataType | None = None
-
-    def encode(self, data: Any) -> str:
-        """The JSON text of a payload."""
-        return json_payload.encode(data)
-
-
-class TypedCodec:
-    """A dict or Row of the tube's schema."""
-
-    def __init__(self, arrow_type: pa.StructType) -> None:
-        """Store payloads as this struct."""
-        self.arrow_type: pa.DataType | None = arrow_type
-        self._struct = arrow_type
-
-    def encode(self, data: Any) -> dict[str, Any]:
-        """The payload as a dict of the schema's columns; missing ones are NULL."""
+        Raises:
+            InvalidOptionError: The payload would not come back equal.
+        """
+        if self.payload is None:
+            return json_payload.encode(data)
         try:
-            given = _named(data, self._struct, "")
-            return {part.name: _stored(given.get(part.name), part) for part in self._struct}
+            given = _named(data, self.payload, "")
+            return {part.name: _stored(given.get(part.name), part) for part in self.payload}
         except _MisfitError as error:
             msg = f"data={shown(data)}: {error}"
             raise InvalidOptionError(msg) from None
@@ -201,7 +198,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         # Of a part of a nested column Arrow casts all items of the whole.
         column = column.take(places(len(column)))
     # For decimals Arrow asks for the digits of all numbers of a type, also if the values have fewer.
-    return column.cast(with_leaves(kind, _widest)).cast(kind)
+    return column.cast(with_leaves(kind, _widest)).cast(stored_type(kind))
 
 
 def _widest(kind: pa.DataType) -> pa.DataType:
@@ -209,13 +206,13 @@ def _widest(kind: pa.DataType) -> pa.DataType:
 
 
 def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
-    """Cast a column of a table to the type of the payload's column.
+    """Cast a column of a table to the stored type of the payload's column.
 
     Raises:
         InvalidOptionError: The column has values that cannot be stored. The message has its name, the type and the
             first bad row.
     """
-    if column.type == part.type:
+    if column.type == stored_type(part.type):
         return column
     reason = misfit(column.type, part.type, part.name)
     if reason is not None:

@@ -524,7 +524,7 @@ def checked_rows(ctx: TubeContext, table: pa.Table) -> PutTable:
         InvalidOptionError: A column or a value is bad.
     """
     driver = ctx.driver
-    put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
+    put = checked(table, ctx.codec.payload, driver.put_options, driver.name)
     refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
     return put.copied()
 
