@@ -57,8 +57,8 @@ FAULTS = (
     Fault(
         "a take ignores priorities",
         "storage/tables/tube_reader.py",
-        "return self.read(where, self._table.order, limit, expected, skips=())",
-        'return self.read(where, ["task_id"], limit, expected, skips=())',
+        "return self.of(where, order=self._table.order, limit=limit, skips=skips)",
+        'return self.of(where, order=["task_id"], limit=limit, skips=skips)',
     ),
     Fault(
         "a take hands out delayed tasks",
@@ -99,8 +99,8 @@ FAULTS = (
     Fault(
         "a kick takes the newest tasks",
         "verbs/settle.py",
-        ".buried_segments(now_us, count)",
-        ".buried_segments(now_us, 10_000)[-count:]",
+        "ctx.reader.segments(buried, count)",
+        "ctx.reader.segments(buried, 10_000)[-count:]",
     ),
     Fault(
         "a kick keeps the attempts",
@@ -110,15 +110,15 @@ FAULTS = (
     ),
     Fault(
         "a sub-queue has two holders",
-        "storage/tables/subqueue_reader.py",
-        "        return _none_of(busy)\n",
-        "        return TRUE\n",
+        "verbs/take_subqueues.py",
+        "table.is_of(utubes, limits.closed)",
+        "table.is_of(utubes, ())",
     ),
     Fault(
         "a take that names sub-queues takes from others",
         "verbs/take_subqueues.py",
-        "among,\n            with_created",
-        "None,\n            with_created",
+        "self._ready(limits, among)",
+        "self._ready(limits, None)",
     ),
     Fault(
         "one task more than `parallel` begins",

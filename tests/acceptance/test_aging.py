@@ -285,7 +285,7 @@ def test_rank_when_it_is_no_number_of_64_bits_is_the_greatest(new_tube: NewTube,
         else:
             put(items)
 
-    stored = {row.data: row.rank for row in tube._ctx.reader.read(tube._ctx.table.mine())}
+    stored = {row.data: row.rank for row in tube._ctx.reader.of(tube._ctx.table.mine())}
 
     assert stored["1"] == MOST_RANK
     assert stored["3"] is not None
@@ -305,7 +305,7 @@ def test_put_arrow_when_a_tube_has_aging_gives_the_ranks_of_put_many(
     tube.put_arrow(pa.table(columns))
     tube.put_many([PutItem(0, pri=pri) for pri in pris])
 
-    rows = sorted(tube._ctx.reader.read(tube._ctx.table.mine()), key=lambda row: row.task_id)
+    rows = sorted(tube._ctx.reader.of(tube._ctx.table.mine()), key=lambda row: row.task_id)
     ranks = [row.rank for row in rows]
     assert ranks[: len(pris)] == ranks[len(pris) :]
     assert ranks[:2] == [rows[0].created + 2_100_000, rows[0].created]
@@ -325,13 +325,13 @@ def test_put_df_when_a_tube_has_aging_gives_the_ranks_of_put_many(
     tube.put_df(frame.coalesce(1))
     tube.put_many([PutItem(0, pri=pri) for pri in pris])
 
-    rows = tube._ctx.reader.read(tube._ctx.table.mine())
+    rows = tube._ctx.reader.of(tube._ctx.table.mine())
     ranks = [row.rank for row in sorted(rows, key=lambda row: row.task_id)]
     assert sorted(map(str, ranks[: len(pris)])) == sorted(map(str, ranks[len(pris) :]))
     clock.advance(1)
     huge = new_tube("fifottl", aging=1e18)
     huge.put_df(frame.drop("utube"))
-    stored = {row.pri: row.rank for row in huge._ctx.reader.read(huge._ctx.table.mine())}
+    stored = {row.pri: row.rank for row in huge._ctx.reader.of(huge._ctx.table.mine())}
     assert stored[2_147_483_647] == stored[12_345] == MOST_RANK
     with tube.take_df(3, per_utube=3) as batch:
         assert batch.count == 3

@@ -98,7 +98,9 @@ def test_kick_where_a_condition_holds_kicks_what_spark_finds_by_it(mixed: Tube) 
     for where, expected in PICKED.items():
         by_spark = found.where(where).orderBy("pri", "task_id").select("task_id").collect()
         condition = condition_of(where, ctx.table.shown)
-        ids = ctx.reader.buried_ids(ctx.queue.now_us(), condition, None)
+        ids = ctx.reader.ids(
+            ctx.table.is_buried(ctx.queue.now_us()) & condition, order=ctx.table.order
+        )
         assert [mixed.peek(number).data for number in ids] == expected, where
         assert [row["task_id"] for row in by_spark] == ids, where
 

@@ -26,7 +26,6 @@ from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -115,7 +114,6 @@ class Place:
         )
         self.table = TubeTable(self.tube, 1, order)
         self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
-        self.subqueues = SubqueueReader(self.engine, self.table)  # type: ignore[arg-type]
         self.statements = TubeWriter(self.table, self.fresh)
         self.subqueue_statements = SubqueueWriter(self.table, self.fresh)
         self.put_gate = PutGate(self.engine, self.table, self.fresh)  # type: ignore[arg-type]

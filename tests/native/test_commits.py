@@ -22,6 +22,7 @@ from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import delta_type
+from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
@@ -268,7 +269,7 @@ def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
     taken: list[int] = []
 
     def work(process: Place) -> None:
-        while selections := process.tasks.ready_segments(NOW, 3, None):
+        while selections := process.tasks.segments(process.table.is_ready(NOW), 3):
             to = process.fresh()
             chosen = [selection.segment for selection in selections]
             last = selections[-1].last
@@ -277,9 +278,9 @@ def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
             except EngineError as error:
                 assert outcome_of(error) is Outcome.CONFLICT  # noqa: PT017
                 continue
-            taken.extend(row.task_id for row in process.tasks.in_lease_segments([to]))
+            taken.extend(row.task_id for row in process.tasks.of(columns().segment == to))
             # Without a lock an ack conflicts with each other one: both count what has ended.
-            while process.tasks.in_lease_segments([to]):
+            while process.tasks.of(columns().segment == to):
                 with suppress(EngineError):
                     process.run(process.statements.delete_segments([to]))
 

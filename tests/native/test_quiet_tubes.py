@@ -14,6 +14,7 @@ from tubeq_spark.model.times import US
 from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.tables import NativeTables
+from tubeq_spark.storage.tables.counts import depth
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -118,10 +119,10 @@ def test_look_when_the_log_tells_enough_finds_what_the_rows_tell(
 def _looked(ctx: TubeContext) -> tuple[object, object]:
     """What sweeps and metrics find."""
     now_us = ctx.queue.now_us()
-    depth = ctx.reader.depth(now_us, now_us + 60 * US, None, ())
+    of = depth(ctx.queue.engine, ctx.table, now_us, now_us + 60 * US)
     waiting = ctx.segment_reader.waiting(now_us, 5)
     by_owner = replace(waiting, owners=tuple(sorted(waiting.owners)))
-    return replace(depth, states=dict(depth.states)), by_owner
+    return replace(of, states=dict(of.states)), by_owner
 
 
 def test_sweep_and_metrics_when_time_or_a_commit_changes_a_tube_see_it(

@@ -23,11 +23,12 @@ from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.decision import RefusedError
 from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.gate import Gate, GatesSeen
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
-from tubeq_spark.storage.query import Select
+from tubeq_spark.storage.query import Select, least
 from tubeq_spark.storage.rows import (
     DueGroup,
     SegmentSelection,
@@ -36,10 +37,11 @@ from tubeq_spark.storage.rows import (
     TakenTasks,
     Waiting,
 )
-from tubeq_spark.storage.tables.counts import depth
+from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.tube_table import GATES
+from tubeq_spark.storage.tables.tube_reader import TubeReader
+from tubeq_spark.storage.tables.tube_table import GATES, TubeTable
 from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
@@ -72,6 +74,11 @@ def selection(segment: int, count: int, pri: int, last: int, **others: int) -> S
     )
 
 
+def reader_of(place: Place, max_attempts: int) -> TubeReader:
+    table = replace(place.table, max_attempts=max_attempts)
+    return TubeReader(place.engine, table)  # type: ignore[arg-type]
+
+
 def test_tasks_are_found_by_their_ids_however_many(place: Place) -> None:
     assert sorted(row.task_id for row in place.tasks.by_ids([50, 60, 99])) == [50, 60]
     many = place.tasks.by_ids(range(300))
@@ -80,24 +87,22 @@ def test_tasks_are_found_by_their_ids_however_many(place: Place) -> None:
 
 @pytest.mark.parametrize("max_attempts", [None, 3])
 def test_ready_tasks_come_in_order(place: Place, max_attempts: int | None) -> None:
-    tasks = place.tasks
-    assert [row.task_id for row in tasks.ready(NOW, 10, max_attempts)] == [51, 50, 52]
-    assert tasks.ready_segments(NOW, 2, max_attempts) == [selection(5, 2, 1, 50)]
-    assert [row.task_id for row in tasks.ready(NOW + 1000, 9, max_attempts)] == [51, 70, 71, 50, 52]
-
-
-def test_ready_tasks_after_many_looks_are_the_same(place: Place) -> None:
-    for _ in range(10):
-        assert place.tasks.ready_segments(NOW, 1, None) == [selection(5, 1, 0, 51)]
+    tasks, table = place.tasks, replace(place.table, max_attempts=max_attempts)
+    ready, later = table.is_ready(NOW), table.is_ready(NOW + 1000)
+    assert [row.task_id for row in tasks.first(ready, 10)] == [51, 50, 52]
+    assert tasks.segments(ready, 2) == [selection(5, 2, 1, 50)]
+    assert [row.task_id for row in tasks.first(later, 9)] == [51, 70, 71, 50, 52]
 
 
 def test_buried_and_due_tasks_are_found(place: Place) -> None:
-    tasks = place.tasks
-    assert [row.task_id for row in tasks.buried(NOW, at(60, 0), 10)] == [60]
-    assert tasks.buried_segments(NOW, 10) == [selection(6, 2, 0, 61)]
-    assert [row.task_id for row in tasks.due_tasks(NOW + 1000, 10)] == [70, 71]
-    assert tasks.due(NOW + 1000, 3, 10) == [DueGroup(7, TaskState.DELAYED, False, False, 2)]
-    assert tasks.due(NOW + MINUTE, 1, 10)[0] == DueGroup(HELD, TaskState.TAKEN, False, True, 2)
+    tasks, table = place.tasks, place.table
+    buried, due = table.is_buried(NOW), table.is_due(NOW + 1000)
+    assert [row.task_id for row in tasks.first(buried & table.up_to(at(60, 0)), 10)] == [60]
+    assert tasks.segments(buried, 10) == [selection(6, 2, 0, 61)]
+    assert [row.task_id for row in tasks.of(due, order=["task_id"], limit=10)] == [70, 71]
+    assert tasks.groups(due, NOW + 1000, 10) == [DueGroup(7, TaskState.DELAYED, False, False, 2)]
+    worn = reader_of(place, 1).groups(table.is_due(NOW + MINUTE), NOW + MINUTE, 10)
+    assert worn[0] == DueGroup(HELD, TaskState.TAKEN, False, True, 2)
 
 
 @pytest.mark.parametrize("where", ["error LIKE '%x%'", "pri >= 0 AND NOT owner = 'x'"])
@@ -106,33 +111,42 @@ def test_buried_tasks_of_a_condition_on_a_column_without_values_are_none(
 ) -> None:
     """DataFusion takes `… AND NULL` for the first part alone."""
     condition = condition_of(where, place.table.shown)
-    assert place.tasks.buried_ids(NOW, condition, None) == []
+    assert place.tasks.ids(place.table.is_buried(NOW) & condition) == []
 
 
 def test_taken_tasks_are_found_by_take_id_and_owner(place: Place) -> None:
-    tasks = place.tasks
-    assert [row.task_id for row in tasks.held_under([HELD], OWNER)] == [80, 81]
-    assert tasks.held_under([HELD], "another") == []
-    assert (tasks.count_of(HELD, OWNER), tasks.count_in(HELD), tasks.count_in(9)) == (2, 2, 0)
-    assert tasks.lease_segments_of(HELD, OWNER) == [HELD]
-    assert tasks.taken_segments(None, 1, 10) == ([HELD], 2)
-    assert tasks.taken_segments(OWNER, None, 10) == ([HELD], 0)
-    places = tasks.ids_in([HELD]).to_pylist()
+    tasks, table = place.tasks, place.table
+    held = table.is_held(OWNER, [HELD])
+    assert tasks.ids(held, order=["task_id"]) == [80, 81]
+    assert tasks.of(table.is_held("another", [HELD])) == []
+    assert (tasks.count(held), tasks.count_in(HELD), tasks.count_in(9)) == (2, 2, 0)
+    assert tasks.lease_segments(HELD, OWNER) == [HELD]
+    places = tasks.places(columns().segment == HELD).to_pylist()
     assert sorted(place["task_id"] for place in places) == [80, 81]
     assert {place["segment"] for place in places} == {HELD}
-    assert sorted(tasks.worn_in([HELD, 5], 1)) == [80, 81]
     assert tasks.owners(5) == [OWNER]
 
 
+def test_tasks_are_counted_by_a_column(place: Place) -> None:
+    counts = place.tasks.counts
+    assert counts("utube") == {"a": 1, "b": 1, None: 3, "x": 2, "y": 2}
+    assert counts("segment", place.table.is_ready(NOW)) == {5: 3}
+    assert counts("segment", limit=1) == {5: 3}
+
+
 def test_states_are_counted_at_a_moment(place: Place) -> None:
-    assert place.tasks.counts(NOW, None) == {"r": 3, "!": 2, "~": 2, "t": 2}
-    assert place.tasks.counts(NOW + MINUTE, 1) == {"r": 5, "!": 4}
-    found = depth(place.engine, place.table, NOW + 1000, NOW + MINUTE, None)  # type: ignore[arg-type]
-    assert (found.unswept, found.unswept_since_us) == (2, NOW + 1000)
-    assert (found.leases_ending, found.oldest_ready_us) == (2, NOW)
-    listed = place.tasks.in_state(TaskState.READY, NOW, None, (), at(50, 1), 10)
-    assert [row.task_id for row in listed] == [52]
-    assert (place.tasks.first_pri(10), place.tasks.last_pri(-1, 52)) == (0, 1)
+    def found(now_us: int, table: TubeTable) -> Mapping[str, int]:
+        return counts(place.engine, [table], now_us)[table.id]  # type: ignore[arg-type]
+
+    table = place.table
+    assert found(NOW, table) == {"r": 3, "!": 2, "~": 2, "t": 2}
+    assert found(NOW + MINUTE, replace(table, max_attempts=1)) == {"r": 5, "!": 4}
+    of = depth(place.engine, table, NOW + 1000, NOW + MINUTE)  # type: ignore[arg-type]
+    assert (of.unswept, of.unswept_since_us) == (2, NOW + 1000)
+    assert (of.leases_ending, of.oldest_ready_us) == (2, NOW)
+    behind = table.is_in(TaskState.READY, NOW) & ~table.up_to(at(50, 1))
+    assert [row.task_id for row in place.tasks.first(behind, 10)] == [52]
+    assert place.tasks.one(least(columns().pri), behind) == 2
 
 
 def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
@@ -151,9 +165,9 @@ def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
 
 
 def test_a_ready_task_before_the_last_of_its_subqueue_is_noticed(place: Place) -> None:
-    assert not place.tasks.is_behind([HELD], NOW, None)
+    assert not place.tasks.is_behind([HELD], NOW)
     place.put(9, [79], utube="y")
-    assert place.tasks.is_behind([HELD], NOW, None)
+    assert place.tasks.is_behind([HELD], NOW)
     place.run(place.statements.delete_segments([9]))
 
 
@@ -163,11 +177,15 @@ def test_subqueues_are_found_by_their_first_tasks(place: Place) -> None:
         SubqueueHead("a", OrderPosition(1, 50), 1, False),
         SubqueueHead(None, OrderPosition(2, 52), 1, False),
     ]
-    found = place.subqueues.heads
-    assert found(NOW, 3, [], 10) == heads
-    assert found(NOW, 3, ["a", None], 10) == heads[:1]
-    assert found(NOW, 3, [None, *map(str, range(300))], 10) == heads[:2]
-    assert found(NOW, 3, [], 1) == heads[:1]
+
+    def found(but: list[str | None], limit: int = 10) -> list[SubqueueHead]:
+        ready = place.table.is_ready(NOW) & place.table.is_of(None, but)
+        return place.tasks.heads(ready, limit)
+
+    assert found([]) == heads
+    assert found(["a", None]) == heads[:1]
+    assert found([None, *map(str, range(300))]) == heads[:2]
+    assert found([], 1) == heads[:1]
 
 
 @pytest.mark.parametrize("others", [0, 300])
@@ -176,14 +194,13 @@ def test_the_next_tasks_of_subqueues_are_found_within_their_quotas(
 ) -> None:
     quotas: dict[str | None, int] = {str(n): 1 for n in range(others)}
     quotas |= {None: 2, "a": 1}
-    subqueues = place.subqueues
+    tasks, ready = place.tasks, place.table.is_ready(NOW)
     expected = {
         SegmentSelection(5, 1, OrderPosition(1, 50), False, 0, MINUTE, "a"),
         SegmentSelection(5, 1, OrderPosition(2, 52), False, 0, MINUTE),
     }
-    assert [row.task_id for row in subqueues.rows(NOW, 3, quotas)] == [50, 52]
-    assert set(subqueues.selections(NOW, 3, quotas)) == expected
-    assert set(subqueues.selections(NOW, 3, quotas, whole=True)) == expected
+    assert [row.task_id for row in tasks.first_of_each(ready, quotas)] == [50, 52]
+    assert set(tasks.segments_of_each(ready, quotas)) == expected
 
 
 def test_taken_tasks_are_counted_by_subqueue(place: Place) -> None:

@@ -96,8 +96,8 @@ def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: P
 def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
     place = Place(tmp_path / name, -1).create()
     place.put(5, [50, 51, 52])
-    place.tasks.ready(NOW, 1, None)
-    (first,) = place.tasks.ready(NOW, 1, None)
+    place.tasks.first(place.table.is_ready(NOW), 1)
+    (first,) = place.tasks.first(place.table.is_ready(NOW), 1)
     assert first.task_id == 50
     assert (
         place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
@@ -108,9 +108,9 @@ def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
 def test_rows_when_a_rival_has_committed_are_the_newest(tmp_path: Path) -> None:
     ours, theirs = Place(tmp_path, -1).create(), Place(tmp_path, -1_000)
     ours.put(5, [50, 51])
-    assert [task.task_id for task in ours.tasks.ready(NOW, 2, None)] == [50, 51]
+    assert [task.task_id for task in ours.tasks.first(ours.table.is_ready(NOW), 2)] == [50, 51]
     theirs.run(theirs.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1))
-    assert [task.task_id for task in ours.tasks.ready(NOW, 2, None)] == [51]
+    assert [task.task_id for task in ours.tasks.first(ours.table.is_ready(NOW), 2)] == [51]
 
 
 def test_rows_when_they_are_read_bit_by_bit_are_the_same(
@@ -259,7 +259,11 @@ def test_take_when_there_are_too_many_files_reads_them_in_parts(
     place = Place(tmp_path, -1).create()
     for segment in (5, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
-    assert [task.task_id for task in place.tasks.ready(NOW, 3, None)] == [50, 51, 60]
+    assert [task.task_id for task in place.tasks.first(place.table.is_ready(NOW), 3)] == [
+        50,
+        51,
+        60,
+    ]
     taken = place.statements.take([5, 6, 7], [Share(at(60), -50, -50)], LEASE, NOW, 3)
     assert place.run(taken).updated == 3
     assert [(task, state) for _, task, state in place.stored()] == [
@@ -280,7 +284,7 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
     assert (
         place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
     )
-    assert [task.task_id for task in place.tasks.ready(NOW, 2, None)] == [51, 52]
+    assert [task.task_id for task in place.tasks.first(place.table.is_ready(NOW), 2)] == [51, 52]
 
 
 # -- what is left to the library ---------------------------------------------------------------------------

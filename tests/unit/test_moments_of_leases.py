@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.testing import InMemoryQueue, ManualClock
 
 
@@ -27,17 +29,17 @@ def test_sweep_when_a_subqueue_is_served_between_its_reads_keeps_the_turn_of_the
 
         put("u1", "u")
         assert serve() == "u1"
-        stored = SubqueueReader.stored
+        counts = TubeReader.counts
 
-        def stored_before(reader: SubqueueReader) -> set[str | None]:
-            found = stored(reader)
+        def counts_before(reader: TubeReader, by: str) -> dict[Any, int]:
+            found = counts(reader, by)
             for name in ("u2", "u3", "v1"):
                 put(name, name[0])
             assert serve() == "u2"
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SubqueueReader, "stored", stored_before)
+            patch.setattr(TubeReader, "counts", counts_before)
             queue.sweep()
 
         assert serve() == "v1"

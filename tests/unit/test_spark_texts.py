@@ -27,7 +27,6 @@ from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -47,7 +46,6 @@ MAKERS = (
     Sessions,
     Slots,
     TubeWriter,
-    SubqueueReader,
     SubqueueWriter,
     SegmentReader,
     TubeReader,
@@ -67,9 +65,7 @@ WITHOUT_SQL = {
     "Sessions.version",
     "TubeWriter.taken",
     # By the log alone.
-    "TubeReader.heads",
-    # By `task_counts.depth`.
-    "TubeReader.depth",
+    "TubeReader.segments_by_log",
 }
 
 

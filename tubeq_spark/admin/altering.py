@@ -10,6 +10,8 @@ from tubeq_spark.admin import engines, tubes
 from tubeq_spark.model import validation
 from tubeq_spark.model.options import altered
 from tubeq_spark.runtime.current_tube import Registered
+from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +59,9 @@ def _with_options(ctx: TubeContext, given: Mapping[str, Any], current: TubeRecor
         InvalidOptionError: An option is bad, or needs a tube without tasks.
     """
     options = altered(current.options, given, ctx.driver.tube_options, ctx.driver.name)
-    if options.aging != current.options.aging and ctx.reader.has_rows():
+    if options.aging != current.options.aging and ctx.reader.ids(
+        row().segment != SEGMENT_0, limit=1
+    ):
         validation.refuse("aging", given["aging"], "unchanged while the tube has tasks")
     return replace(current, options=options)
 

@@ -29,7 +29,6 @@ from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -183,6 +182,7 @@ def make_context(
         None if payload is None else tuple(part.name for part in payload),
         record.options.change_feed,
         record.options.unique_for_us,
+        record.options.max_attempts,
     )
     return TubeContext(
         queue=queue,
@@ -198,7 +198,9 @@ def make_context(
 
 def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
     """The context of a tube whose record has changed, from the former context."""
-    table = replace(ctx.table, order=_order(record, ctx.driver))
+    table = replace(
+        ctx.table, order=_order(record, ctx.driver), max_attempts=record.options.max_attempts
+    )
     return replace(ctx, record=record, **_over(ctx.queue, table))
 
 
@@ -217,7 +219,6 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
         "writer": TubeWriter(table, fresh),
         "put_gate": PutGate(queue.engine, table, fresh),
         "unique_keys": UniqueKeys(queue.engine, table, reader),
-        "subqueue_reader": SubqueueReader(queue.engine, table),
         "subqueue_writer": SubqueueWriter(table, fresh),
         "gates": Gates(queue.engine, table, fresh),
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.observe.statistics import oldest_ready_age, statistics_of
 from tubeq_spark.runtime.context import left_out
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLoo
     for of in statistics_of(queue, tubes):
         ctx = of.ctx
         with left_out(queue, ctx.record.name):
-            holders = len(ctx.reader.holders(queue.now_us())) if of.tasks["taken"] else 0
+            holders = _holders(ctx) if of.tasks["taken"] else 0
             found[ctx.record.name] = TubeLook(
                 ctx.record.type,
                 of.tasks,
@@ -61,6 +62,11 @@ def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLoo
                 ctx.record.paused,
             )
     return found
+
+
+def _holders(ctx: TubeContext) -> int:
+    taken = ctx.table.is_in(TaskState.TAKEN, ctx.queue.now_us())
+    return len(ctx.reader.counts("owner", taken, skips=()))
 
 
 def _version(ctx: TubeContext) -> int:

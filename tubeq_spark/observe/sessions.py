@@ -10,6 +10,7 @@ from tubeq_spark.model.membership import MemberName
 from tubeq_spark.model.reports import SessionInfo
 from tubeq_spark.model.times import from_us, limited_us, of_us
 from tubeq_spark.runtime.context import left_out
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +28,8 @@ def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[Sessi
     held: dict[str, dict[str, int]] = defaultdict(dict)
     for ctx in tubes:
         with left_out(queue, ctx.record.name):
-            for owner, count in ctx.reader.holders(now_us).items():
+            taken = ctx.table.is_in(TaskState.TAKEN, now_us)
+            for owner, count in ctx.reader.counts("owner", taken, skips=()).items():
                 held[owner][ctx.record.name] = count
     members = (member for view in queue.sessions.views().values() for member in view.members)
     found = [

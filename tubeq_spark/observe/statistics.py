@@ -15,7 +15,7 @@ from tubeq_spark.model.times import LAST_US, US, from_us
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.events import TASKS, calls_of, ended_of, tasks_of
 from tubeq_spark.storage.arrow.columns import array
-from tubeq_spark.storage.tables.counts import counts
+from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[Tub
 
 def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dict[str, int]]:
     """The tasks of tubes by state; with several tubes, unreadable ones are left out."""
-    tables, now_us = [(ctx.table, ctx.max_attempts) for ctx in tubes], queue.now_us()
+    tables, now_us = [ctx.table for ctx in tubes], queue.now_us()
     over = queue.lapsed.owners(now_us)
     try:
         return counts(queue.engine, tables, now_us, over)
@@ -103,9 +103,9 @@ def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dic
         if len(tubes) < 2:
             raise
     found: dict[int, dict[str, int]] = {}
-    for ctx, counted in zip(tubes, tables, strict=True):
+    for ctx in tubes:
         with left_out(queue, ctx.record.name):
-            found |= counts(queue.engine, [counted], now_us, over)
+            found |= counts(queue.engine, [ctx.table], now_us, over)
     return found
 
 
@@ -191,7 +191,7 @@ def oldest_ready_age(ctx: TubeContext) -> float | None:
 
 def _depth(ctx: TubeContext, now_us: int, soon_us: int) -> Depth:
     over = ctx.queue.lapsed.owners(now_us)
-    return ctx.reader.depth(now_us, soon_us, ctx.max_attempts, over)
+    return depth(ctx.queue.engine, ctx.table, now_us, soon_us, over)
 
 
 def _age(since_us: int | None, now_us: int) -> float | None:

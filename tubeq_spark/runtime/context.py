@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
-    from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
     from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
     from tubeq_spark.storage.tables.tube_reader import TubeReader
     from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -258,7 +257,6 @@ class TubeContext:
     writer: TubeWriter
     put_gate: PutGate
     unique_keys: UniqueKeys
-    subqueue_reader: SubqueueReader
     subqueue_writer: SubqueueWriter
     gates: Gates
     table_lock: TableLock

@@ -70,14 +70,14 @@ class LeasedBatch:
 
     def found(self, ctx: TubeContext) -> LeasedBatch | None:
         """The batch, after others took some of its tasks; `None` if none is left."""
-        segments = ctx.reader.lease_segments_of(self.take_id, self.lease.owner)
+        segments = ctx.reader.lease_segments(self.take_id, self.lease.owner)
         return replace(self, segment=segments[0]) if segments else None
 
     def renewed(
         self, ctx: TubeContext, dest: int, lease: NewLease, _clauses: Sequence[Clause]
     ) -> LeasedBatch | None:
         """The batch after a renewal, in the segment to which it was moved."""
-        count = ctx.reader.count_of(self.take_id, lease.owner)
+        count = ctx.reader.count(ctx.table.is_held(lease.owner, [self.take_id]))
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
 

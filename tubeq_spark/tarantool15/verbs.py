@@ -16,6 +16,9 @@ from tubeq_spark.model.changes import Become
 from tubeq_spark.model.states import after_giving_back
 from tubeq_spark.model.times import plus
 from tubeq_spark.runtime.events import old_verb
+from tubeq_spark.storage.expression import integer
+from tubeq_spark.storage.expression import row as columns
+from tubeq_spark.storage.query import greatest, least
 from tubeq_spark.tarantool15.tasks import (
     USUAL_FIRST,
     USUAL_LAST,
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.commit_loop import Plan
+
+#: Tasks that are not done.
+_IS_LEFT = columns().state != TaskState.DONE.value
 
 
 def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
@@ -56,7 +62,8 @@ def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
     new = request.news[0]
     if new.state is TaskState.DELAYED:
         return request
-    rank = rank_before(ctx.reader.first_pri(USUAL_FIRST))
+    urgent = _IS_LEFT & (columns().pri < integer(USUAL_FIRST))
+    rank = rank_before(ctx.reader.one(least(columns().pri), urgent, skips=()))
     return replace(request, news=[replace(new, pri=stored_pri(priority_of(new.pri), rank))])
 
 
@@ -64,7 +71,8 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
     """Release a held task behind all existing tasks, or bury it if its attempts are used up."""
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
-        rank = rank_behind(ctx.reader.last_pri(USUAL_LAST, but=task_id))
+        others = _IS_LEFT & (columns().pri > integer(USUAL_LAST)) & (columns().task_id != task_id)
+        rank = rank_behind(ctx.reader.one(greatest(columns().pri), others, skips=()))
         return replace(
             row,
             state=after_giving_back(row.attempts, ctx.max_attempts),

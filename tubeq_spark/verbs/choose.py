@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tubeq_spark.model.changes import Named, Remove, Share, Take, Takeable
 from tubeq_spark.model.rivals import beginning
 from tubeq_spark.storage.commit_loop import Stale
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.statement import SegmentsUpTo
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import within
@@ -65,12 +66,13 @@ class TakeInOrder:
         if self.chosen is not None:
             # Other takes got the tasks that the previous attempt had chosen.
             ctx.lost_takes += 1
+        ready = ctx.table.is_ready(now_us)
         tasks = self._beside_rivals(kind, now_us, sum(counts)) or kind.first(
-            ctx, now_us, sum(counts)
+            ctx, ready, sum(counts)
         )
         if tasks.in_lease_segment:
             end_due(ctx, now_us)
-            tasks = kind.first(ctx, now_us, sum(counts))
+            tasks = kind.first(ctx, ready, sum(counts))
             if tasks.in_lease_segment:
                 raise Stale
         lasts = tasks.shares(counts)
@@ -93,7 +95,7 @@ class TakeInOrder:
         """
         ctx = self._ctx
         rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
-        found = ctx.reader.heads(now_us) if rivals else None
+        found = ctx.reader.segments_by_log(now_us) if rivals else None
         if found is None:
             return None
         key, heads = found
@@ -101,7 +103,7 @@ class TakeInOrder:
         among = beginning(heads, count, rivals, who)
         if not among:
             return None
-        tasks = kind.first(ctx, now_us, count, among)
+        tasks = kind.first(ctx, row().segment.is_in(among) & ctx.table.is_ready(now_us), count)
         is_same = not key or {place.key for _, place in tasks.places} == set(key)
         return tasks if tasks.count == count and is_same and not tasks.in_lease_segment else None
 

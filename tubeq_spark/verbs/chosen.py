@@ -19,13 +19,14 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SegmentSelection
     from tubeq_spark.verbs.quotas import Quotas
 
@@ -39,24 +40,15 @@ class ChosenTasks(Protocol[T]):
     """The chosen tasks of a take; `T` is the result of one call."""
 
     @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order, including those with ended leases: in some segments, or in all."""
+    def first(
+        cls, ctx: TubeContext, where: Expression, count: int, *, whole_utubes: bool = False
+    ) -> Self:
+        """Choose the first tasks in the order that match a condition; `whole_utubes` as for `TubeReader.first`."""
         ...
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, quotas: Quotas) -> Self:
         """Choose the first tasks of some sub-queues."""
-        ...
-
-    @classmethod
-    def first_of_subqueues(
-        cls,
-        ctx: TubeContext,
-        now_us: int,
-        busy: Collection[str | None],
-        among: Collection[str | None] | None,
-    ) -> Self:
-        """Choose the first task of all sub-queues that are not busy, or of those among some."""
         ...
 
     @property
@@ -103,38 +95,25 @@ class ChosenRows(TaskRows):
     order: tuple[str, ...] = ()
 
     @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order, after burying unreadable ones."""
+    def first(
+        cls, ctx: TubeContext, where: Expression, count: int, *, whole_utubes: bool = False
+    ) -> Self:
+        """Choose the first tasks that match a condition, after burying unreadable ones."""
 
         def read(at_least: int = 0) -> list[StoredTask]:
-            return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts, among)
+            return ctx.reader.first(where, max(count, at_least), whole_utubes=whole_utubes)
 
         return cls(readable(ctx, read(), read), ctx.table.order)
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, quotas: Quotas) -> Self:
         """Choose the first tasks of some sub-queues, after burying unreadable ones."""
+        ready = ctx.table.is_ready(quotas.now_us)
 
         def read(at_least: int = 0) -> list[StoredTask]:
             more = at_least // len(quotas.of)
             quota = {utube: max(count, more) for utube, count in quotas.of.items()}
-            return ctx.subqueue_reader.rows(quotas.now_us, ctx.max_attempts, quota)
-
-        return cls(readable(ctx, read(), read), ctx.table.order)
-
-    @classmethod
-    def first_of_subqueues(
-        cls,
-        ctx: TubeContext,
-        now_us: int,
-        busy: Collection[str | None],
-        among: Collection[str | None] | None,
-    ) -> Self:
-        """Choose the first task of all sub-queues that are not busy, after burying unreadable ones."""
-
-        def read(at_least: int = 0) -> list[StoredTask]:
-            limit = max(1, at_least)
-            return ctx.subqueue_reader.first(now_us, ctx.max_attempts, busy, limit, among)
+            return ctx.reader.first_of_each(ready, quota)
 
         return cls(readable(ctx, read(), read), ctx.table.order)
 
@@ -171,7 +150,8 @@ class ChosenRows(TaskRows):
     ) -> dict[int, TakenRows]:
         """The tasks under each take id, read by take id, because others may have moved them."""
         lease = next(iter(meant.values())).lease
-        return _by_take_id(ctx.reader.held_under(meant, lease.owner), lease)
+        held = ctx.table.is_held(lease.owner, meant)
+        return _by_take_id(ctx.reader.of(held, order=ctx.table.order), lease)
 
     def count_delays(self, ctx: TubeContext, held: Mapping[int, TakenRows]) -> None:
         """Count the ended delays of the held tasks, and keep these events for the callback."""
@@ -200,26 +180,16 @@ class ChosenSegments:
     selections: Sequence[SegmentSelection]
 
     @classmethod
-    def first(cls, ctx: TubeContext, now_us: int, count: int, among: Sequence[int] = ()) -> Self:
-        """Choose the first tasks in the order."""
-        return cls(ctx.reader.ready_segments(now_us, count, ctx.max_attempts, among))
+    def first(
+        cls, ctx: TubeContext, where: Expression, count: int, *, whole_utubes: bool = False
+    ) -> Self:
+        """Choose the first tasks that match a condition."""
+        return cls(ctx.reader.segments(where, count, whole_utubes=whole_utubes))
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, quotas: Quotas) -> Self:
         """Choose the first tasks of some sub-queues."""
-        reader, most = ctx.subqueue_reader, ctx.max_attempts
-        return cls(reader.selections(quotas.now_us, most, quotas.of, whole=quotas.whole))
-
-    @classmethod
-    def first_of_subqueues(
-        cls,
-        ctx: TubeContext,
-        now_us: int,
-        busy: Collection[str | None],
-        among: Collection[str | None] | None,
-    ) -> Self:
-        """Choose the first task of all sub-queues that are not busy."""
-        return cls(ctx.subqueue_reader.first_selection(now_us, ctx.max_attempts, busy, among))
+        return cls(ctx.reader.segments_of_each(ctx.table.is_ready(quotas.now_us), quotas.of))
 
     @property
     def count(self) -> int:
@@ -267,7 +237,9 @@ class ChosenSegments:
         """The tasks under each take id. They are counted if their number is not known."""
         held = {}
         for take_id, batch in meant.items():
-            n = count if len(meant) == 1 else ctx.reader.count_of(take_id, batch.lease.owner)
+            n = count
+            if len(meant) > 1:
+                n = ctx.reader.count(ctx.table.is_held(batch.lease.owner, [take_id]))
             if n:
                 held[take_id] = replace(batch, count=n)
         return held

@@ -17,6 +17,7 @@ from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
@@ -61,7 +62,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
     """Write ended delays, leases and ttls. At most one commit, none if nothing is due."""
 
     def attempt() -> Plan[ExpiryCounts]:
-        found = ctx.reader.due(now_us, ctx.max_attempts, _MOST)
+        found = ctx.reader.groups(ctx.table.is_due(now_us), now_us, _MOST)
         # Kept done tasks have ended before, so a statement of their own removes them: the log counts all rows that
         # a statement removes as ended tasks, or none.
         groups = [group for group in found if group.state is not TaskState.DONE]
@@ -70,7 +71,9 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             return Plan(None, lambda _: ExpiryCounts())
         for_callback: list[StoredTask] = []
         if ctx.callback is not None:
-            for_callback = ctx.reader.due_tasks(now_us, _MOST_TOLD)
+            for_callback = ctx.reader.of(
+                ctx.table.is_due(now_us), order=["task_id"], limit=_MOST_TOLD, skips=()
+            )
         segments = sorted({group.segment for group in groups})
         lease_segments = {group.segment for group in groups if group.state is TaskState.TAKEN}
         dest, gone = ctx.queue.session.segments(2)
@@ -203,10 +206,15 @@ def _release_pass(
     unless: Callable[[], bool] | None,
 ) -> Plan[tuple[int, bool]]:
     """Plan one pass: the number of released tasks, and whether more are left."""
-    lease_segments, worn = ctx.reader.taken_segments(owner, ctx.max_attempts, _MOST)
+    groups = ctx.reader.groups(ctx.table.is_held(owner), ctx.queue.now_us(), _MOST)
+    lease_segments = sorted({group.segment for group in groups})
+    worn = sum(group.count for group in groups if group.worn)
     if not lease_segments or _are_to_stay(ctx, unless):
         return Plan(None, lambda _: (0, False))
-    for_callback = ctx.reader.in_lease_segments(lease_segments) if ctx.callback is not None else []
+    for_callback: list[StoredTask] = []
+    if ctx.callback is not None:
+        in_segments = columns().segment.is_in(lease_segments)
+        for_callback = ctx.reader.of(in_segments, order=ctx.table.order)
     backoff = None if error is None else ctx.backoff
     change = released(
         ctx.queue.session.segments(1)[0],
@@ -226,7 +234,7 @@ def _release_pass(
             if after.state is TaskState.BURIED:
                 ctx.queue_event("bury", [after])
             ctx.queue_event("release", [after])
-        return affected.updated, len(lease_segments) == _MOST
+        return affected.updated, len(groups) == _MOST
 
     return Plan(statement, finish)
 

@@ -48,42 +48,43 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
         return known
     most_taken = ctx.record.options.most_taken
     if most_taken is not None:
-        held = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, ctx.max_attempts, over)
-        taken = sum(held.values())
+        taken = ctx.reader.count(ctx.table.is_in(TaskState.TAKEN, now_us, over), skips=())
         if taken >= most_taken:
             return replace(known, taken=taken)
     if ctx.driver.subqueues:
         return _in_subqueue(ctx, row, known, now_us, over)
-    ahead = ctx.reader.ready_before(
-        position_of(row, ctx.table.order), now_us, ctx.max_attempts, over
-    )
-    return replace(known, ahead=ahead)
+    before = ctx.table.up_to(position_of(row, ctx.table.order))
+    ready = ctx.reader.count(ctx.table.is_in(TaskState.READY, now_us, over) & before, skips=())
+    # The task itself is counted, too.
+    return replace(known, ahead=max(0, ready - 1))
 
 
 def _in_subqueue(
     ctx: TubeContext, row: StoredTask, known: Facts, now_us: int, over: Collection[str]
 ) -> Facts:
     """The facts of a ready task in a tube with sub-queues."""
-    most, options = ctx.max_attempts, ctx.record.options
-    taken = ctx.subqueue_reader.in_state(TaskState.TAKEN, now_us, most, over)
+    table, options = ctx.table, ctx.record.options
+    is_taken = table.is_in(TaskState.TAKEN, now_us, over)
+    taken = ctx.reader.counts("utube", is_taken, skips=())
     limits = read_limits(ctx, now_us)
     waiting = limits.waiting_for_rate()
     if taken.get(row.utube, 0) >= options.parallel:
         if options.parallel > 1:
             return replace(known, beside=taken[row.utube])
-        first = ctx.reader.first_taken(row.utube, now_us, most, over)
-        if first is not None:
+        for first in ctx.reader.first(is_taken & table.is_of([row.utube]), 1):
             return replace(known, busy_with=first.task_id, busy_until=from_us(first.next_event))
     if row.utube in waiting:
         return replace(known, rate_until=from_us(waiting[row.utube]))
-    place = position_of(row, ctx.table.order)
-    ahead = ctx.reader.ready_before(place, now_us, most, over, [row.utube])
-    if ahead:
-        return replace(known, ahead=ahead)
+    before = table.up_to(position_of(row, table.order))
+    ready = ctx.reader.counts(
+        "utube", table.is_in(TaskState.READY, now_us, over) & before, skips=()
+    )
+    if ready.get(row.utube, 0) > 1:
+        return replace(known, ahead=ready[row.utube] - 1)
     full = {utube for utube, count in taken.items() if count >= options.parallel}
     busy = full.union(waiting)
     if options.order == "fair":
         others = turns_before(ctx, limits, row.utube, busy)
     else:
-        others = ctx.subqueue_reader.heads_up_to(place, now_us, most, over, busy | {row.utube})
+        others = len(ready.keys() - busy - {row.utube})
     return replace(known, subqueues_ahead=others)

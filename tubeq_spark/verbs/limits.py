@@ -227,9 +227,8 @@ def turns_before(
     ctx: TubeContext, limits: Limits, utube: str | None, busy: Collection[str | None]
 ) -> int:
     """The number of sub-queues, in a fair tube and not busy, whose turn is before that of `utube`. No commit."""
-    heads = ctx.subqueue_reader.heads(
-        limits.now_us, ctx.max_attempts, busy, _ALL, with_created=True
-    )
+    ready = ctx.table.is_ready(limits.now_us) & ctx.table.is_of(None, busy)
+    heads = ctx.reader.heads(ready, _ALL, with_created=True)
     turns = [head.utube for head in sorted(heads, key=limits.turn)]
     return turns.index(utube) if utube in turns else 0
 
@@ -247,7 +246,7 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
     # The clock is read after the table, so that moments of this clock in the table are not in the future.
     clock_us = ctx.queue.now_us()
     try:
-        kept = ctx.subqueue_reader.stored() if options.order == "fair" else set[str | None]()
+        kept = set(ctx.reader.counts("utube")) if options.order == "fair" else set[str | None]()
     except DamagedFileError:
         log.warning("moments of leases of %s stay", ctx.record.name, exc_info=True)
         return

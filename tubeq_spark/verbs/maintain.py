@@ -151,7 +151,7 @@ def require_none_taken(ctx: TubeContext, now_us: int) -> None:
     Raises:
         TubeBusyError: Tasks are taken, and their leases have not ended.
     """
-    if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
+    if ctx.reader.count(ctx.table.is_in(TaskState.TAKEN, now_us), skips=()):
         raise refusals.has_taken_tasks(ctx.record.name)
 
 

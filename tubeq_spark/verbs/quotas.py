@@ -22,7 +22,6 @@ class Quotas:
         now_us: The moment for which the sub-queues were chosen.
         take_ids: The take id of each call; `None` for a call that found no task.
         calls: For each call, the number of tasks to take from each sub-queue.
-        whole: Whether these are all ready tasks of these sub-queues.
         begins_us: The moment at which its leases begin, if it is remembered; `None`: when the MERGE is decided.
     """
 
@@ -30,7 +29,6 @@ class Quotas:
     now_us: int
     take_ids: list[int | None]
     calls: list[dict[str | None, int]]
-    whole: bool
     begins_us: int | None = None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +12,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.context import told
+from tubeq_spark.storage.expression import row
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.limits import read_limits
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.reports import UtubeCounts
-    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.task import Task
 
@@ -61,7 +62,7 @@ def utubes(ctx: TubeContext, limit: int | None) -> list[UtubeCounts]:
     """The numbers of tasks of each sub-queue, the one with the most tasks first. One query."""
     now_us = ctx.queue.now_us()
     over = ctx.queue.lapsed.owners(now_us)
-    return ctx.subqueue_reader.counts(now_us, ctx.max_attempts, over, limit)
+    return ctx.reader.utubes(now_us, over, limit)
 
 
 def taken_utubes(ctx: TubeContext) -> pa.Table:
@@ -90,7 +91,8 @@ def failures(ctx: TubeContext, texts: int) -> dict[str, int]:
         texts: The most different texts of errors that are read.
     """
     found = Counter[str]()
-    for text, tasks in ctx.reader.failures(texts).items():
+    failed = ctx.reader.counts("error", row().error.is_not_null(), limit=texts, skips=())
+    for text, tasks in failed.items():
         found[kind_of(text)] += tasks
     return dict(found.most_common())
 
@@ -119,15 +121,14 @@ def _told(ctx: TubeContext, read: Callable[[], T]) -> T:
 
 
 def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterator[Task]:
-    after, over = None, _told(ctx, lambda: ctx.queue.lapsed.owners(now_us))
-
-    def page() -> list[StoredTask]:
-        return ctx.reader.in_state(state, now_us, ctx.max_attempts, over, after, size)
-
+    over = _told(ctx, lambda: ctx.queue.lapsed.owners(now_us))
+    everything = ctx.table.is_in(state, now_us, over)
+    where = everything
     while True:
-        rows = _told(ctx, page)
-        for row in rows:
-            yield row.seen_as(state).task()
+        rows = _told(ctx, functools.partial(ctx.reader.first, where, size))
+        for found in rows:
+            yield found.seen_as(state).task()
         if len(rows) < size:
             return
-        after = position_of(rows[-1], ctx.table.order)
+        last = position_of(rows[-1], ctx.table.order)
+        where = everything & ~ctx.table.up_to(last)

@@ -23,6 +23,7 @@ from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.expression import row
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settlement import named, removed_by, settlement, whole
 
@@ -184,7 +185,7 @@ def out_of_order(
     Returns:
         Whether the take was undone.
     """
-    if not ctx.reader.is_behind(segments, now_us, ctx.max_attempts):
+    if not ctx.reader.is_behind(segments, now_us):
         return False
     give_back(ctx, take_ids, owner)
     return True
@@ -241,10 +242,11 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
 
 def _under(ctx: TubeContext, take_ids: Collection[int], owner: str) -> list[SettleRow]:
     """The tasks with some take ids: whole lease segments, or some rows of them."""
-    counts = ctx.reader.counts_under(take_ids, owner)
-    if all(under == stored for under, stored in counts.values()):
-        return whole(sorted(counts))
-    return named(ctx.reader.held_under(take_ids, owner))
+    held = ctx.table.is_held(owner, take_ids)
+    found = ctx.reader.counts("segment", held)
+    if not found or found == ctx.reader.counts("segment", row().segment.is_in(found)):
+        return whole(sorted(found))
+    return named(ctx.reader.of(held))
 
 
 def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:
@@ -258,7 +260,10 @@ def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: 
     Returns:
         Whether the take was found. Commits: that of `give_back`; none if it was not found.
     """
-    take_ids = ctx.reader.take_ids_of(lease_segments, owner)
+    # The take id is the number of the lease segment, unless calls share the segment.
+    numbers = sorted(lease_segments)
+    named_so = row().segment.is_in(numbers) | row().claim.is_in(numbers)
+    take_ids = set(ctx.reader.counts("claim", ctx.table.is_held(owner) & named_so))
     if not take_ids:
         return False
     log.warning("tube %s: what an unknown take has taken is given back", ctx.record.name)

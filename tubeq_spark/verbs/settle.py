@@ -337,13 +337,14 @@ def kick(ctx: TubeContext, count: int) -> int:
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        selections = ctx.reader.buried_segments(now_us, count)
+        buried = ctx.table.is_buried(now_us)
+        selections = ctx.reader.segments(buried, count)
         if not selections:
             return Plan(None, lambda _: 0)
         last = max(selection.last for selection in selections)
         for_callback = []
         if ctx.callback is not None:
-            for_callback = ctx.reader.buried(now_us, last, count)
+            for_callback = ctx.reader.first(buried & ctx.table.up_to(last), count)
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
         kick = (Buried(last, now_us), _kicked(dest))
@@ -389,14 +390,16 @@ def kick_where(ctx: TubeContext, text: str, count: int | None) -> int:
     if count == 0:
         return 0
     _bury_worn(ctx)
-    ids = ctx.reader.buried_ids(ctx.queue.now_us(), where, count)
+    buried = ctx.table.is_buried(ctx.queue.now_us()) & where
+    ids = ctx.reader.ids(buried, order=ctx.table.order, limit=count, skips=())
     pieces = (ids[start : start + _MOST_KICKED] for start in range(0, len(ids), _MOST_KICKED))
     return sum(_kick_picked(ctx, piece, where) for piece in pieces)
 
 
 def _kick_picked(ctx: TubeContext, ids: Sequence[int], where: Expression) -> int:
     def attempt() -> Plan[int]:
-        rows = ctx.reader.buried_among(ids, ctx.queue.now_us(), where)
+        buried = ctx.table.is_buried(ctx.queue.now_us()) & where
+        rows = ctx.reader.of(ctx.table.has_id(ids) & buried, skips=())
         if not rows:
             return Plan(None, lambda _: 0)
 

@@ -21,6 +21,7 @@ from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.rows import settle_table
 from tubeq_spark.storage.statement import MOST_NAMED, SettleRow
 from tubeq_spark.verbs.expire import end_due
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected, SettleTable
 
 log = logging.getLogger(__name__)
@@ -134,12 +136,16 @@ class HeldBatch:
         return settled
 
     @property
+    def _held(self) -> Expression:
+        return self._ctx.table.is_held(self.owner, [self.take_id])
+
+    @property
     def _is_scattered(self) -> bool:
         return self._ctx.queue.held_tasks.is_scattered(self.take_id)
 
     def _others(self, *, keeps: bool) -> list[int]:
         """The segments of tasks that were not settled with all others, because they were not known."""
-        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
+        segments = self._ctx.reader.lease_segments(self.take_id, self.owner)
         return [s for s in segments if not (keeps and s in self._lease_segments)]
 
     def _last_longer(self, named: set[int] | None, amount_us: int) -> None:
@@ -178,12 +184,12 @@ class HeldBatch:
 
     def ids(self) -> list[int]:
         """The ids of the remaining tasks, in their order."""
-        return self._ctx.reader.batch_ids(self.take_id, self.owner)
+        return self._ctx.reader.ids(self._held, order=["task_id"])
 
     def worn(self, named: Collection[int], attempts: int) -> set[int]:
         """The named tasks that were taken at least `attempts` times."""
-        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
-        return set(self._ctx.reader.worn_in(segments, attempts) if segments else ()) & set(named)
+        worn = self._held & (row().attempts >= integer(attempts))
+        return set(self._ctx.reader.ids(worn)) & set(named)
 
     def _lasts(self, until: int | None) -> None:
         self._until = until
@@ -236,7 +242,7 @@ class HeldBatch:
             Stale: They are not in the segments that are known, so the next attempt searches for others.
             NotTakenError: They are not in the batch.
         """
-        places = self._ctx.reader.ids_in(self._lease_segments)
+        places = self._ctx.reader.places(row().segment.is_in(self._lease_segments))
         table = settle_table(places, named)
         count = table.rows.num_rows
         if is_first and count < len(named):
@@ -255,7 +261,8 @@ class HeldBatch:
         """The number of tasks that a release buries because they have used up their attempts."""
         if self._ctx.max_attempts is None:
             return 0
-        worn = self._ctx.reader.worn_in(self._lease_segments, self._ctx.max_attempts)
+        in_segments = row().segment.is_in(self._lease_segments)
+        worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn)
         return len(worn if named is None else named.intersection(worn))
 
     def _require_lease(self) -> None:
@@ -273,7 +280,7 @@ class HeldBatch:
         """Whether no lease of a remaining task has ended, because touches have extended those that end first."""
         if not self._longer:
             return False
-        leases = self._ctx.reader.leases_of(self.take_id, self.owner)
+        leases = {row.task_id: row.next_event for row in self._ctx.reader.of(self._held)}
         if any(due(end, now_us) for end in leases.values()):
             return False
         # A task that was not touched may be gone because its lease has ended.
@@ -292,7 +299,7 @@ class HeldBatch:
         end_due(ctx, ctx.queue.now_us())
 
         def attempt() -> Plan[int]:
-            self._lease_segments = ctx.reader.lease_segments_of(self.take_id, self.owner)
+            self._lease_segments = ctx.reader.lease_segments(self.take_id, self.owner)
             if not self._lease_segments:
                 return Plan(None, lambda _: 0)
             worn = self._worn(None)
@@ -317,7 +324,7 @@ class HeldBatch:
 
     def _find(self) -> None:
         """Find the lease segments of the tasks, after other verbs have changed some."""
-        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
+        segments = self._ctx.reader.lease_segments(self.take_id, self.owner)
         if not segments:
             self._forget()
             msg = "the batch's tasks are no longer held by this session"

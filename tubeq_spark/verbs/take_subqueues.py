@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SubqueueHead
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.verbs.chosen import ChosenTasks
@@ -74,13 +75,14 @@ class TakeSubqueues:
         utubes: frozenset[str | None] | None,
     ) -> SubqueueChoice[H] | None:
         """Choose one task by one query: the first of all sub-queues that may give one."""
-        ctx, now_us = self._ctx, limits.now_us
-        tasks = kind.first_of_subqueues(ctx, now_us, limits.closed, utubes)
+        ready = self._ready(limits, utubes)
+        if ready is None:
+            return None
+        tasks = kind.first(self._ctx, ready, 1, whole_utubes=True)
         if not tasks.count:
             return None
         ((utube, _),) = tasks.places
-        calls: list[dict[str | None, int]] = [{utube: 1}]
-        return SubqueueChoice(ctx, tasks, self._quotas(owner, limits, calls, whole=False))
+        return SubqueueChoice(self._ctx, tasks, self._quotas(owner, limits, [{utube: 1}]))
 
     def _of_heads(
         self,
@@ -90,22 +92,17 @@ class TakeSubqueues:
         requests: Sequence[TakeRequest],
     ) -> SubqueueChoice[H] | None:
         """Choose the sub-queues by their first tasks, then the tasks of each."""
-        heads = self._heads(requests, limits)
-        counts = {head.utube: head.count for head in heads}
-        calls = shared_out(limits.cut(heads), requests)
+        calls = shared_out(limits.cut(self._heads(requests, limits)), requests)
         if not any(calls):
             return None
-        whole = all(n >= counts[utube] for quota in calls for utube, n in quota.items())
-        quotas = self._quotas(owner, limits, calls, whole=whole)
+        quotas = self._quotas(owner, limits, calls)
         return SubqueueChoice(self._ctx, kind.of_subqueues(self._ctx, quotas), quotas)
 
-    def _quotas(
-        self, owner: str, limits: Limits, calls: list[dict[str | None, int]], *, whole: bool
-    ) -> Quotas:
+    def _quotas(self, owner: str, limits: Limits, calls: list[dict[str | None, int]]) -> Quotas:
         """The quotas of the calls, with a take id for each call that gets tasks."""
         fresh = iter(self._ctx.queue.session.segments(sum(map(bool, calls))))
         take_ids = [next(fresh) if quota else None for quota in calls]
-        return Quotas(owner, limits.now_us, take_ids, calls, whole, limits.begins_us)
+        return Quotas(owner, limits.now_us, take_ids, calls, limits.begins_us)
 
     def _heads(self, requests: Sequence[TakeRequest], limits: Limits) -> list[SubqueueHead]:
         """The first tasks of as many sub-queues as the calls need."""
@@ -116,14 +113,19 @@ class TakeSubqueues:
         if among is not None and len(addresses) > 1:
             # All first heads may be in the sub-queues of one call, so the heads of all named ones are read.
             most = len(among)
-        return self._ctx.subqueue_reader.heads(
-            limits.now_us,
-            self._ctx.max_attempts,
-            limits.closed,
-            limits.most_heads(most),
-            among,
-            with_created=limits.by_turn,
-        )
+        ready = self._ready(limits, among)
+        if ready is None:
+            return []
+        return self._ctx.reader.heads(ready, limits.most_heads(most), with_created=limits.by_turn)
+
+    def _ready(self, limits: Limits, utubes: frozenset[str | None] | None) -> Expression | None:
+        """The ready tasks of sub-queues that may give some, among all or some; `None` if no sub-queue may."""
+        if utubes is not None:
+            utubes -= limits.closed
+            if not utubes:
+                return None
+        table = self._ctx.table
+        return table.is_ready(limits.now_us) & table.is_of(utubes, limits.closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +197,7 @@ class SubqueueChoice(Generic[H]):
             Whether all tasks were given back.
         """
         ctx, take_ids = self.ctx, self.quotas.used_take_ids
-        if max(self.quota.values()) == 1 or not ctx.reader.is_behind(
-            take_ids, self.now_us, ctx.max_attempts
-        ):
+        if max(self.quota.values()) == 1 or not ctx.reader.is_behind(take_ids, self.now_us):
             return False
         give_back(ctx, set(take_ids), self.owner)
         return True

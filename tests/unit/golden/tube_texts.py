@@ -6,8 +6,6 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from tests.unit.golden.recording import Case, Recorder
 from tests.unit.golden.sample_values import (
     AGED_TUBE,
@@ -53,6 +51,7 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.gate import Gate, Raise
 from tubeq_spark.storage.location import identifier, path_table
+from tubeq_spark.storage.query import least
 from tubeq_spark.storage.rows import PutsSeen
 from tubeq_spark.storage.statement import (
     ExchangedRow,
@@ -65,9 +64,8 @@ from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
-from tubeq_spark.storage.tables.tube_reader import TubeReader
+from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
@@ -77,6 +75,7 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
@@ -97,9 +96,8 @@ def tube_cases() -> Iterator[Case]:
     for name, table in TUBES.items():
         for cases in (
             reads,
-            reads_of_ready,
+            conditions,
             reads_of_segments,
-            reads_of_takes,
             counting,
             reads_of_subqueues,
             puts,
@@ -113,7 +111,7 @@ def tube_cases() -> Iterator[Case]:
         ):
             for case in cases(table):
                 yield replace(case, title=f"{case.title}; {name}")
-    for cases in (reads, reads_of_ready, reads_of_subqueues, takes, statements_of_subqueues):
+    for cases in (reads, conditions, reads_of_subqueues, takes, statements_of_subqueues):
         for case in cases(AGED_TUBE):
             yield replace(case, title=f"{case.title}; by rank")
     yield from rare_names()
@@ -140,11 +138,6 @@ def keys(table: TubeTable) -> Iterator[Case]:
         yield Case(
             f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW, None)
         )
-    yield Case(
-        "TubeReader.failures: ",
-        lambda made: TubeReader(made.engine, table).failures(5),
-        [[{"error": "it broke", "below_zero": -2}]],
-    )
     yield Case(
         "SegmentReader.gone_segments: a tube with keys",
         lambda made: SegmentReader(made.engine, table).gone_segments(),
@@ -206,70 +199,56 @@ def reads(table: TubeTable) -> Iterator[Case]:
             f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
         )
 
-    yield case("select: all", lambda tasks: tasks.read(TRUE))
-    yield case(
-        "read: in order, with a limit",
-        lambda tasks: tasks.read(row().pri > small(3), ["pri"], 2**40, 9),
-    )
+    low = row().pri > small(3)
+    yield case("of: all", lambda tasks: tasks.of(TRUE))
+    yield case("of: in order, with a limit", lambda tasks: tasks.of(low, order=["pri"], limit=9))
     yield case("by_ids: none", lambda tasks: tasks.by_ids([]))
     yield case("by_ids: one, and two that are no ids", lambda tasks: tasks.by_ids([5, -1, 1 << 63]))
     yield case(f"by_ids: {MANY}", lambda tasks: tasks.by_ids(range(MANY)))
-    yield case("buried: 5", lambda tasks: tasks.buried(NOW, POSITION, 5))
-    where = condition_of(PICKS, table.shown)
+    yield case("ids: all", lambda tasks: tasks.ids(low))
+    yield case("places: all", lambda tasks: tasks.places(low))
+    picked = table.is_buried(NOW) & condition_of(PICKS, table.shown)
     for title, limit in (("all", None), ("5", 5)):
         yield case(
-            f"buried_ids: {title} of a program's condition",
-            lambda tasks, limit=limit: tasks.buried_ids(NOW, where, limit),
+            f"ids: {title} of a program's condition",
+            lambda tasks, limit=limit: tasks.ids(picked, order=table.order, limit=limit, skips=()),
         )
-    for ids in (range(30), range(MANY)):
-        yield case(
-            f"buried_among: {len(ids)}, of a program's condition",
-            lambda tasks, ids=ids: tasks.buried_among(ids, NOW, where),
-        )
-    yield case("due_tasks: 5", lambda tasks: tasks.due_tasks(NOW, 5))
-    for (names, over), most in product(OWNERS.items(), ATTEMPTS):
-        yield case(
-            f"in_state: ready, {names}, max_attempts {most}",
-            lambda tasks, over=over, most=most: tasks.in_state(
-                TaskState.READY, NOW, most, over, None, 5
-            ),
-        )
-    for state, after in product(TaskState, (None, POSITION)):
-        yield case(
-            f"in_state: {state.name}, {'from the first' if after is None else 'after a position'}",
-            lambda tasks, state=state, after=after: tasks.in_state(state, NOW, 3, (), after, 5),
-        )
-    for utube in ("plain", None):
-        yield case(
-            f"first_taken: of {utube}",
-            lambda tasks, utube=utube: tasks.first_taken(utube, NOW, 3, ("session/1",)),
-        )
-    for of in (None, ["plain"], [None]):
-        yield case(
-            f"ready_before: of {of}",
-            lambda tasks, of=of: tasks.ready_before(POSITION, NOW, 3, (), of),
-            [{"n": 3}],
-        )
-    yield case("first_pri: below 3", lambda tasks: tasks.first_pri(3), [{"pri": 1}])
-    yield case("last_pri: above 3", lambda tasks: tasks.last_pri(3, 11), [{"pri": 9}])
+    yield case("batch: 5 expected", lambda tasks: tasks.batch(-5, "session/1", 5))
+    yield case("one: least pri", lambda tasks: tasks.one(least(row().pri), low), [{"value": 4}])
+    yield case("count: some", lambda tasks: tasks.count(low, skips=()), [{"value": 3}])
+    yield case("counts: by sub-queue", lambda tasks: tasks.counts("utube"))
+    yield case("counts: by error, 5", lambda tasks: tasks.counts("error", low, limit=5, skips=()))
+    yield case("count_in: one", lambda tasks: tasks.count_in(-5), [{"n": 3}])
+    yield case("owners: 5", lambda tasks: tasks.owners(5))
+    yield case("lease_segments: of one", lambda tasks: tasks.lease_segments(-5, "session/1"))
 
 
-def reads_of_ready(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
+def conditions(table: TubeTable) -> Iterator[Case]:
+    """The conditions that verbs share."""
+
+    def case(said: str, where: Expression) -> Case:
         return Case(
-            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
+            f"TubeReader.first: {said}", lambda made: TubeReader(made.engine, table).first(where, 5)
         )
 
-    for attempts in ATTEMPTS:
-        yield case(
-            f"ready: max_attempts {attempts}",
-            lambda tasks, attempts=attempts: tasks.ready(NOW, 5, attempts),
-        )
-        yield case(
-            f"ready_segments: max_attempts {attempts}",
-            lambda tasks, attempts=attempts: tasks.ready_segments(NOW, 5, attempts),
-        )
-    yield case("ready: in two segments", lambda tasks: tasks.ready(NOW, 5, 3, [10, 11]))
+    yield case("buried, up to a position", table.is_buried(NOW) & table.up_to(POSITION))
+    yield case("due", table.is_due(NOW))
+    for ids in (range(30), range(MANY)):
+        yield case(f"{len(ids)} ids", table.has_id(ids))
+    for owner, takes in product((None, "session/1", "O'Neil {rows}"), (None, [-5, -6])):
+        yield case(f"taken by {owner}, takes {takes}", table.is_held(owner, takes))
+    for said, utubes in named().items():
+        yield case(f"sub-queues: {said}", table.is_of(utubes.keys()))
+        yield case(f"but sub-queues: {said}", table.is_of(None, utubes.keys()))
+    for most in ATTEMPTS:
+        of = replace(table, max_attempts=most)
+        yield case(f"ready, max_attempts {most}", of.is_ready(NOW))
+        yield case(f"worn, max_attempts {most}", of.is_worn)
+        for names, over in OWNERS.items():
+            ready = of.is_in(TaskState.READY, NOW, over)
+            yield case(f"in state ready, {names}, max_attempts {most}", ready)
+    for state in TaskState:
+        yield case(f"in state {state.name}", table.is_in(state, NOW))
 
 
 def selection(segment: int, count: int, utube: str | None = None) -> dict[str, Any]:
@@ -286,21 +265,24 @@ def selection(segment: int, count: int, utube: str | None = None) -> dict[str, A
 
 
 def reads_of_segments(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
-        return Case(
-            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
-        )
-
-    yield case("segments: all", lambda tasks: tasks.segments(TRUE, 5, 9))
-    yield case("buried_segments: 5", lambda tasks: tasks.buried_segments(NOW, 5))
-    yield case("count_in: one", lambda tasks: tasks.count_in(-5), [{"n": 3}])
-    yield case("has_rows: any", lambda tasks: tasks.has_rows())
-    yield from reads_for_upkeep(table)
     due = [{"segment": 1, "state": "t", "over": False, "worn": False, "n": 1}]
     for most in ATTEMPTS:
-        yield case(
-            f"due: max_attempts {most}", lambda tasks, most=most: tasks.due(NOW, most, 5), due
+        of = replace(table, max_attempts=most)
+        yield Case(
+            f"TubeReader.groups: due, max_attempts {most}",
+            lambda made, of=of: TubeReader(made.engine, of).groups(of.is_due(NOW), NOW, 5),
+            [due],
         )
+        yield Case(
+            f"TubeReader.is_behind: max_attempts {most}",
+            lambda made, of=of: TubeReader(made.engine, of).is_behind((-5, -6), NOW),
+            [[{"utube": "plain", "last": {"pri": 0, "task_id": 9}}]],
+        )
+    yield Case(
+        "TubeReader.segments: ready",
+        lambda made: TubeReader(made.engine, table).segments(table.is_ready(NOW), 5),
+    )
+    yield from reads_for_upkeep(table)
 
 
 def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
@@ -323,69 +305,23 @@ def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
     yield case("waiting: of 7 rows", lambda segments: segments.waiting(NOW, 7), [waiting])
 
 
-def reads_of_takes(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
-        return Case(
-            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
-        )
-
-    segments = (-5, -6)
-    yield case("held_under: of anybody", lambda tasks: tasks.held_under(segments))
-    for owner in ("session/1", "O'Neil {rows}"):
-        yield case(
-            f"held_under: of {owner}", lambda tasks, owner=owner: tasks.held_under(segments, owner)
-        )
-    yield case("in_lease_segments: two", lambda tasks: tasks.in_lease_segments(segments))
-    for most in ATTEMPTS:
-        yield case(
-            f"is_behind: max_attempts {most}",
-            lambda tasks, most=most: tasks.is_behind(segments, NOW, most),
-        )
-    yield case("batch_ids: of a take", lambda tasks: tasks.batch_ids(-5, "session/1"))
-    yield case("batch: 5 expected", lambda tasks: tasks.batch(-5, "session/1", 5))
-    ids = pa.table({"segment": [-5], "task_id": [1]})
-    yield case("ids_in: two", lambda tasks: tasks.ids_in(segments), ids)
-    yield case("count_of: one", lambda tasks: tasks.count_of(-5, "session/1"), [{"n": 3}])
-    leases = pa.table({"task_id": [1], "until": [NOW]})
-    yield case("leases_of: a take", lambda tasks: tasks.leases_of(-5, "session/1"), leases)
-    for owner, most in product((None, "session/1"), ATTEMPTS):
-        yield case(
-            f"taken_segments: of {owner}, max_attempts {most}",
-            lambda tasks, owner=owner, most=most: tasks.taken_segments(owner, most, 5),
-        )
-    yield case("worn_in: two", lambda tasks: tasks.worn_in(segments, 3))
-    yield case("owners: 5", lambda tasks: tasks.owners(5))
-    yield case("holders: now", lambda tasks: tasks.holders(NOW))
-    yield case("take_ids_of: two", lambda tasks: tasks.take_ids_of(segments, "session/1"))
-    some = [{"segment": -5, "n": 2}]
-    yield case(
-        "counts_under: two", lambda tasks: tasks.counts_under(segments, "session/1"), some, some
-    )
-    yield case("lease_segments_of: one", lambda tasks: tasks.lease_segments_of(-5, "session/1"))
-
-
 def counting(table: TubeTable) -> Iterator[Case]:
     for (names, over), most in product(OWNERS.items(), ATTEMPTS):
-        variant = f"{names}, max_attempts {most}"
+        variant, of = f"{names}, max_attempts {most}", replace(table, max_attempts=most)
         yield Case(
             f"task_counts.depth: {variant}",
-            lambda made, over=over, most=most: depth(made.engine, table, NOW, LATER, most, over),
+            lambda made, over=over, of=of: depth(made.engine, of, NOW, LATER, over),
         )
         yield Case(
             f"task_counts.counts: {variant}",
-            lambda made, over=over, most=most: counts(made.engine, [(table, most)], NOW, over),
+            lambda made, over=over, of=of: counts(made.engine, [of], NOW, over),
             [[{"tube": table.id, "state": "r", "n": 1}]],
-        )
-    for most in ATTEMPTS:
-        yield Case(
-            f"TubeReader.counts: max_attempts {most}",
-            lambda made, most=most: TubeReader(made.engine, table).counts(NOW, most),
         )
 
 
 def counting_of_many() -> Iterator[Case]:
     """More tubes than one query counts."""
-    tubes = [(replace(table_of("task_id"), id=number), 3) for number in range(26)]
+    tubes = [replace(table_of("task_id"), id=number) for number in range(26)]
     yield Case("task_counts.counts: 26 tubes", lambda made: counts(made.engine, tubes, NOW))
 
 
@@ -406,65 +342,31 @@ def named(quota: int = 2) -> dict[str, Mapping[str | None, int]]:
 
 
 def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[SubqueueReader], object], *answers: Any) -> Case:
+    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
         return Case(
-            f"SubqueueReader.{title}",
-            lambda made: call(SubqueueReader(made.engine, table)),
-            answers,
+            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
         )
 
+    ready = table.is_ready(NOW)
     head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5}
-    for most in ATTEMPTS:
-        yield case(
-            f"heads: none busy, max_attempts {most}",
-            lambda read, most=most: [read.heads(NOW, most, (), 5) for _ in range(2)],
-            [head],
-        )
+    yield case("heads: twice", lambda read: [read.heads(ready, 5) for _ in range(2)], [head])
+    yield case("heads: by turn", lambda read: read.heads(ready, 5, with_created=True))
+    yield case("first: of sub-queues", lambda read: read.first(ready, 1, whole_utubes=True))
+    yield case("segments: of sub-queues", lambda read: read.segments(ready, 1, whole_utubes=True))
     for said, quotas in named().items():
         yield case(
-            f"heads: busy: {said}", lambda read, busy=quotas: read.heads(NOW, 3, busy.keys(), 5)
+            f"first_of_each: {said}", lambda read, quotas=quotas: read.first_of_each(ready, quotas)
         )
         yield case(
-            f"heads: among {said}",
-            lambda read, among=quotas: read.heads(NOW, 3, ("busy", "plain"), 5, [*among, "busy"]),
+            f"segments_of_each: {said}",
+            lambda read, quotas=quotas: read.segments_of_each(ready, quotas),
         )
-        yield case(
-            f"first: busy: {said}", lambda read, busy=quotas: read.first(NOW, 3, busy.keys(), 1)
-        )
-        yield case(
-            f"first_selection: busy: {said}",
-            lambda read, busy=quotas: read.first_selection(NOW, 3, busy.keys()),
-        )
-        yield case(f"rows: {said}", lambda read, quotas=quotas: read.rows(NOW, 3, quotas))
-        yield case(
-            f"selections: {said}", lambda read, quotas=quotas: read.selections(NOW, None, quotas)
-        )
-    one: Mapping[str | None, int] = {"plain": 2}
-    for said, found in {"within the quota": 2, "beyond the quota": 3}.items():
-        yield case(
-            f"selections: whole, {said}",
-            lambda read: read.selections(NOW, None, one, whole=True),
-            [selection(10, found, "plain")],
-        )
-    yield case("heads: by turn", lambda read: read.heads(NOW, 3, (), 5, with_created=True))
-    yield case("stored: all", lambda read: read.stored())
     for (said, over), limit in product(OWNERS.items(), (None, 5)):
         counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
         yield case(
-            f"counts: {said}, limit {limit}",
-            lambda read, over=over, limit=limit: read.counts(NOW, 3, over, limit),
+            f"utubes: {said}, limit {limit}",
+            lambda read, over=over, limit=limit: read.utubes(NOW, over, limit),
             [counted],
-        )
-    for state, most in product((TaskState.READY, TaskState.TAKEN), ATTEMPTS):
-        yield case(
-            f"in_state: {state.name}, max_attempts {most}",
-            lambda read, state=state, most=most: read.in_state(state, NOW, most, ("session/1",)),
-        )
-    for said, quotas in named().items():
-        yield case(
-            f"heads_up_to: busy: {said}",
-            lambda read, busy=quotas: read.heads_up_to(POSITION, NOW, 3, (), busy.keys()),
-            [{"n": 3}],
         )
 
 

@@ -46,7 +46,6 @@ def depth(
     table: TubeTable,
     now_us: int,
     soon_us: int,
-    max_attempts: int | None,
     over: Collection[str] = (),
 ) -> Depth:
     """Measure a tube's tasks by one aggregate over narrow columns.
@@ -56,7 +55,6 @@ def depth(
         table: The tube.
         now_us: The moment.
         soon_us: Leases that end by this moment count as ending.
-        max_attempts: The `max_attempts` of the tube.
         over: Owners whose sessions are over. Their tasks count as ready.
     """
     files = engine.tables.told_files(table.name)
@@ -71,7 +69,7 @@ def depth(
         _ROW.next_event <= at(soon_us),
     )
     columns = {
-        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "state": table.state(now_us, over),
         "n": count(),
         "oldest": Micros(least(_ROW.created)),
         "ending": count_if(ending),
@@ -90,7 +88,7 @@ def depth(
 
 def counts(
     engine: Engine,
-    tubes: Sequence[tuple[TubeTable, int | None]],
+    tubes: Sequence[TubeTable],
     now_us: int,
     over: Collection[str] = (),
 ) -> dict[int, dict[str, int]]:
@@ -98,28 +96,26 @@ def counts(
 
     Args:
         engine: The engine.
-        tubes: The tables of the tubes, each with the tube's `max_attempts`.
+        tubes: The tables of the tubes.
         now_us: The moment.
         over: Owners whose sessions are over. Their tasks count as ready.
 
     Returns:
         The counts by tube id.
     """
-    found: dict[int, dict[str, int]] = {table.id: {} for table, _ in tubes}
+    found: dict[int, dict[str, int]] = {table.id: {} for table in tubes}
     for first in range(0, len(tubes), _COUNTED_TOGETHER):
         some = tubes[first : first + _COUNTED_TOGETHER]
-        for each in engine.rows(Union([_counting(*tube, now_us, over) for tube in some])):
+        for each in engine.rows(Union([_counting(tube, now_us, over) for tube in some])):
             if each["state"] is not None:
                 found[each["tube"]][each["state"]] = each["n"]
     return found
 
 
-def _counting(
-    table: TubeTable, max_attempts: int | None, now_us: int, over: Collection[str]
-) -> Select:
+def _counting(table: TubeTable, now_us: int, over: Collection[str]) -> Select:
     columns = {
         "tube": literal(table.id),
-        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "state": table.state(now_us, over),
         "n": count(),
     }
     return Select(table.name, columns, table.mine(), by=["state"], skips=())

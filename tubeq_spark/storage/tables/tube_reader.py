@@ -1,26 +1,23 @@
-"""The queries that read a tube's table. No commits."""
+"""The queries that read a tube's table. No commits.
+
+Most of them take a condition: `TubeTable` has the conditions that the verbs share.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model.ids import is_id
+from tubeq_spark.model.reports import UtubeCounts
+from tubeq_spark.model.times import of_us
 from tubeq_spark.payloads.shown_table import shown_table
-from tubeq_spark.storage.expression import (
-    FALSE,
-    Micros,
-    Type,
-    all_of,
-    any_of,
-    at,
-    integer,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import Micros, literal, row
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.query import (
-    Among,
+    Firsts,
     Select,
+    Struct,
     count,
     count_if,
     greatest,
@@ -28,222 +25,88 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import COLUMNS, DueGroup, stored_tasks
-from tubeq_spark.storage.statement import MOST_NAMED
+from tubeq_spark.storage.rows import COLUMNS, DueGroup, SubqueueHead, stored_tasks
 from tubeq_spark.storage.tables import predicates, told_files
-from tubeq_spark.storage.tables.counts import counts, depth
-from tubeq_spark.storage.tables.tube_table import (
-    SEGMENT_0,
-    position_in,
-    selections_of,
-)
+from tubeq_spark.storage.tables.tube_table import WHOLE_UTUBES, position_in, selections_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
     from tubeq_spark.model.rivals import Head
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SegmentSelection
-    from tubeq_spark.storage.tables.counts import Depth
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW = row()
-_TAKEN = TaskState.TAKEN.value
+#: The states of stored tasks that are counted, by the names of their counts.
+COUNTED = {
+    "ready": TaskState.READY,
+    "taken": TaskState.TAKEN,
+    "delayed": TaskState.DELAYED,
+    "buried": TaskState.BURIED,
+}
 
 
 class TubeReader:
-    """Reads one tube's rows."""
+    """Reads one tube's rows. `skips` is always that of the query."""
 
     def __init__(self, engine: Engine, table: TubeTable) -> None:
         """Read `table` through `engine`."""
         self.engine = engine
         self._table = table
+        #: The number of tasks at the last read of heads, as an estimate for the next one.
+        self._behind_heads = 0
 
-    def read(
+    # -- rows, and columns of rows ------------------------------------------------------------
+
+    def of(
         self,
         where: Expression,
+        *,
         order: Sequence[str] = (),
         limit: int | None = None,
-        expected: int = 0,
-        *,
         skips: Sequence[str] | None = None,
     ) -> list[StoredTask]:
-        """Read whole rows. The caller knows their approximate number, or sets a limit; `skips` is that of the query."""
+        """The rows that match a condition. The caller knows that there are few, or sets a limit."""
         select = self._table.select(COLUMNS, where, order=order, limit=limit, skips=skips)
-        return stored_tasks(self.engine.arrow(select, expected))
+        return stored_tasks(self.engine.arrow(select, limit or 0))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
         """The rows of these tasks, as stored."""
         ids = [number for number in ids if is_id(number)]
         if not ids:
             return []
-        those = _of_ids(ids)
+        those = self._table.has_id(ids)
         try:
-            return self.read(those)
+            return self.of(those)
         except DamagedFileError:
-            found = self.read(those, skips=())
+            found = self.of(those, skips=())
             if len(found) < len(ids):
                 raise
             return found
 
-    def ready(
-        self, now_us: int, limit: int, max_attempts: int | None, among: Sequence[int] = ()
-    ) -> list[StoredTask]:
-        """The next tasks in order, including those with ended leases; in some segments, or in all."""
-        ready = self._is_ready(now_us, max_attempts)
-        if among:
-            ready = _ROW.segment.is_in(among) & ready
-        return self.read(ready, self._table.order, limit, limit, skips=())
-
-    def ready_segments(
-        self, now_us: int, limit: int, max_attempts: int | None, among: Sequence[int] = ()
-    ) -> list[SegmentSelection]:
-        """The segments of the next `limit` tasks, without their rows; among some segments, or all."""
-        ready = self._is_ready(now_us, max_attempts)
-        if among:
-            ready = _ROW.segment.is_in(among) & ready
-        return self.segments(ready, limit, limit)
-
-    def heads(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
-        """The result of `told_files.heads`, without a read of rows; `None` if the log is not enough."""
-        files = self.engine.tables.files_in_order(self._table.name, self._table.order)
-        if files is None:
-            return None
-        try:
-            return told_files.heads(files, self._table.id, now_us)
-        except told_files.UntoldError:
-            return None
-
-    def _is_ready(self, now_us: int, max_attempts: int | None) -> Expression:
-        return predicates.is_ready(now_us, max_attempts)
-
-    def _is_effectively(
-        self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
-    ) -> Expression:
-        return predicates.is_effectively(state, now_us, max_attempts, over)
-
-    def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
-        """The first `limit` buried tasks, up to a position in the order."""
-        where = predicates.is_buried(now_us) & self._table.up_to(last)
-        return self.read(where, self._table.order, limit, skips=())
-
-    def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
-        """The segments of the first `limit` buried tasks."""
-        return self.segments(predicates.is_buried(now_us), limit)
-
-    def buried_ids(self, now_us: int, where: Expression, limit: int | None) -> list[int]:
-        """The ids of the first `limit` buried tasks that match a condition."""
-        columns, buried = named("task_id"), predicates.is_buried(now_us) & where
-        first = self._table.select(columns, buried, order=self._table.order, limit=limit, skips=())
-        ids: list[int] = self.engine.arrow(first).column("task_id").to_pylist()
+    def ids(
+        self,
+        where: Expression,
+        *,
+        order: Sequence[str] = (),
+        limit: int | None = None,
+        skips: Sequence[str] | None = None,
+    ) -> list[int]:
+        """The ids of the tasks that match a condition."""
+        columns = named("task_id")
+        select = self._table.select(columns, where, order=order, limit=limit, skips=skips)
+        ids: list[int] = self.engine.arrow(select).column("task_id").to_pylist()
         return ids
 
-    def buried_among(self, ids: Sequence[int], now_us: int, where: Expression) -> list[StoredTask]:
-        """The stored rows of those tasks, among `ids`, that are buried and match a condition."""
-        return self.read(_of_ids(ids) & predicates.is_buried(now_us) & where, skips=())
-
-    def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
-        """The segments of the first `limit` rows that match a condition, in the tube's order."""
-        table = self._table
-        rows = table.select(table.selected, where, order=table.order, limit=limit, skips=())
-        return selections_of(self.engine.arrow(table.selection_query(rows), expected))
-
-    def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
-        """All tasks that are still taken with these take ids, in any segment."""
-        where = (_ROW.state == _TAKEN) & _ROW.claim.is_in(take_ids)
-        if owner is not None:
-            where &= _ROW.owner == owner
-        return self.read(where, self._table.order)
-
-    def due_tasks(self, now_us: int, limit: int) -> list[StoredTask]:
-        """Tasks whose states have changed by time and are not written yet, in the order of their ids."""
-        return self.read(predicates.is_due(now_us), ["task_id"], limit, skips=())
-
-    def in_state(
-        self,
-        state: TaskState,
-        now_us: int,
-        max_attempts: int | None,
-        over: Collection[str],
-        after: OrderPosition | None,
-        limit: int,
-    ) -> list[StoredTask]:
-        """The next tasks in an effective state, in order, after a position.
-
-        Args:
-            state: The state.
-            now_us: The moment.
-            max_attempts: The `max_attempts` of the tube.
-            over: Owners whose sessions are over. Their tasks count as ready.
-            after: The position; `None` begins with the first task.
-            limit: The most tasks.
-        """
-        where = self._is_effectively(state, now_us, max_attempts, over)
-        if after is not None:
-            where &= ~self._table.up_to(after)
-        return self.read(where, self._table.order, limit, skips=())
-
-    def first_taken(
-        self, utube: str | None, now_us: int, max_attempts: int | None, over: Collection[str]
-    ) -> StoredTask | None:
-        """The first taken task of a sub-queue; arguments as for `in_state`."""
-        taken = self._is_effectively(TaskState.TAKEN, now_us, max_attempts, over)
-        where = taken & predicates.of_utubes([utube])
-        return next(iter(self.read(where, self._table.order, 1, skips=())), None)
-
-    def ready_before(
-        self,
-        place: OrderPosition,
-        now_us: int,
-        max_attempts: int | None,
-        over: Collection[str],
-        of: Collection[str | None] | None = None,
-    ) -> int:
-        """The number of ready tasks before a ready one, in the tube or in some of its sub-queues."""
-        ready = self._is_effectively(TaskState.READY, now_us, max_attempts, over)
-        where = ready & self._table.up_to(place)
-        if of is not None:
-            where &= predicates.of_utubes(of)
-        found = self.engine.rows(self._table.select({"n": count()}, where, skips=()))
-        # The task itself is counted, too.
-        return max(0, int(found[0]["n"]) - 1)
-
-    def failures(self, limit: int) -> dict[str, int]:
-        """The most frequent errors of stored tasks, at most `limit`, with the number of tasks of each."""
-        # The negated number, because an order ascends.
-        columns = {"error": _ROW.error, "below_zero": total(literal(-1))}
-        where = _ROW.error.is_not_null()
-        order = ["below_zero", "error"]
-        select = self._table.select(
-            columns, where, by=["error"], order=order, limit=limit, skips=()
-        )
-        return {each["error"]: -int(each["below_zero"]) for each in self.engine.rows(select)}
-
-    def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
-        """All rows of these lease segments, in order."""
-        return self.read(_ROW.segment.is_in(lease_segments), self._table.order)
-
-    def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
-        """Whether a ready task comes before the last task of its sub-queue in some lease segments."""
-        columns = {"utube": _ROW.utube, "last": greatest(self._table.position)}
-        held = self.engine.arrow(
-            self._table.select(columns, _ROW.segment.is_in(segments), by=["utube"])
-        ).to_pylist()
-        lasts = {each["utube"]: position_in(each["last"]) for each in held}
-        if not lasts:
-            return False
-        columns = {"utube": _ROW.utube, "first": least(self._table.position)}
-        ready = self._is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
-        firsts = self.engine.arrow(
-            self._table.select(columns, ready, by=["utube"], skips=())
-        ).to_pylist()
-        return any(position_in(each["first"]) < lasts[each["utube"]] for each in firsts)
+    def places(self, where: Expression) -> pa.Table:
+        """The columns `segment` and `task_id` of the tasks that match a condition."""
+        return self.engine.arrow(self._table.select(named("segment", "task_id"), where))
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
         """The remaining tasks of a take, for programs (columns of `Batch.table`).
@@ -257,21 +120,150 @@ class TubeReader:
         columns["created"] = Micros(_ROW.created)
         if self._table.key == "rank":
             columns["rank"] = _ROW.rank
-        found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)), expected)
+        held = self._table.select(columns, self._table.is_held(owner, [take_id]))
         typed = self._table.payload_columns is not None
-        return shown_table(found, self._table.order, typed=typed)
+        return shown_table(self.engine.arrow(held, expected), self._table.order, typed=typed)
 
-    def batch_ids(self, take_id: int, owner: str) -> list[int]:
-        """The ids of the remaining tasks of a take, in their order."""
-        select = self._table.select(named("task_id"), _held(take_id, owner), order=["task_id"])
-        ids: list[int] = self.engine.arrow(select).column("task_id").to_pylist()
-        return ids
+    # -- the first tasks ----------------------------------------------------------------------
 
-    def ids_in(self, lease_segments: Sequence[int]) -> pa.Table:
-        """The columns `segment` and `task_id` of all rows of these lease segments."""
-        return self.engine.arrow(
-            self._table.select(named("segment", "task_id"), _ROW.segment.is_in(lease_segments))
+    def first(
+        self, where: Expression, limit: int, *, whole_utubes: bool = False
+    ) -> list[StoredTask]:
+        """The first tasks, in the tube's order, that match a condition.
+
+        Args:
+            where: The condition.
+            limit: The most tasks.
+            whole_utubes: Whether a sub-queue gives no task if some of its tasks may be in an unreadable file.
+        """
+        skips = WHOLE_UTUBES if whole_utubes else ()
+        return self.of(where, order=self._table.order, limit=limit, skips=skips)
+
+    def first_of_each(
+        self, where: Expression, quotas: Mapping[str | None, int]
+    ) -> list[StoredTask]:
+        """The first tasks of some sub-queues that match a condition, in the tube's order."""
+        firsts = self._of_each(COLUMNS, where, quotas)
+        select = Select(firsts, named(*COLUMNS), order=self._table.order)
+        return stored_tasks(self.engine.arrow(select, sum(quotas.values())))
+
+    def segments(
+        self, where: Expression, limit: int, *, whole_utubes: bool = False
+    ) -> list[SegmentSelection]:
+        """The segments of the result of `first`; with `whole_utubes` also by sub-queue."""
+        table = self._table
+        columns, by, skips = table.selected, ["segment"], tuple[str, ...]()
+        if whole_utubes:
+            columns, by, skips = columns | named("utube"), ["utube", "segment"], WHOLE_UTUBES
+        rows = table.select(columns, where, order=table.order, limit=limit, skips=skips)
+        return selections_of(self.engine.arrow(table.selection_query(rows, by), limit))
+
+    def segments_of_each(
+        self, where: Expression, quotas: Mapping[str | None, int]
+    ) -> list[SegmentSelection]:
+        """The segments of the result of `first_of_each`, by sub-queue."""
+        rows = self._of_each(self._table.selected | named("utube"), where, quotas)
+        query = self._table.selection_query(rows, ["utube", "segment"])
+        return selections_of(self.engine.arrow(query, sum(quotas.values())))
+
+    def _of_each(
+        self, columns: Mapping[str, Expression], where: Expression, quotas: Mapping[str | None, int]
+    ) -> Firsts:
+        table = self._table
+        rows = table.select(columns, where & table.is_of(quotas), skips=WHOLE_UTUBES)
+        return Firsts(rows, table.order, quotas)
+
+    def heads(
+        self, where: Expression, limit: int, *, with_created: bool = False
+    ) -> list[SubqueueHead]:
+        """The sub-queues with tasks that match a condition, by the first of these.
+
+        Args:
+            where: The condition.
+            limit: The most sub-queues.
+            with_created: Whether to read the moments at which the first tasks were put.
+        """
+        first = self._table.position
+        if with_created:
+            first = Struct({**first.fields, "created": Micros(_ROW.created)})
+        columns = {"utube": _ROW.utube, "first": least(first), "n": count()}
+        select = self._table.select(
+            columns, where, by=["utube"], order=["first"], limit=limit, skips=WHOLE_UTUBES
         )
+        heads = []
+        for each in self.engine.arrow(select, self._behind_heads).to_pylist():
+            created_us = each["first"].pop("created", 0)
+            place = position_in(each["first"])
+            heads.append(SubqueueHead(each["utube"], place, each["n"], created_us))
+        self._behind_heads = sum(head.count for head in heads)
+        return heads
+
+    def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
+        """The result of `told_files.heads`, without a read of rows; `None` if the log is not enough."""
+        files = self.engine.tables.files_in_order(self._table.name, self._table.order)
+        if files is None:
+            return None
+        try:
+            return told_files.heads(files, self._table.id, now_us)
+        except told_files.UntoldError:
+            return None
+
+    def is_behind(self, segments: Sequence[int], now_us: int) -> bool:
+        """Whether a ready task comes before the last task of its sub-queue in some lease segments."""
+        table = self._table
+        columns = {"utube": _ROW.utube, "last": greatest(table.position)}
+        held = table.select(columns, _ROW.segment.is_in(segments), by=["utube"])
+        lasts = {
+            each["utube"]: position_in(each["last"]) for each in self.engine.arrow(held).to_pylist()
+        }
+        if not lasts:
+            return False
+        ready = table.is_ready(now_us) & table.is_of(lasts)
+        heads = self.engine.arrow(
+            table.select(
+                {"utube": _ROW.utube, "first": least(table.position)}, ready, by=["utube"], skips=()
+            )
+        )
+        return any(position_in(each["first"]) < lasts[each["utube"]] for each in heads.to_pylist())
+
+    # -- numbers of tasks ---------------------------------------------------------------------
+
+    def one(
+        self, aggregate: Expression, where: Expression, *, skips: Sequence[str] | None = None
+    ) -> Any:
+        """An aggregate over the rows that match a condition."""
+        select = self._table.select({"value": aggregate}, where, skips=skips)
+        return self.engine.rows(select)[0]["value"]
+
+    def count(self, where: Expression, *, skips: Sequence[str] | None = None) -> int:
+        """The number of tasks that match a condition."""
+        return int(self.one(count(), where, skips=skips))
+
+    def counts(
+        self,
+        by: str,
+        where: Expression | None = None,
+        *,
+        limit: int | None = None,
+        skips: Sequence[str] | None = None,
+    ) -> dict[Any, int]:
+        """The numbers of tasks that match a condition, by the values of a column.
+
+        Args:
+            by: The column.
+            where: The condition; `None` is all tasks.
+            limit: The most values, those with the most tasks; `None` is all.
+            skips: As in the query.
+        """
+        columns = named(by) | {"n": count()}
+        order = () if limit is None else ("n", by)
+        select = self._table.select(columns, where, by=[by], order=order, limit=limit, skips=skips)
+        found = self.engine.rows(replace(select, descending=limit is not None))
+        return {each[by]: each["n"] for each in found}
+
+    def owners(self, limit: int) -> list[str]:
+        """The owners of taken tasks, also of those with ended leases."""
+        return list(self.counts("owner", self._table.is_held(None), limit=limit, skips=()))
 
     def count_in(self, segment: int) -> int:
         """The number of tasks, or of gone tasks, in a segment."""
@@ -280,154 +272,55 @@ class TubeReader:
         found = self.engine.rows(Select(self._table.name, {"n": count()}, where))
         return int(found[0]["n"])
 
-    def count_of(self, take_id: int, owner: str) -> int:
-        """The number of tasks of a take that its owner holds, in any segment."""
-        found = self.engine.rows(self._table.select({"n": count()}, _held(take_id, owner)))
-        return int(found[0]["n"])
+    def lease_segments(self, take_id: int, owner: str) -> list[int]:
+        """The segments of the tasks of a take that `owner` still holds."""
+        return sorted(self.counts("segment", self._table.is_held(owner, [take_id])))
 
-    def leases_of(self, take_id: int, owner: str) -> dict[int, int | None]:
-        """The tasks of a take that its owner holds, with the ends of their leases; `None` is never."""
-        columns = {**named("task_id"), "until": Micros(_ROW.next_event)}
-        found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)))
-        ids, ends = (found.column(name).to_pylist() for name in ("task_id", "until"))
-        return dict(zip(ids, ends, strict=True))
-
-    def depth(
-        self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
-    ) -> Depth:
-        """The result of `counts.depth` for the tube."""
-        return depth(self.engine, self._table, now_us, soon_us, max_attempts, over)
-
-    def has_rows(self) -> bool:
-        """Whether the tube has tasks in any state."""
-        found = self._table.select(named("task_id"), _ROW.segment != SEGMENT_0, limit=1)
-        return bool(self.engine.arrow(found).num_rows)
-
-    def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
-        """Tasks whose states by time are not written yet, in at most `limit` groups."""
+    def groups(self, where: Expression, now_us: int, limit: int) -> list[DueGroup]:
+        """The numbers of tasks that match a condition, in at most `limit` groups, by segment."""
         columns = {
             **named("segment", "state"),
             "over": ~predicates.is_alive(now_us),
-            "worn": (_ROW.state == _TAKEN) & _is_worn(max_attempts),
+            "worn": (_ROW.state == TaskState.TAKEN.value) & self._table.is_worn,
             "n": count(),
         }
         by = ["segment", "state", "over", "worn"]
         found = self.engine.arrow(
-            self._table.select(
-                columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit, skips=()
-            )
+            self._table.select(columns, where, by=by, order=["segment"], limit=limit, skips=())
         )
         return [
             DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
             for r in found.to_pylist()
         ]
 
-    def taken_segments(
-        self, owner: str | None, max_attempts: int | None, limit: int
-    ) -> tuple[list[int], int]:
-        """Lease segments of one owner, or of all, with the number of tasks at `max_attempts`."""
-        where: Expression = _ROW.state == _TAKEN
-        if owner is not None:
-            where &= _ROW.owner == owner
-        columns = {"segment": _ROW.segment, "worn": count_if(_is_worn(max_attempts))}
-        found = self.engine.rows(
-            self._table.select(
-                columns, where, by=["segment"], order=["segment"], limit=limit, skips=()
-            )
-        )
-        return [each["segment"] for each in found], sum(each["worn"] for each in found)
+    def utubes(self, now_us: int, over: Collection[str], limit: int | None) -> list[UtubeCounts]:
+        """The numbers of tasks of each sub-queue, without done tasks and those whose ttl has ended.
 
-    def worn_in(self, segments: Collection[int], max_attempts: int) -> list[int]:
-        """The ids of the tasks in some segments with at least this many attempts."""
-        worn = _ROW.segment.is_in(segments) & (_ROW.attempts >= integer(max_attempts))
-        found = self.engine.arrow(self._table.select(named("task_id"), worn))
-        ids: list[int] = found.column("task_id").to_pylist()
-        return ids
-
-    def counts(self, now_us: int, max_attempts: int | None) -> dict[str, int]:
-        """The number of tasks by the letter of their effective state."""
-        return counts(self.engine, [(self._table, max_attempts)], now_us)[self._table.id]
-
-    def owners(self, limit: int) -> list[str]:
-        """The owners of taken tasks, also of those with ended leases."""
-        taken = _ROW.state == _TAKEN
-        found = self.engine.rows(
-            self._table.select(named("owner"), taken, by=["owner"], limit=limit, skips=())
-        )
-        return [each["owner"] for each in found]
-
-    def holders(self, now_us: int) -> dict[str, int]:
-        """The owners of tasks whose leases have not ended, and the number of these tasks."""
-        lasts = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
-        held = (_ROW.state == _TAKEN) & lasts
-        columns = named("owner") | {"n": count()}
-        found = self.engine.rows(self._table.select(columns, held, by=["owner"], skips=()))
-        return {each["owner"]: each["n"] for each in found}
-
-    def first_pri(self, below: int) -> int | None:
-        """The least `pri` below `below` among tasks that are not done. File statistics skip the rest."""
-        return self._outer_pri(least(_ROW.pri), _ROW.pri < integer(below))
-
-    def last_pri(self, above: int, but: int) -> int | None:
-        """The greatest `pri` above `above` among tasks that are not done, without the task `but`."""
-        others = (_ROW.pri > integer(above)) & (_ROW.task_id != but)
-        return self._outer_pri(greatest(_ROW.pri), others)
-
-    def _outer_pri(self, pri: Expression, where: Expression) -> int | None:
-        stored = _ROW.state != TaskState.DONE.value
-        outer = self._table.select({"pri": pri}, stored & where, skips=())
-        found: int | None = self.engine.rows(outer)[0]["pri"]
-        return found
-
-    def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
-        """The take ids of tasks that were moved to these lease segments, and that `owner` still holds.
-
-        The take id is the number of the lease segment, unless calls share the segment.
+        Args:
+            now_us: The moment.
+            over: Owners whose sessions are over. Their tasks count as ready.
+            limit: The most sub-queues, those with the most tasks first; `None` is all.
         """
-        numbers = sorted(lease_segments)
-        where = all_of(
-            _ROW.state == _TAKEN,
-            _ROW.owner == owner,
-            any_of(_ROW.segment.is_in(numbers), _ROW.claim.is_in(numbers)),
+        state = self._table.state(now_us, over)
+        tasks = self._table.select(
+            {"utube": _ROW.utube, "created": _ROW.created, "state": state},
+            state.is_in(of.value for of in COUNTED.values()),
+            skips=(),
         )
-        found = self.engine.rows(self._table.select(named("claim"), where, by=["claim"]))
-        return {each["claim"] for each in found}
-
-    def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
-        """The segments of the tasks of a take that `owner` still holds."""
-        held = _held(take_id, owner)
-        found = self.engine.rows(self._table.select(named("segment"), held, by=["segment"]))
-        return sorted(each["segment"] for each in found)
-
-    def counts_under(self, take_ids: Collection[int], owner: str) -> dict[int, tuple[int, int]]:
-        """By segment, the number of tasks that `owner` holds under some take ids, and the number of all its rows."""
-        under = (_ROW.state == _TAKEN) & _ROW.claim.is_in(sorted(take_ids)) & (_ROW.owner == owner)
-        held = self._counts_by_segment(under)
-        if not held:
-            return {}
-        stored = self._counts_by_segment(_ROW.segment.is_in(sorted(held)))
-        return {segment: (count, stored.get(segment, 0)) for segment, count in held.items()}
-
-    def _counts_by_segment(self, where: Expression) -> dict[int, int]:
-        columns = {"segment": _ROW.segment, "n": count()}
-        found = self.engine.rows(self._table.select(columns, where, by=["segment"]))
-        return {each["segment"]: each["n"] for each in found}
-
-
-def _of_ids(ids: Sequence[int]) -> Expression:
-    """The tasks with these ids, at least one."""
-    if len(ids) <= MOST_NAMED:
-        return _ROW.task_id.is_in(ids)
-    # With a range, file statistics skip files that a join alone would read.
-    near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
-    return near & Among(_ROW.task_id, ids, Type.BIGINT)
-
-
-def _held(take_id: int, owner: str) -> Expression:
-    """The tasks of a take that its owner still holds."""
-    return all_of(_ROW.state == _TAKEN, _ROW.claim == take_id, _ROW.owner == owner)
-
-
-def _is_worn(max_attempts: int | None) -> Expression:
-    """Whether a task was taken `max_attempts` times."""
-    return FALSE if max_attempts is None else _ROW.attempts >= integer(max_attempts)
+        columns = {
+            "utube": _ROW.utube,
+            **{name: count_if(_ROW.state == of.value) for name, of in COUNTED.items()},
+            "oldest": Micros(least(_ROW.created)),
+            # The negated number of tasks, because all columns of this order ascend.
+            "below_zero": total(literal(-1)),
+        }
+        order = ["below_zero", "oldest", "utube"]
+        found = self.engine.rows(Select(tasks, columns, by=["utube"], order=order, limit=limit))
+        return [
+            UtubeCounts(
+                utube=each["utube"],
+                oldest=of_us(each["oldest"]),
+                **{name: each[name] for name in COUNTED},
+            )
+            for each in found
+        ]

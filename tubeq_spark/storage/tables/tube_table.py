@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
-from tubeq_spark.storage.expression import Seconds, Type, integer, null, row, small
+from tubeq_spark.storage.expression import (
+    FALSE,
+    TRUE,
+    Seconds,
+    Type,
+    all_of,
+    integer,
+    null,
+    row,
+    small,
+)
 from tubeq_spark.storage.query import (
+    Among,
     Firsts,
     Select,
     Struct,
@@ -21,10 +32,12 @@ from tubeq_spark.storage.query import (
     named,
 )
 from tubeq_spark.storage.rows import KEPT_KEY, SegmentSelection
+from tubeq_spark.storage.statement import MOST_NAMED
+from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression, Row
 
@@ -78,6 +91,7 @@ class TubeTable:
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements write their events into the rows, for the change feed.
         unique_for_us: The time from the put for which the key of a task stays in use; `None` frees it with its task.
+        max_attempts: The number of takes after which a task is buried; `None` is no limit.
     """
 
     name: str
@@ -86,6 +100,7 @@ class TubeTable:
     payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
     unique_for_us: int | None = None
+    max_attempts: int | None = None
 
     @property
     def shown(self) -> ShownColumns:
@@ -105,6 +120,66 @@ class TubeTable:
     def is_undone_drop(self, of: Row = _ROW) -> Expression:
         """Rows of segment 0 that note undone drops of this tube. The number of drops is in the column `task_id`."""
         return (of.tube == -self.id) & (of.state == UNDONE_DROP)
+
+    def is_ready(self, now_us: int) -> Expression:
+        """Tasks that are ready at a moment, including those with ended leases."""
+        return predicates.is_ready(now_us, self.max_attempts)
+
+    def state(self, now_us: int, over: Collection[str] = ()) -> Expression:
+        """The state of a task at a moment; NULL if its ttl has ended.
+
+        Args:
+            now_us: The moment.
+            over: Owners whose sessions are over. Their tasks count as ready.
+        """
+        return predicates.effective_state(now_us, self.max_attempts, over=over)
+
+    def is_in(self, state: TaskState, now_us: int, over: Collection[str] = ()) -> Expression:
+        """Tasks that are in a state at a moment; arguments as for `state`."""
+        return self.state(now_us, over) == state.value
+
+    def is_buried(self, now_us: int) -> Expression:
+        """Tasks that are buried at a moment."""
+        return predicates.is_buried(now_us)
+
+    def is_due(self, now_us: int) -> Expression:
+        """Tasks whose states have changed by time and are not written yet."""
+        return predicates.is_due(now_us)
+
+    @property
+    def is_worn(self) -> Expression:
+        """Tasks that were taken `max_attempts` times."""
+        if self.max_attempts is None:
+            return FALSE
+        return _ROW.attempts >= integer(self.max_attempts)
+
+    def is_held(self, owner: str | None, take_ids: Collection[int] | None = None) -> Expression:
+        """Tasks that are stored as taken, in any segment: by a session or by all, of some takes or of all."""
+        held: Expression = _ROW.state == TaskState.TAKEN.value
+        if take_ids is not None:
+            held &= _ROW.claim.is_in(take_ids)
+        return held if owner is None else held & (_ROW.owner == owner)
+
+    def is_of(
+        self, utubes: Collection[str | None] | None, but: Collection[str | None] = ()
+    ) -> Expression:
+        """Tasks of some sub-queues, at least one; of all (`None`) except `but`."""
+        if utubes is not None:
+            return predicates.of_utubes(utubes)
+        if len(but) > MOST_NAMED:
+            return ~predicates.of_utubes(but)
+        # One comparison for each name, so that file statistics skip files with rows of only one of them.
+        others = [_ROW.utube != utube for utube in but if utube is not None]
+        without = all_of(*others) if others else TRUE
+        return _ROW.utube.is_not_null() & without if None in but else _ROW.utube.is_null() | without
+
+    def has_id(self, ids: Collection[int]) -> Expression:
+        """Tasks with some ids, at least one."""
+        if len(ids) <= MOST_NAMED:
+            return _ROW.task_id.is_in(ids)
+        # With a range, file statistics skip files that a join alone would read.
+        near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
+        return near & Among(_ROW.task_id, ids, Type.BIGINT)
 
     def select(
         self,
