@@ -306,7 +306,7 @@ class Verbs:
 
     def kick(self, count: int) -> int:
         """Make the first buried tasks ready, with their attempts forgotten."""
-        if self.max_attempts is not None:
+        if count and self.max_attempts is not None:
             self._write_due()
         return len(self._kicked(self.in_state(TaskState.BURIED)[:count]))
 
