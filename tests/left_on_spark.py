@@ -427,7 +427,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_unique_for": frozenset(
         {
             "test_sweep_when_kept_keys_are_over_removes_them_and_the_count_of_done_stays",
-            "test_verb_when_it_stops_has_ended_the_tasks_and_kept_the_keys_or_neither",
         }
     ),
     "test_unreadable_payloads": frozenset(

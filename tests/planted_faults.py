@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "a put ignores the capacity",
         "verbs/put.py",
-        "(ctx.capacity or 0) - room.stored",
-        "(ctx.capacity or 0)",
+        "ctx.capacity - seen.stored",
+        "ctx.capacity",
     ),
     Fault(
         "a take ignores priorities",

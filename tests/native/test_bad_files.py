@@ -19,6 +19,7 @@ from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.log.actions import DataFile
 from tubeq_spark.storage.native.bad_files import left_out
+from tubeq_spark.storage.tables.tube_table import PUT_GATE
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -335,12 +336,12 @@ def test_capacity_when_a_file_is_lost_counts_its_tasks(
     assert other.statistics("work")["tasks"]["total"] == 3
 
 
-def test_put_when_the_file_of_the_sequence_is_lost_names_it(
+def test_put_when_the_file_of_the_gate_is_lost_names_it(
     tmp_path: Path, queue: Queue, other: Queue
 ) -> None:
     tube = queue.create_tube("work", "limfifottl", capacity=3)
     tube.put(0)
-    (file,) = (tmp_path / "work" / "segment=0").glob("*.parquet")
+    (file,) = (tmp_path / "work" / f"segment={PUT_GATE}").glob("*.parquet")
     file.unlink()
     for queue_object in (other, queue):
         with pytest.raises(StoreError, match=file.name):
