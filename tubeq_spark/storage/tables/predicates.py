@@ -166,13 +166,6 @@ def effective_state(
     return Case(tuple(branches))
 
 
-def is_effectively(
-    state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str] = ()
-) -> Expression:
-    """Whether a task is in an effective state; arguments as for `effective_state`."""
-    return effective_state(now_us, max_attempts, over=over) == state.value
-
-
 def _becomes(timer: Timer, max_attempts: int | None, of: Row) -> Expression:
     if timer.event == "ttr":
         return readied_state(max_attempts, of)
