@@ -243,7 +243,8 @@ def conditions(table: TubeTable) -> Iterator[Case]:
     for most in ATTEMPTS:
         of = replace(table, max_attempts=most)
         yield case(f"ready, max_attempts {most}", of.is_ready(NOW))
-        yield case(f"worn, max_attempts {most}", of.is_worn)
+        if most is not None:
+            yield case(f"worn, max_attempts {most}", of.is_worn)
         for names, over in OWNERS.items():
             ready = of.is_in(TaskState.READY, NOW, over)
             yield case(f"in state ready, {names}, max_attempts {most}", ready)
