@@ -274,11 +274,19 @@ class Checker:
                 for task in call.tasks():
                     if task.get("taken_at") is not None:
                         begun[task["utube"]].append((task["taken_at"], call))
+        drops = [
+            c
+            for c in self.history.calls
+            if (c.verb, c.tube) == ("drop", tube) and c.outcome != "raised"
+        ]
         for utube, leases in begun.items():
             leases.sort(key=lambda lease: lease[0])
             for place, (moment, call) in enumerate(leases):
                 rates = self.lives.values(call, "rate")
-                if all(rate and self._exceeds(leases[: place + 1], rate) for rate in rates):
+                # A tube that is made again begins anew.
+                since = max((d.last for d in drops if d.first < call.last), default=-1)
+                counted = [each for each in leases[: place + 1] if each[1].first > since]
+                if all(rate and self._exceeds(counted, rate) for rate in rates):
                     self.fail("rate", call, f"too many leases of {utube} by {moment}: {rates}")
 
     def _exceeds(self, leases: list[tuple[int, Call]], rate: list[int]) -> bool:
