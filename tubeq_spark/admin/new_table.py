@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def make_table(
     queue: QueueContext, opened: OpenedLocation, name: str, type_name: str, options: TubeOptions
-) -> None:
-    """Create the table of a tube with this type and these options, if it does not exist."""
+) -> bool:
+    """Create the table of a tube with this type and these options, if it does not exist; return whether it did not."""
     payload = _payload(options)
     new = new_tube_table(
         opened.location.table(name),
@@ -36,9 +36,10 @@ def make_table(
         local=opened.locks is not None,
     )
     with opened.table_lock(name).changing(queue.engine.committer):
-        queue.engine.tables.create(new)
+        is_new = queue.engine.tables.create(new)
     if driver_of(queue.drivers, type_name).subqueues:
         queue.engine.tables.show_taken_utubes(new.name)
+    return is_new
 
 
 def check_payload(queue: QueueContext, schema: str | None) -> None:
@@ -84,8 +85,9 @@ def make_unused(
         number += 1
         if name.lower() not in used:
             with _refusing(queue, new.options):
-                make_table(queue, opened, name, new.driver.name, new.options)
-            if _fits(queue, opened.location.table(name), new.options):
+                is_new = make_table(queue, opened, name, new.driver.name, new.options)
+            # Spark shows some types, such as CHAR(3), in another way than it reads them.
+            if is_new or _fits(queue, opened.location.table(name), new.options):
                 return name
 
 

@@ -55,8 +55,12 @@ class Tables(Protocol):
         """Whether a table exists; false if its log has no commit yet."""
         ...
 
-    def create(self, table: NewTable) -> None:
-        """Create a table if it does not exist; another creator at the same time is no error."""
+    def create(self, table: NewTable) -> bool:
+        """Create a table if it does not exist; another creator at the same time is no error.
+
+        Returns:
+            Whether it did not exist before.
+        """
         ...
 
     def show_taken_utubes(self, table: str) -> None:

@@ -72,9 +72,9 @@ class NativeTables(Tables):
 
     # -- making and changing -----------------------------------------------------------------
 
-    def create(self, table: NewTable) -> None:
-        """Create a table if it does not exist; another creator at the same time is no error."""
-        self.make(table)
+    def create(self, table: NewTable) -> bool:
+        """Create a table if it does not exist, and return whether it did not. Another creator meanwhile is no error."""
+        return self.make(table)
 
     def make(self, table: NewTable, rows: pa.Table | None = None) -> bool:
         """Create a table with rows, in one commit, if it does not exist.

@@ -80,8 +80,8 @@ class SparkTables(Tables):
 
     # -- making and changing -----------------------------------------------------------------
 
-    def create(self, table: NewTable) -> None:
-        """Create a table if it does not exist; another creator at the same time is no error.
+    def create(self, table: NewTable) -> bool:
+        """Create a table if it does not exist, and return whether it did not. Another creator meanwhile is no error.
 
         Delta makes the directory of the log before the first commit. In between, a second CREATE fails,
         or silently does nothing. A program that was stopped there never makes the commit. So
@@ -91,6 +91,7 @@ class SparkTables(Tables):
             StoreError: The place of the table has something else.
         """
         wall, directory = SystemClock(), self._directory(table.name)
+        is_new = not self.is_table(table.name)
         for wait in _CREATION_WAITS:
             # A program without the catalog may have made the table there, perhaps with other properties.
             if directory is not None and self.is_table(path_table(directory)):
@@ -98,7 +99,7 @@ class SparkTables(Tables):
             else:
                 text = creation_of(table, directory)
             if self._is_first(text) and self.is_table(table.name):
-                return
+                return is_new
             wall.sleep(wait)
         if not self._has_log(table.name):
             msg = f"{table.name} cannot be created: there is something else in its place"
@@ -108,6 +109,7 @@ class SparkTables(Tables):
         except Exception as error:
             if classify(error) is not Outcome.CONFLICT:
                 raise
+        return is_new
 
     def show_taken_utubes(self, table: str) -> None:
         """Show the taken sub-queues of a tube by a view, if the table has a name in a catalog."""
