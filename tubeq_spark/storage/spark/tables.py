@@ -13,7 +13,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.ended import total
+from tubeq_spark.storage.ended import native_total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
@@ -241,8 +241,7 @@ class SparkTables(Tables):
     def ended(self, table: str, tube: int) -> int:
         """The total of tasks of a tube that native commits have ended; on other storage than local files Spark has made all."""
         directory = _directory_here(table)
-        newest = None if directory is None else LocalTable(directory).newest()
-        return 0 if newest is None else newest.version_under(total(tube)) or 0
+        return 0 if directory is None else native_total(directory, tube)
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
