@@ -6,25 +6,38 @@ tasks. They only count what holds in all such orders: a task that is surely read
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.costs import too_costly
+from tests.simulation.costs import other_costs
 from tests.simulation.history import NEVER, Call, History, Violation
 from tests.simulation.queue_lives import PUTS, TAKES, Lives, key_of
 from tests.simulation.queue_takes import Takes
-from tests.simulation.queue_task import ABSENT, BURIED, DELAYED, ENDED, GONE, READY, TAKEN, State
+from tests.simulation.queue_task import BURIED, DELAYED, GONE, READY, STORED, TAKEN, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-STORED = (READY, TAKEN, DELAYED, BURIED, *ENDED)
 #: Errors that a verb may raise when nothing is wrong with the storage; each has a rule here.
 _RULED = ("NotTakenError", "TaskNotFoundError", "TubeBusyError")
 _ALLOWED = ("TubeExistsError", "QueueStateError")
 #: Microseconds for which a verb is surely tried again after conflicts.
 _RETRIED = 100_000_000
-_BY_FAULTS = ("StoreError", "CommitUnknownError", "SessionError")
+#: Verbs that free all keys of a tube.
+_WIPES = ("truncate", "drop")
+#: What `why` says of tasks that are not ready.
+_WHY = {
+    "is delayed": DELAYED,
+    "is taken": TAKEN,
+    "is buried": BURIED,
+    "is done": GONE,
+    "is not": GONE,
+}
+#: Events that only calls make, each once for each task of a result.
+_EVENTS = ("put", "take", "ack", "touch", "delete", "kick")
+#: Errors of a storage that fails, and how many requests fail before.
+_BY_FAULTS = {"StoreError": 1, "CommitUnknownError": 2, "SessionError": 1}
 
 
 def check(history: History) -> list[Violation]:
@@ -45,23 +58,14 @@ class Checker:
         self._check_lives()
         for call in self.history.calls:
             self._check_error(call)
-            if call.verb in PUTS:
-                self._check_put(call)
-            if call.verb in TAKES and call.returned:
-                Takes(self, call).check()
-            is_counted = call.returned and self.lives.are_known(call.tube)
-            if call.verb == "kick" and is_counted:
-                self._check_kick(call)
-            if call.verb == "check" and call.result:
-                self.fail("check", call, f"{call.result} problems")
-            if call.verb in ("statistics", "utubes") and is_counted:
-                self._check_statistics(call)
-            if call.verb == "tasks_by_state" and call.returned:
-                self._check_listing(call)
+            is_known = self.lives.are_known(call.tube)
+            for verbs, needs_all, rule in _RULES:
+                if call.verb in verbs and call.returned and (is_known or not needs_all):
+                    rule(self, call)
         for tube in self.history.tubes:
             self._check_rate(tube)
         if self.history.quiet is not None:
-            self.found += too_costly(self.history)
+            self.found += other_costs(self.history)
         return self.found
 
     def fail(self, rule: str, call: Call, text: str) -> None:
@@ -115,7 +119,7 @@ class Checker:
             self.fail("session", call, call.text)
         elif call.error not in _ALLOWED and not (
             call.error in _BY_FAULTS
-            and (self.history.is_faulty or call.verb in ("open", "identify"))
+            and (call.failures >= _BY_FAULTS[call.error] or call.verb in ("open", "identify"))
         ):
             self.fail("error", call, f"{call.error}: {call.text}")
 
@@ -140,11 +144,9 @@ class Checker:
     def _refuses(call: Call, state: State) -> bool:
         if call.error == "NotTakenError":
             return state.kind != TAKEN or state.owner != call.session
-        return state.kind in (ABSENT, GONE)
+        return state.kind not in ((BURIED,) if call.verb == "kick_many" else STORED)
 
     def _check_put(self, call: Call) -> None:
-        if not call.returned:
-            return
         items = call.args["items"]
         wanted = {key_of(item["data"]): item for item in items}
         # A key that comes twice returns one task twice.
@@ -185,36 +187,41 @@ class Checker:
         ):
             self.fail("capacity", call, f"refused with at most {len(maybe)} tasks in {limits}")
 
-    def _check_unique(
-        self, call: Call, wanted: Mapping[str, Any], added: list[dict[str, Any]]
-    ) -> None:
+    def _check_unique(self, call: Call, wanted: Mapping[str, Any], added: list[Any]) -> None:
         keys = [task["unique"] for task in added if task.get("unique") is not None]
         if len(keys) != len(set(keys)):
             self.fail("unique", call, f"keys twice: {keys}")
-        sure, _ = self.among(call, STORED)
-        for key in sure:
-            unique = self.lives.puts[key].item.get("unique")
-            if unique is not None and unique in keys:
-                self.fail("unique", call, f"task {key} has the key {unique}, too")
-        self._check_unique_for(call, keys)
+        for unique in keys:
+            if self._uses_of(call, unique)[0]:
+                self.fail("unique", call, f"the key {unique} is in use")
         given = {item.get("unique") for item in wanted.values()} - {None}
-        for task in call.tasks():
-            if key_of(task["data"]) not in wanted and task.get("unique") not in given:
-                self.fail("unique", call, f"{task} has none of the keys {given}")
+        others = [task for task in call.tasks() if key_of(task["data"]) not in wanted]
+        for unique in {task.get("unique") for task in others}:
+            if unique not in given or not self._uses_of(call, unique)[1]:
+                self.fail("unique", call, f"{unique} is not in use, or none of the keys {given}")
 
-    def _check_unique_for(self, call: Call, keys: list[str]) -> None:
-        """A key stays in use for a while from its put, also if its task is gone."""
-        for_us = self.history.tubes[call.tube].get("unique_for")
-        if not for_us or self.history.earlier(call, "truncate", "drop"):
-            return
-        latest = self.lives.windows[call.first].high
+    def _uses_of(self, call: Call, unique: str) -> tuple[bool, bool]:
+        """Whether a key is surely in use, and whether it may be: by a stored task, or for a while from a put."""
+        for_us = self.history.tubes[call.tube].get("unique_for") or 0
+        wiped, is_wiped = self._last_of(call, *_WIPES), bool(self.history.earlier(call, *_WIPES))
+        at, sure, maybe = self.lives.windows[call.first], False, False
         for key, (put, item) in self.lives.puts.items():
-            # Not each row of a table is sure to become a task.
-            is_earlier = put.tube == call.tube and put.returned and put.before(call)
-            if not is_earlier or put.verb == "put_arrow" or item.get("unique") not in keys:
+            if item.get("unique") != unique or put.tube != call.tube or put is call:
                 continue
-            if latest < self.lives.windows[put.first].low + for_us:
-                self.fail("unique", call, f"the key of {key} is in use for {for_us} from its put")
+            kinds = self.lives.kinds_at(key, call)
+            is_known, own = self.lives.is_known(key), self.lives.windows[put.first]
+            sure |= is_known and bool(kinds) and kinds <= {*STORED}
+            sure |= not is_wiped and put.before(call) and at.high < own.low + for_us
+            maybe |= not is_known or bool(kinds & {*STORED}) or put.unknown
+            maybe |= put.last > wiped and at.low <= own.high + for_us
+        return sure, maybe
+
+    def _last_of(self, call: Call, *verbs: str) -> int:
+        """When the last call of these verbs began that surely came before another call."""
+        calls = self.history.earlier(call, *verbs)
+        return max(
+            (other.first for other in calls if other.returned and other.before(call)), default=-1
+        )
 
     def _check_kick(self, call: Call) -> None:
         sure, maybe = self.among(call, [BURIED, f"ended {BURIED}"])
@@ -239,7 +246,7 @@ class Checker:
     def _check_done(self, call: Call, done: int) -> None:
         """Acks, deletes and swept ends of ttls since the tube was created."""
         drops = self.history.earlier(call, "drop")
-        sure = max((c.first for c in drops if c.returned and c.before(call)), default=-1)
+        sure = self._last_of(call, "drop")
         since = max((c.first for c in drops if c.outcome != "raised"), default=-1)
         sweeps = [c for c in self.history.earlier(call, "sweep") if c.before(call)]
         # A sweep leaves out a tube whose storage fails.
@@ -259,6 +266,50 @@ class Checker:
         if not least <= done <= most:
             self.fail("done", call, f"{done} done, not {least} to {most}")
 
+    def _check_calls(self, call: Call) -> None:
+        """Counts of events where nothing fails: one's own, and those of queue objects that were closed."""
+        if self.history.quiet is None or self.history.earlier(call, "drop"):
+            return
+        closes = [c for c in self.history.earlier(call, "close") if c.before(call)]
+        for event in _EVENTS:
+            least = most = 0
+            for other in self.history.earlier(call):
+                number = self.lives.events(other, event)
+                is_own = other.actor == call.actor and other.before(call)
+                is_closed = any(c.actor == other.actor and other.before(c) for c in closes)
+                least, most = least + number * (is_own or is_closed), most + number
+            if not least <= call.result["calls"][event] <= most:
+                text = f"{call.result['calls'][event]} {event}, not {least} to {most}"
+                self.fail("calls", call, text)
+
+    def _check_why(self, call: Call) -> None:
+        key = self.lives.keys[call.args["ids"][0]]
+        kind = next((kind for text, kind in _WHY.items() if text in call.result), READY)
+        if all(state.shown != kind for state in self.lives.states_at(key, call)):
+            self.fail("why", call, call.result)
+        found = re.search(r"waits: (\d+) tasks?( of its sub-queue .*)? comes? before", call.result)
+        is_first = "is next" in call.result or "is the first" in call.result
+        orders = {other: self.lives.order_of(other) for other in self.lives.others(call)}
+        if not (found or is_first) or None in orders.values():
+            return
+        utube = self.lives.puts[key].item.get("utube")
+        before = {other for other in orders if orders[other] < orders[key]}
+        before = {other for other in before if self.lives.puts[other].item.get("utube") == utube}
+        sure, maybe = (
+            len(before.intersection(some)) for some in self.among(call, [READY, f"ended {READY}"])
+        )
+        if not sure <= (int(found[1]) if found else 0) <= maybe:
+            self.fail("why", call, f"{call.result} Not {sure} to {maybe}.")
+
+    def _check_joined(self, call: Call) -> None:
+        if self.lives.is_over(call.args["other"], call):
+            self.fail("session", call, "it was over")
+
+    def _check_nothing(self, call: Call) -> None:
+        """A check that finds problems, or a put that adds again what it added under its key."""
+        if call.result and not self.history.earlier(call, *_WIPES):
+            self.fail(call.verb, call, f"it returned {call.result}")
+
     def _check_listing(self, call: Call) -> None:
         others = {task["state"] for task in call.tasks()} - {call.args["state"]}
         if others:
@@ -274,17 +325,13 @@ class Checker:
                 for task in call.tasks():
                     if task.get("taken_at") is not None:
                         begun[task["utube"]].append((task["taken_at"], call))
-        drops = [
-            c
-            for c in self.history.calls
-            if (c.verb, c.tube) == ("drop", tube) and c.outcome != "raised"
-        ]
         for utube, leases in begun.items():
             leases.sort(key=lambda lease: lease[0])
             for place, (moment, call) in enumerate(leases):
                 rates = self.lives.values(call, "rate")
                 # A tube that is made again begins anew.
-                since = max((d.last for d in drops if d.first < call.last), default=-1)
+                drops = [d for d in self.history.earlier(call, "drop") if d.outcome != "raised"]
+                since = max((drop.last for drop in drops), default=-1)
                 counted = [each for each in leases[: place + 1] if each[1].first > since]
                 if all(rate and self._exceeds(counted, rate) for rate in rates):
                     self.fail("rate", call, f"too many leases of {utube} by {moment}: {rates}")
@@ -296,3 +343,17 @@ class Checker:
             return False
         (first, call), (last, _) = leases[-1 - tasks], leases[-1]
         return last - first < period and self.lives.values(call, "rate") == [rate]
+
+
+#: The rules for calls that returned, by their verbs, and whether they need to know the lives of all tasks.
+_RULES: tuple[tuple[Sequence[str], bool, Callable[[Checker, Call], None]], ...] = (
+    (PUTS, False, Checker._check_put),
+    (TAKES, False, lambda checker, call: Takes(checker, call).check()),
+    (["tasks_by_state"], False, Checker._check_listing),
+    (["identify"], False, Checker._check_joined),
+    (["check", "put_again"], False, Checker._check_nothing),
+    (["kick"], True, Checker._check_kick),
+    (["why"], True, Checker._check_why),
+    (["statistics", "utubes"], True, Checker._check_statistics),
+    (["statistics"], True, Checker._check_calls),
+)

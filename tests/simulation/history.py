@@ -62,7 +62,7 @@ class Call:
         error: The class of the error.
         text: The text of the error.
         session: The session that calls; `None` if unknown.
-        commits: The commits that it has sent, and `requests` all requests.
+        commits: The commits that it has sent, `requests` all requests, and `failures` those that failed, in its process.
         looked: When its last few requests began. A verb that checks leases has checked them before.
     """
 
@@ -81,6 +81,7 @@ class Call:
     session: str | None = None
     commits: int = 0
     requests: int = 0
+    failures: int = 0
     looked: int = 0
 
     @property

@@ -72,7 +72,7 @@ class Plan:
 _OFTEN = {
     "put": 16, "put_many": 6, "put_arrow": 3, "take": 22, "take_many": 8, "take_arrow": 4,
     "exchange": 7, "ack": 14, "ack_many": 4, "release": 7, "release_many": 2, "touch": 4, "bury": 4,
-    "bury_many": 1, "delete_many": 1, "delete": 3, "peek": 3, "kick": 4, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
+    "bury_many": 1, "delete_many": 1, "delete": 3, "peek": 3, "kick": 4, "kick_many": 2, "truncate": 0.4, "drop": 0.6, "release_all": 0.5, "pause": 0.8,
     "alter": 2, "statistics": 1.5, "tasks_by_state": 2, "sweep": 2.5, "work": 3, "why": 1, "utubes": 1, "close": 1, "crash": 3,
     "freeze": 2.5, "sleep": 6, "share": 1.2,
 }  # fmt: skip
@@ -93,7 +93,7 @@ NAMED: dict[str, tuple[bool, int, tuple[str, ...]]] = {
     "ack": (True, 1, ()), "ack_many": (True, 3, ()), "release": (True, 1, ("delay", "error")),
     "release_many": (True, 2, ("delay", "error")), "touch": (True, 1, ("increment",)),
     "bury": (False, 1, ("error",)), "bury_many": (False, 2, ("error",)), "delete": (False, 1, ()),
-    "delete_many": (False, 2, ()), "peek": (False, 1, ()), "why": (False, 1, ()),
+    "delete_many": (False, 2, ()), "kick_many": (False, 2, ()), "peek": (False, 1, ()), "why": (False, 1, ()),
 }  # fmt: skip
 #: Verbs on a tube, with the values of their arguments.
 _PLAIN: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -110,7 +110,7 @@ _RUSH = {
     "freeze": 7, "sweep": 5, "sleep": 2,
 }  # fmt: skip
 _LONG = ("put", "put_many", "take", "ack", "exchange")
-_KINDS = {"mixed": 60, "rush": 25, "quiet": 12, "long": 3}
+_KINDS = {"mixed": 60, "rush": 25, "quiet": 20, "long": 3}
 #: How many acts a plan has.
 _ACTS = 30
 
@@ -135,9 +135,12 @@ def _mixed(seed: int, rng: random.Random) -> Plan:
 
 
 def _quiet(seed: int, rng: random.Random) -> Plan:
-    """One thread does anything, and nothing fails."""
+    """Nothing fails and nobody is paused, so that the costs are known. Some seeds have rivals."""
     often = {verb: n for verb, n in _OFTEN.items() if verb not in ("crash", "freeze")}
-    return Plan(seed, *_acts(rng, [1], often), is_quiet=True)
+    threads = rng.choice(([1], [1, 1], [1, 1, 1], [2]))
+    pace = Pace(every=rng.choice((4, 50)))
+    tubes, acts = _acts(rng, threads, {**often, "nap": 1})
+    return Plan(seed, tubes, acts, (0.0,) * len(threads), pace=pace, is_quiet=True)
 
 
 def _acts(
@@ -166,7 +169,9 @@ def _rush(seed: int, rng: random.Random) -> Plan:
         options = {name: options[name] for name in ("type", "ttr", "ttl") if name in options}
     programs, verbs = rng.choice((3, 4)), rng.choices(list(_RUSH), list(_RUSH.values()), k=40)
     verbs[:2] = ["put_many", "put_many"]
-    acts = tuple(Act(n, rng.randrange(programs), 0, verb, "t") for n, verb in enumerate(verbs))
+    threads = rng.choice((1, 1, 2))
+    places = [(rng.randrange(programs), rng.randrange(threads)) for _ in verbs]
+    acts = tuple(Act(n, *places[n], verb, "t") for n, verb in enumerate(verbs))
     pace = Pace(rng.choice((0.3, 0.9)), rng.choice((0.05, 0.15)), rng.choice((4, 50)))
     return Plan(seed, {"t": options}, acts, (0.0,) * programs, pace=pace, utubes=("a", "a", "b"))
 
@@ -211,11 +216,10 @@ def _options(rng: random.Random, kind: str) -> dict[str, Any]:
 def written(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a tube as a history has them."""
     found = {**options, **plain(options)}
-    if found.get("backoff") is not None:
-        backoff = found["backoff"]
+    if (backoff := found.get("backoff")) is not None:
         found["backoff"] = [round(backoff.first * US), backoff.factor, round(backoff.most * US)]
-    if found.get("rate") is not None:
-        found["rate"] = [found["rate"].tasks, round(found["rate"].seconds * US)]
+    if (rate := found.get("rate")) is not None:
+        found["rate"] = [rate.tasks, round(rate.seconds * US)]
     return found
 
 
@@ -299,11 +303,11 @@ class Turn:
         if not self.program.held.get(self.act.tube) and self.rng.random() < 0.7:
             self._take()
         own = list(dict.fromkeys(self.program.held.get(self.act.tube, [])))
-        known = self.program.run.known.get(self.act.tube, [])
-        pool = own if own and self.rng.random() < 0.85 else known
-        return self.rng.sample(pool, min(count, len(pool)))
+        if own and self.rng.random() < 0.85:
+            return self.rng.sample(own, min(count, len(own)))
+        return self._any(count)
 
-    def _any(self, count: int = 1) -> list[int]:
+    def _any(self, count: int) -> list[int]:
         known = self.program.run.known.get(self.act.tube, [])
         return self.rng.sample(known, min(count, len(known)))
 
@@ -323,11 +327,8 @@ class Turn:
 
     def _put_many(self) -> None:
         items = [self._item() for _ in range(self.rng.randint(2, 4))]
-        self._call(
-            "put_many",
-            {"items": [plain(item) for item in items]},
-            lambda tube: tube.put_many([PutItem(**item) for item in items]),
-        )
+        args = {"items": [plain(item) for item in items]}
+        self._call("put_many", args, lambda tube: tube.put_many([PutItem(**i) for i in items]))
 
     def _put_arrow(self) -> None:
         items = [self._item() for _ in range(self.rng.randint(1, 3))]
@@ -344,7 +345,10 @@ class Turn:
             columns["utube"] = pa.array([item["utube"] for item in items], pa.string())
         table = pa.table(columns)
         args, key = {"items": [plain(item) for item in items]}, f"k{self.act.number}"
-        self._call("put_arrow", args, lambda tube: tube.put_arrow(table, key=key))
+        put = self._call("put_arrow", args, lambda tube: tube.put_arrow(table, key=key))
+        if put is not None and self.rng.random() < 0.3:
+            # The same key adds nothing.
+            self._call("put_again", {}, lambda tube: tube.put_arrow(table, key=key))
 
     # -- takes -----------------------------------------------------------------------------------
 
@@ -383,6 +387,9 @@ class Turn:
         if self.rng.random() < 0.3:
             self._took_ids(some)
             return
+        if self.rng.random() < 0.3:
+            # One of the tasks is named by its id.
+            self._by_ids(self.rng.choice(("ack", "release", "touch")), some[:1])
         verb = self.rng.choice(("ack", "ack", "release", "bury", "touch"))
         if not self._can(verb):
             return
@@ -430,7 +437,9 @@ class Turn:
         """Call a verb on named tasks."""
         verb = self.act.verb
         is_held, most, _ = NAMED[verb]
-        ids = self._held(most) if is_held else self._any(most)
+        self._by_ids(verb, self._held(most) if is_held else self._any(most))
+
+    def _by_ids(self, verb: str, ids: list[int]) -> None:
         if ids and self._can(verb):
             options = self._options_of(verb)
             some = ids if verb.endswith("_many") else ids[0]

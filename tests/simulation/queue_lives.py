@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.history import NEVER, Call, History
-from tests.simulation.queue_task import GONE, Death, Life, Op, State, Task, Window, by_time
+from tests.simulation.queue_task import ALIVE, GONE, Death, Life, Op, State, Task, Window, by_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ TAKES = ("take", "take_many", "take_arrow", "exchange")
 NAMED = {
     "ack": "ack", "ack_many": "ack", "release": "release", "release_many": "release",
     "touch": "touch", "touch_many": "touch", "bury": "bury", "bury_many": "bury", "delete": "delete",
-    "delete_many": "delete", "peek": "see",
+    "delete_many": "delete", "kick_many": "kick", "peek": "see",
     "retry": "release", "bury_held": "bury_held", "give_back": "give_back", "renew": "renew",
 }  # fmt: skip
 #: Verbs that leave a session.
@@ -203,7 +203,7 @@ class Lives:
 
     def _all_deaths(self) -> dict[str, Death]:
         """When the session of each silent actor may be dead for others."""
-        found: dict[str, Death] = {}
+        found: dict[str, list[Death]] = defaultdict(list)
         # A beat may be a third of the ttr old when the silence begins.
         least = self._history.ttr // 2 - self._apart - _SLACK
         silences = {name: self._silences(name) for name in self._history.actors}
@@ -215,34 +215,58 @@ class Lives:
             # The session surely gets no beat after the last silence has begun.
             silent = self._history.actors[call.actor].silent
             over = (silent[-1][0] if silent else NEVER) + self._history.ttr + self._apart + _NOTICED
-            found[call.session] = Death(begin + least, over if end >= NEVER else NEVER)
+            found[call.session].append(Death(begin + least, over if end >= NEVER else NEVER))
         for call in self._history.calls:
             if call.verb in ENDS and call.session is not None and call.error != "SessionError":
                 # If the storage fails, tasks are left until others notice the end of the session.
                 over = call.ended + self._history.ttr + self._apart + _NOTICED
-                certain = NEVER if call.outcome == "raised" else over
-                found.setdefault(call.session, Death(call.began, certain))
-        # A session that several share lives on.
-        return {
-            session: death if len(self._sharing[session]) == 1 else death._replace(certain=NEVER)
-            for session, death in found.items()
-        }
+                found[call.session].append(
+                    Death(call.began, NEVER if call.outcome == "raised" else over)
+                )
+        together: dict[str, Death] = {}
+        for session, deaths in found.items():
+            possible, certain = map(min, zip(*deaths, strict=True))
+            # A session that several share may die when any of them does, or live on.
+            is_own = len(self._sharing[session]) == 1
+            together[session] = Death(possible, certain if is_own else NEVER)
+        return together
 
     def has_session(self, session: str, call: Call) -> bool:
         """Whether a session surely lives throughout a call: it has just taken tasks, for which it needs a lease."""
         least = self._history.ttr // 2 - self._apart - _SLACK
-        death = self._deaths.get(session)
-        is_dead = death is not None and death.possible <= call.ended
-        may_end = any(
-            other.verb in ENDS and other.actor in self._sharing[session]
-            for other in self._history.calls
-            if other.first < call.last and other is not call
-        )
-        return not (is_dead or may_end) and any(
+        return self._deaths.get(session, ALIVE).possible > call.ended and any(
             other.session == session and other.last < call.first and other.result
             for other in self._history.calls
             if other.verb in TAKES and other.returned and other.began > call.ended - least
         )
+
+    def is_over(self, session: str, call: Call) -> bool:
+        """Whether a session was surely over when a call began."""
+        return self._deaths.get(session, ALIVE).certain <= self.windows[call.first].low
+
+    def events(self, call: Call, event: str) -> int:
+        """How many events of a name a call has surely made."""
+        if not call.returned:
+            return 0
+        if event == "put":
+            return sum(put.call is call for put in self.puts.values())
+        if call.verb == event == "kick":
+            return int(call.result)
+        if event == "take":
+            return len(call.tasks()) if call.verb in TAKES else 0
+        if call.verb == "exchange" and event == "ack":
+            return len(call.args["ack"])
+        return len(call.args["ids"]) if NAMED.get(call.verb) == event else 0
+
+    def order(self, tube: str, task: Mapping[str, Any]) -> tuple[int, int]:
+        """The place of a task in the order of its tube."""
+        pri, aging = task["pri"] or 0, self._history.tubes[tube].get("aging")
+        return (pri if aging is None else task["created"] + pri * aging), task["task_id"]
+
+    def order_of(self, key: str) -> tuple[int, int] | None:
+        """The place of a task; `None` if nobody has seen it."""
+        seen = next((op.seen for op in self.by_key[key].ops if op.seen is not None), None)
+        return None if seen is None else self.order(self.puts[key].call.tube, seen)
 
     # -- operations ------------------------------------------------------------------------------
 
@@ -365,6 +389,8 @@ class Lives:
 
     def kinds(self, call: Call) -> dict[str, set[str]]:
         """The kinds of states in which a call may have found the other tasks."""
-        return {
-            key: {state.kind for state in self.states_at(key, call)} for key in self.others(call)
-        }
+        return {key: self.kinds_at(key, call) for key in self.others(call)}
+
+    def kinds_at(self, key: str, call: Call, since: Call | None = None) -> set[str]:
+        """The kinds of the states in which a call may have found a task."""
+        return {state.kind for state in self.states_at(key, call, since)}

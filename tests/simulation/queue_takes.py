@@ -63,22 +63,13 @@ class Takes:
     def _item(self, key: str) -> Mapping[str, Any]:
         return self.checker.lives.puts[key].item
 
-    def _order(self, task: Mapping[str, Any]) -> tuple[int, int]:
-        """The place of a task in the order of its tube."""
-        pri, aging = task["pri"] or 0, self.options.get("aging")
-        return (pri if aging is None else task["created"] + pri * aging), task["task_id"]
-
-    def _order_of(self, key: str) -> tuple[int, int] | None:
-        life = self.checker.lives.by_key[key]
-        seen = next((op.seen for op in life.ops if op.seen is not None), None)
-        return None if seen is None else self._order(seen)
-
     def _check_result(self) -> None:
         if len(self.tasks) > self.wanted:
             self.checker.fail("too many", self.call, f"{len(self.tasks)} of {self.wanted}")
         per = defaultdict(list)
         for task in self.tasks:
-            per[task["utube"] if self.has_utubes else None].append(self._order(task))
+            utube = task["utube"] if self.has_utubes else None
+            per[utube].append(self.checker.lives.order(self.call.tube, task))
             if not is_wanted(self.call, task):
                 self.checker.fail("utube", self.call, f"{task['utube']} was not asked for")
         for utube, orders in per.items():
@@ -120,9 +111,7 @@ class Takes:
         """Whether all these tasks are certainly still taken at a call, if the take `since` came before it."""
         lives = self.checker.lives
         return all(
-            lives.is_known(key)
-            and {state.kind for state in lives.states_at(key, call, since)} == {TAKEN}
-            for key in keys
+            lives.is_known(key) and lives.kinds_at(key, call, since) == {TAKEN} for key in keys
         )
 
     def _check_leases(self) -> None:
@@ -142,19 +131,17 @@ class Takes:
 
     def _check_pause(self) -> None:
         calls = self._pauses()
-        if not calls or calls[-1].verb != "pause" or not calls[-1].returned:
-            return
-        last = calls[-1]
-        is_last = all(other.before(last) for other in calls[:-1])
-        if is_last and last.ended + PAUSED < self.call.began:
+        last = calls[-1] if calls else self.call
+        is_sure = last.returned and all(other.before(last) for other in calls[:-1])
+        if last.verb == "pause" and is_sure and last.ended + PAUSED < self.call.began:
             self.checker.fail("pause", self.call, "the tube is paused")
 
     def _check_order(self, key: str) -> None:
         """A ready task that comes before a returned one, and was left."""
-        order, utube = self._order_of(key), self._item(key).get("utube")
+        order, utube = self.checker.lives.order_of(key), self._item(key).get("utube")
         for task in self.tasks:
             same = self.has_utubes and task["utube"] == utube
-            if order is None or order > self._order(task):
+            if order is None or order > self.checker.lives.order(self.call.tube, task):
                 continue
             if same or (self._is_alone() and self._may_take(key)):
                 self.checker.fail("order", self.call, f"{task['data']} came before {key}")
@@ -208,8 +195,8 @@ class Takes:
             self.checker.fail("not found", self.call, f"{key} is ready")
 
     def _may_be_paused(self) -> bool:
-        last = [other for other in self._pauses() if other.verb in ("pause", "resume")]
-        if not last:
-            return False
-        end = last[-1]
-        return not (end.verb == "resume" and end.returned and end.ended + PAUSED < self.call.began)
+        calls = [other for other in self._pauses() if other.verb in ("pause", "resume")]
+        return any(
+            last.verb == "pause" or not last.returned or last.ended + PAUSED >= self.call.began
+            for last in calls[-1:]
+        )

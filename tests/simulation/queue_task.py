@@ -15,6 +15,7 @@ ABSENT, READY, TAKEN, DELAYED, BURIED, GONE = "absent", "r", "t", "~", "!", "-"
 #: A taken task whose lease or session has ended, in a tube with a backoff, before that is written: it is seen as ready
 #: or buried.
 ENDED = (f"ended {READY}", f"ended {BURIED}")
+STORED = (READY, TAKEN, DELAYED, BURIED, *ENDED)
 #: The fields of a result that must be as the state says, whatever the verb.
 _SAME = ("ttl", "ttr", "attempts")
 
@@ -43,6 +44,11 @@ class State(NamedTuple):
     error: str | None = None
     why: str = ""
     is_ghost: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Its letter in a result."""
+        return self.kind.removeprefix("ended ")
 
 
 class Window(NamedTuple):
@@ -153,9 +159,9 @@ def _changes(task: Task, state: State, at: Window) -> tuple[list[State], bool]:
     if state.kind == DELAYED:
         return _if_due(lambda: [_ready(state)], state.low, state.high, at)
     if state.kind in (READY, BURIED):
-        return _if_due(lambda: [_gone(state)], *task.expires(state), at)
+        return _if_due(lambda: [_gone(state, "ttl")], *task.expires(state), at)
     if state.kind in ENDED:
-        over, must = _if_due(lambda: [_gone(state)], *task.expires(state), at)
+        over, must = _if_due(lambda: [_gone(state, "ttl")], *task.expires(state), at)
         written = given_back(task, state, state.low, at.fastest)
         return [*over, *(written if state.low < task.expires(state)[1] else [])], must
     if state.kind != TAKEN:
@@ -180,8 +186,8 @@ def _ready(state: State) -> State:
     return state._replace(kind=READY, owner=None, low=NEVER, high=NEVER, is_ghost=False)
 
 
-def _gone(state: State) -> State:
-    return _ready(state)._replace(kind=GONE, why="ttl")
+def _gone(state: State, why: str) -> State:
+    return _ready(state)._replace(kind=GONE, why=why)
 
 
 def _lease_over(task: Task, state: State, high: int) -> list[State]:
@@ -225,21 +231,28 @@ def _delayed(state: State, delay: int, low: int, high: int) -> State:
 
 def after(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
     """The states after an operation, from each state that time may have made; none if it cannot happen."""
-    change = _ACTIONS[op.action]
     for now in by_time(task, state, at):
-        for then in change(task, op, now, at):
-            if op.seen is None or _is_as(task, op, then):
+        for then in _done(task, op, now, at):
+            if op.seen is None or _is_as(op.seen, then):
                 yield then
-                if then == now and state in change(task, op, state, at):
+                if then == now and state in _done(task, op, state, at):
                     # A verb that changes nothing writes nothing down.
                     yield state
 
 
-def _is_as(task: Task, op: Op, state: State) -> bool:
+def _done(task: Task, op: Op, state: State, at: Window) -> list[State]:
+    """What an action makes of a state; nothing if it cannot happen."""
+    kinds = _FROM.get(op.action)
+    fits = _held(op, state) if kinds is None else state.kind in kinds
+    if fits and state.kind in ENDED and op.action in ("bury", "delete"):
+        # These verbs write ended leases first, but not the end of a session.
+        fits = task.deaths.get(state.owner or "", ALIVE).possible <= at.fastest
+    return list(_ACTIONS[op.action](task, op, state, at)) if fits else []
+
+
+def _is_as(seen: Mapping[str, Any], state: State) -> bool:
     """Whether a result shows a state."""
-    seen = op.seen
-    assert seen is not None
-    if seen["state"] != state.kind[-1] or any(seen[name] != getattr(state, name) for name in _SAME):
+    if seen["state"] != state.shown or any(seen[name] != getattr(state, name) for name in _SAME):
         return False
     if "error" in seen and seen["error"] != state.error and state.error != "?":
         return False
@@ -262,16 +275,12 @@ def _exact(op: Op, state: State) -> State:
 
 
 def _put(task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind != ABSENT:
-        return
     for item in task.items:
         ready = State(READY, item["ttl"], item["ttr"])
         yield _delayed(ready, item["delay"], *task.created) if item["delay"] else ready
 
 
 def _take(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
-    if state.kind != READY:
-        return
     taken = state._replace(kind=TAKEN, attempts=state.attempts + 1, is_ghost=op.may_skip)
     yield _leased(op, taken._replace(owner=op.call.session), at)
 
@@ -288,14 +297,11 @@ def _held(op: Op, state: State) -> bool:
     return state.kind == TAKEN and state.owner == op.call.session
 
 
-def _ack(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
-    if _held(op, state):
-        yield _ready(state)._replace(kind=GONE, why="done")
+def _end(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    yield _gone(state, "done")
 
 
 def _release(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
-    if not _held(op, state):
-        return
     args = op.call.args
     error = "?" if op.call.verb == "retry" else args.get("error")
     state = state if error is None else state._replace(error=error)
@@ -306,88 +312,62 @@ def _release(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
 
 
 def _touch(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
-    if not _held(op, state):
-        return
     more = op.call.args["increment"]
     times = {name: getattr(state, name) for name in ("ttl", "ttr", "low", "high")}
     grown = {name: t if t in (None, NEVER) else t + more for name, t in times.items()}
     yield _exact(op, state._replace(**grown))
 
 
-def _is_stored(task: Task, state: State, at: Window) -> bool:
-    """Whether a verb that writes ended leases first may find a task in a state. It does not write the end of a session."""
-    if state.kind in ENDED:
-        return task.deaths.get(state.owner or "", ALIVE).possible <= at.fastest
-    return state.kind in (READY, TAKEN, DELAYED, BURIED)
+def _bury(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    yield _buried(state)._replace(error=op.call.args.get("error") or state.error)
+    if state.kind == BURIED:
+        yield state
 
 
-def _bury(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
-    if _is_stored(task, state, at):
-        yield _buried(state)._replace(error=op.call.args.get("error") or state.error)
-        if state.kind == BURIED:
-            yield state
+def _bury_held(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    yield _buried(state)._replace(error="?")
 
 
-def _bury_held(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
-    if _held(op, state):
-        yield _buried(state)._replace(error="?")
-
-
-def _give_back(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
-    if _held(op, state):
-        yield _ready(state)._replace(attempts=state.attempts - 1)
+def _give_back(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
+    yield _ready(state)._replace(attempts=state.attempts - 1)
 
 
 def _renew(_task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
-    if _held(op, state):
-        yield _leased(op, state, at)
-
-
-def _delete(task: Task, _op: Op, state: State, at: Window) -> Iterator[State]:
-    if _is_stored(task, state, at):
-        yield _ready(state)._replace(kind=GONE, why="done")
+    yield _leased(op, state, at)
 
 
 def _kick(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind == BURIED:
-        yield state._replace(kind=READY, attempts=0)
+    yield state._replace(kind=READY, attempts=0)
 
 
 def _see(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind in (READY, TAKEN, DELAYED, BURIED, *ENDED):
+    yield state
+
+
+def _wipe(_task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind == ABSENT or (state.kind == GONE and op.action == "truncate"):
         yield state
+    elif state.kind != TAKEN or state.is_ghost or op.action == "truncate":
+        yield _gone(state, "wiped")
 
 
-def _wipe(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind in (ABSENT, GONE):
-        yield state
-    else:
-        yield _ready(state)._replace(kind=GONE, why="wiped")
-
-
-def _drop(_task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind == ABSENT:
-        yield state
-    elif state.kind != TAKEN or state.is_ghost:
-        yield _ready(state)._replace(kind=GONE, why="wiped")
-
-
-def _release_all(task: Task, _op: Op, state: State, _at: Window) -> Iterator[State]:
-    if state.kind == TAKEN:
+def _release_all(task: Task, op: Op, state: State, _at: Window) -> Iterator[State]:
+    if state.kind == TAKEN and (op.action == "release_all" or _held(op, state)):
         yield from _back(task, state, {0})
     else:
         yield state
 
 
-def _close(task: Task, op: Op, state: State, at: Window) -> Iterator[State]:
-    yield from _release_all(task, op, state, at) if _held(op, state) else [state]
-
-
 _ACTIONS = {
-    "put": _put, "take": _take, "ack": _ack, "release": _release, "touch": _touch, "bury": _bury,
-    "delete": _delete, "kick": _kick, "see": _see, "truncate": _wipe, "drop": _drop,
-    "release_all": _release_all, "close": _close, "bury_held": _bury_held, "give_back": _give_back,
-    "renew": _renew,
+    "put": _put, "take": _take, "ack": _end, "release": _release, "touch": _touch, "bury": _bury,
+    "delete": _end, "kick": _kick, "see": _see, "truncate": _wipe, "drop": _wipe, "renew": _renew,
+    "release_all": _release_all, "close": _release_all, "bury_held": _bury_held, "give_back": _give_back,
+}  # fmt: skip
+_ANY = (ABSENT, *STORED, GONE)
+#: The kinds of states in which an action can happen. Other actions need the session that holds the task.
+_FROM = {
+    "put": (ABSENT,), "take": (READY,), "kick": (BURIED,), "bury": STORED, "delete": STORED, "see": STORED,
+    "truncate": _ANY, "drop": _ANY, "release_all": _ANY, "close": _ANY,
 }  # fmt: skip
 
 

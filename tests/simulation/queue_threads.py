@@ -1,4 +1,4 @@
-"""What the code under test gets in place of threads, locks, times and randomness."""
+"""What the code under test gets in place of threads, locks, times, randomness and storage."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import pyarrow as pa
+
 from tests.simulation.scheduler import Scheduler, SimThread, running
-from tests.simulation.sim_store import BEGINS
+from tests.simulation.sim_store import BEGINS, Client
 from tubeq_spark import Backoff, tube
 from tubeq_spark.admin import closing
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.runtime import session
 from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.log import tidying
+from tubeq_spark.storage.native.handles import Handles
+from tubeq_spark.storage.native.tables import NativeTables
+from tubeq_spark.storage.store.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+#: The queue. Each table there is a directory of the simulated storage.
+LOCATION = "s3://sim/q"
 #: The monotonic time at the begin.
 _MONOTONIC = 1_000.0
 #: A lock hands over this often.
@@ -93,53 +100,27 @@ class SimEvent:
         """Let it come."""
         self._is_set = True
 
-    def clear(self) -> None:
-        """Wait for it anew."""
-        self._is_set = False
-
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for it."""
         return running[-1].wait(self.is_set, timeout)
 
 
 class SimCondition:
-    """A condition."""
+    """A condition. A thread that waits looks by itself, so nobody needs to notify it."""
 
-    def __init__(self, lock: SimLock | None = None) -> None:
-        self._lock = SimRLock() if lock is None else lock
-        self._waiting: list[list[bool]] = []
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until somebody notifies."""
-        mine = [False]
-        self._waiting.append(mine)
-        self._lock.release()
-        try:
-            return running[-1].wait(lambda: mine[0], timeout)
-        finally:
-            self._lock.acquire()
+    def __init__(self, lock: SimLock) -> None:
+        self._lock = lock
 
     def wait_for(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until something is so."""
-        until = None if timeout is None else running[-1].world.now + timeout
-        while not is_so():
-            rest = None if until is None else until - running[-1].world.now
-            if rest is not None and rest <= 0:
-                break
-            self.wait(rest)
-        return is_so()
+        self._lock.release()
+        try:
+            return running[-1].wait(is_so, timeout)
+        finally:
+            self._lock.acquire()
 
-    def notify(self, n: int = 1) -> None:
-        """Wake some."""
-        for waiting in self._waiting[:n]:
-            waiting[0] = True
-        del self._waiting[:n]
+    def notify(self) -> None:
+        """Wake a thread."""
 
 
 class SimQueue:
@@ -206,11 +187,9 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
     chances = _like(
         random,
         Random=lambda *seed: random.Random(*(seed or (ids.getrandbits(64),))),
-        random=ids.random,
         getrandbits=ids.getrandbits,
-        randrange=ids.randrange,
-        uniform=ids.uniform,
     )
+    used = closing.UsedTubes
     names = _like(uuid, uuid4=lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
     replaced = {
         threading: threads, random: chances, uuid: names, uuid.uuid4: names.uuid4,
@@ -221,18 +200,46 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         stack.callback(running.pop)
         for module, name, value in _places():
             stack.enter_context(mock.patch.object(module, name, replaced[value]))
-        stack.enter_context(mock.patch.object(session, "os", _like(os, getpid=lambda: 1)))
-        stack.enter_context(mock.patch.object(tidying, "EVERY", scheduler.pace.every))
-        # Each actor is a process of its own, and the times of this module are those of the import.
-        stack.enter_context(mock.patch.object(table_lock, "_table_locks", _OfActors(scheduler)))
-        # The default of this field was made before the simulation began.
-        made = functools.partial(lambda used: used(lock=SimRLock()), closing.UsedTubes)
-        stack.enter_context(mock.patch.object(closing, "UsedTubes", made))
-        # A worker delays failed tasks by a jitter that depends on the task id. The checker expects none.
-        steps = functools.partial(Backoff, jitter=0.0)
-        stack.enter_context(mock.patch.object(tube, "Backoff", steps))
+        for place, name, value in (
+            (session, "os", _like(os, getpid=lambda: 1)),
+            (tidying, "EVERY", scheduler.pace.every),
+            # Each actor is a process of its own, and the times of this module are those of the import.
+            (table_lock, "_table_locks", _OfActors(scheduler)),
+            # The default of this field was made before the simulation began.
+            (closing, "UsedTubes", lambda: used(lock=SimRLock())),
+            # A worker delays failed tasks by a jitter that depends on the task id. The checker expects none.
+            (tube, "Backoff", functools.partial(Backoff, jitter=0.0)),
+            (
+                Handles,
+                "store",
+                lambda _handles, path: _Client(scheduler.actor, path[len("s3://") :]),
+            ),
+            (NativeTables, "clock_drift", lambda _tables, _location: None),
+            (NativeTables, "overwrites", lambda _tables, _location: None),
+        ):
+            stack.enter_context(mock.patch.object(place, name, value))
         stack.enter_context(mock.patch.multiple(SystemClock, **_times(scheduler)))
         yield
+
+
+class _Client(Client):
+    """The files of a table, as an actor sees them. Files that it has read or written once are not read again."""
+
+    patience = Patience(5, 30.0)
+
+    def open_file(self, name: str, size: int) -> pa.NativeFile:
+        """Open a file that never changes."""
+        del size
+        cached: dict[str, bytes] = self.process.memory.setdefault("files", {})
+        key = self._whole(name)
+        if key not in cached:
+            cached[key] = self.get(name)[0]
+        return pa.BufferReader(cached[key])
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file."""
+        super().put(name, content)
+        self.process.memory.setdefault("files", {})[self._whole(name)] = content
 
 
 class _OfActors(dict[Any, Any]):

@@ -95,11 +95,12 @@ class SimThread:
     """A thread of the simulation, with what `threading.Thread` has."""
 
     def __init__(
-        self, *, target: Callable[..., object], name: str = "", args: Any = (), daemon: bool = False
-    ) -> None:
+        self, *, target: Callable[..., object], name: str = "", args: Any = (), daemon: bool = False,
+        actor: Actor | None = None,
+    ) -> None:  # fmt: skip
         self.target, self.args, self.name, self.daemon = target, args, name, daemon
         self.scheduler = running[-1]
-        self.actor = self.scheduler.actor
+        self.actor = actor or self.scheduler.actor
         self.gate = _thread.allocate_lock()
         self.gate.acquire()
         self.ready: Callable[[], bool] = lambda: True
@@ -171,26 +172,14 @@ class Scheduler:
         self.threads: list[SimThread] = []
         self.errors: list[tuple[SimThread, BaseException]] = []
         self.current: SimThread | None = None
-        #: The actor for which the main thread makes threads.
-        self.starting: Actor | None = None
         self._over = threading.Event()
         self._stuck = False
 
     @property
     def actor(self) -> Actor:
         """The actor of the running thread."""
-        found = self.current.actor if self.current is not None else self.starting
-        assert found is not None
-        return found
-
-    def spawn(self, actor: Actor, target: Callable[[], object]) -> SimThread:
-        """Start a thread of an actor."""
-        before, self.current = self.current, None
-        self.starting = actor
-        thread = SimThread(target=target, name=actor.name)
-        self.current = before
-        thread.start()
-        return thread
+        assert self.current is not None
+        return self.current.actor
 
     def run(self) -> None:
         """Run all threads to their ends."""
@@ -235,11 +224,7 @@ class Scheduler:
     def _turn(self, me: SimThread) -> None:
         following = self._next()
         if following is not me:
-            if following is None:
-                self._give_up()
-            else:
-                self.current = following
-                following.gate.release()
+            self._give_to(following)
             me.gate.acquire()
         me.actor.require_life()
 
@@ -252,10 +237,13 @@ class Scheduler:
 
     def _pass_on(self) -> None:
         self.current = None
-        if not self.threads:
+        if self.threads:
+            self._give_to(self._next())
+        else:
             self._over.set()
-            return
-        following = self._next()
+
+    def _give_to(self, following: SimThread | None) -> None:
+        """Give the turn to a thread, or end all threads if none can go on."""
         if following is None:
             self._give_up()
         else:
@@ -286,11 +274,12 @@ class Scheduler:
             thread.actor.is_dead = True
         self._pass_on()
 
-    def sent(self) -> tuple[int, int, int]:
-        """How many commits and requests the running thread has sent, and when it began the last requests."""
+    def sent(self) -> tuple[int, int, int, int]:
+        """How many commits and requests the running thread has sent, how many failed, and when the last ones began."""
         assert self.current is not None
         times = self.current.times
-        return self.current.commits, len(times), round(times[-_LAST] * 1e6)
+        failures = self.current.actor.failures
+        return self.current.commits, len(times), failures, round(times[-_LAST] * 1e6)
 
     def now_us(self) -> int:
         """The true time, in microseconds."""

@@ -174,6 +174,8 @@ class Process:
         self.is_dead = False
         #: For how long it was paused before its current request.
         self.paused = 0.0
+        #: How many requests were refused, or their answers lost.
+        self.failures = 0
         #: What modules remember for it, by names.
         self.memory: dict[str, Any] = {}
 
@@ -373,11 +375,13 @@ class Client(SimpleStore):
         return done
 
     def _loss(self, told: str) -> RequestError:
+        self.process.failures += 1
         self.process.world.note(self.process.name, f"{told}: no answer")
         self.process.world.pass_time(self.process.world.rng.uniform(0.0, 5.0))
         return RequestError(f"no answer: {told}", was_sent=True, passes=True)
 
     def _refusal(self, told: str) -> RequestError:
+        self.process.failures += 1
         status = self.process.world.rng.choice((None, 403, 429, 500, 503))
         self.process.world.note(self.process.name, f"{told}: refused with {status}")
         return RequestError(

@@ -23,7 +23,7 @@ class Story:
 
     def call(
         self, actor: str, verb: str, result: Any = None, *, error: str | None = None, lasts: float = 0.0,
-        outcome: str | None = None, **args: Any,
+        outcome: str | None = None, failures: int = 0, **args: Any,
     ) -> None:  # fmt: skip
         """A call that begins now."""
         self.now += US
@@ -45,6 +45,7 @@ class Story:
                 error,
                 "",
                 f"s{actor}",
+                failures=failures,
             )
         )
         self.now = ended
@@ -117,12 +118,13 @@ def test_a_call_of_unknown_outcome_may_have_come_or_not() -> None:
         story = Story("fifo")
         number = story.put()
         story.take(number)
-        story.call("a", "ack", error="CommitUnknownError", outcome="unknown", ids=[number])
+        story.call(
+            "a", "ack", error="CommitUnknownError", outcome="unknown", failures=2, ids=[number]
+        )
         if comes:
             story.call("b", "peek", error="TaskNotFoundError", ids=[number])
         else:
             story.call("b", "peek", story.taken(number), ids=[number])
-        story.history.is_faulty = True
         assert story.rules == set()
 
 
@@ -130,13 +132,14 @@ def test_a_put_of_unknown_outcome_may_be_counted_before_anybody_sees_it() -> Non
     for comes in (True, False):
         story = Story()
         items = [{"data": 1, "ttl": 20 * US}]
-        story.call("a", "put", error="CommitUnknownError", outcome="unknown", items=items)
+        story.call(
+            "a", "put", error="CommitUnknownError", outcome="unknown", failures=2, items=items
+        )
         counts = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "total": 0}
         story.call("b", "statistics", {"tasks": {**counts, "ready": int(comes), "total": comes}})
         story.wait(30)
         story.call("b", "sweep")
         story.call("b", "statistics", {"tasks": {**counts, "done": int(comes)}})
-        story.history.is_faulty = True
         assert story.rules == set()
 
 
@@ -243,7 +246,7 @@ def _done_without_an_end(story: Story) -> None:
 def _done_twice(story: Story) -> None:
     number = story.put()
     story.take(number)
-    story.call("a", "ack", error="CommitUnknownError", outcome="unknown", ids=[number])
+    story.call("a", "ack", error="CommitUnknownError", outcome="unknown", failures=2, ids=[number])
     counts = {"ready": 0, "taken": 0, "delayed": 0, "buried": 0, "done": 2, "total": 0}
     story.call("a", "statistics", {"tasks": counts})
     story.history.is_faulty = True
@@ -251,7 +254,7 @@ def _done_twice(story: Story) -> None:
 
 def _counted_twice(story: Story) -> None:
     items = [{"data": 1}]
-    story.call("a", "put", error="CommitUnknownError", outcome="unknown", items=items)
+    story.call("a", "put", error="CommitUnknownError", outcome="unknown", failures=2, items=items)
     counts = {"ready": 2, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "total": 2}
     story.call("b", "statistics", {"tasks": counts})
     story.history.is_faulty = True
@@ -312,6 +315,62 @@ def _refused_a_living_session(story: Story) -> None:
     story.call("a", "identify", error="SessionError", other="sb")
 
 
+def _joined_a_dead_session(story: Story) -> None:
+    story.take(story.put(), "b")
+    story.history.actors["b"] = Actor("b", silent=((story.now, NEVER),))
+    story.wait(300)
+    story.call("a", "identify", 1, other="sb")
+
+
+def _unknown_although_no_request_failed(story: Story) -> None:
+    story.call("a", "put", error="CommitUnknownError", outcome="unknown", items=[{"data": 1}])
+    story.history.is_faulty = True
+
+
+def _counts_less_puts(story: Story) -> None:
+    story.history.quiet = -1
+    story.put()
+    story.call("a", "close")
+    counts = {"ready": 1, "taken": 0, "delayed": 0, "buried": 0, "done": 0, "total": 1}
+    calls = dict.fromkeys(("put", "take", "ack", "touch", "delete", "kick"), 0)
+    story.call("b", "statistics", {"tasks": counts, "calls": calls})
+
+
+def _explains_another_state(story: Story) -> None:
+    number = story.put()
+    story.call("a", "why", f"Task {number} is delayed without an end.", ids=[number])
+
+
+def _explains_with_a_wrong_number(story: Story) -> None:
+    story.put()
+    number = story.put()
+    story.call("a", "why", f"Task {number} waits: 2 tasks come before it.", ids=[number])
+
+
+def _next_although_others_come_before(story: Story) -> None:
+    story.put()
+    number = story.put()
+    story.call("a", "why", f"Task {number} is next: the next take gets it.", ids=[number])
+
+
+def _put_twice_under_one_key(story: Story) -> None:
+    story.call("a", "put_again", 1)
+
+
+def _refused_a_key_that_is_free(story: Story) -> None:
+    number = story.put(unique="k")
+    story.take(number, unique="k")
+    gone = story.task(number, "-", attempts=1, unique="k")
+    story.call("a", "ack", gone, ids=[number])
+    story.call("a", "put", {**gone, "data": None}, items=[{"data": 77, "unique": "k"}])
+
+
+def _refused_to_kick_a_buried_task(story: Story) -> None:
+    number = story.put()
+    story.call("a", "bury", story.task(number, "!"), ids=[number])
+    story.call("a", "kick_many", error="TaskNotFoundError", ids=[number])
+
+
 def _never_put(story: Story) -> None:
     story.call("a", "take", story.taken(5), n=1)
 
@@ -354,6 +413,15 @@ _PLANTED = {
     _unknown_error: "error",
     _not_tried_again: "error",
     _refused_a_living_session: "session",
+    _joined_a_dead_session: "session",
+    _unknown_although_no_request_failed: "error",
+    _counts_less_puts: "calls",
+    _explains_another_state: "why",
+    _explains_with_a_wrong_number: "why",
+    _next_although_others_come_before: "why",
+    _put_twice_under_one_key: "put_again",
+    _refused_a_key_that_is_free: "unique",
+    _refused_to_kick_a_buried_task: "refused",
     _never_put: "unknown task",
     _too_many: "too many",
     _longer_lease_than_its_ttr: "task",
