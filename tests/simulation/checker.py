@@ -284,11 +284,12 @@ class Checker:
 
     def _check_why(self, call: Call) -> None:
         key = self.lives.keys[call.args["ids"][0]]
-        kind = next((kind for text, kind in _WHY.items() if text in call.result), READY)
+        said = call.result.split(" ", 2)[2]
+        kind = next((kind for text, kind in _WHY.items() if said.startswith(text)), READY)
         if all(state.shown != kind for state in self.lives.states_at(key, call)):
             self.fail("why", call, call.result)
-        found = re.search(r"waits: (\d+) tasks?( of its sub-queue .*)? comes? before", call.result)
-        is_first = "is next" in call.result or "is the first" in call.result
+        found = re.search(r"waits: (\d+) tasks?( of its sub-queue .*)? comes? before", said)
+        is_first = "is next" in said or "is the first" in said
         orders = {other: self.lives.order_of(other) for other in self.lives.others(call)}
         if not (found or is_first) or None in orders.values():
             return

@@ -64,8 +64,8 @@ class Plan:
     utubes: tuple[str | None, ...] = ("a", "a", "b", "c", None)
 
     def only(self, acts: tuple[Act, ...]) -> Plan:
-        """The same with some acts."""
-        return replace(self, acts=acts)
+        """The same with some acts. What a part of the acts costs is not known."""
+        return replace(self, acts=acts, is_quiet=self.is_quiet and acts == self.acts)
 
 
 #: How often each verb is called.
