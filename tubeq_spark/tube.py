@@ -36,10 +36,11 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
-from tubeq_spark.verbs import take as taking
+from tubeq_spark.verbs import after_take, exchange, expire, explain, maintain, put, read, settle
+from tubeq_spark.verbs.exchange import AcksAndTakes
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
-from tubeq_spark.verbs.together import AcksAndTakes
+from tubeq_spark.verbs.take import take_batches
+from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -103,7 +104,7 @@ class Tube:
         )
         self._together = AcksAndTakes(lambda: current.ctx)
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
-            lambda requests: taking.take_batches(current.ctx, requests)
+            lambda requests: take_batches(current.ctx, requests)
         )
         self._batch_acks = GroupCommit[HeldBatch, int](
             lambda batches: ack_whole(current.ctx, batches)
@@ -291,7 +292,7 @@ class Tube:
             if self._ctx.capacity is None or not call.items:
                 return attempt()
             return (
-                taking.wait_for(
+                wait_for(
                     self._current.look, call.timeout, lambda: attempt() or None, for_tasks=False
                 )
                 or []
@@ -513,9 +514,9 @@ class Tube:
 
         def look() -> list[Task] | None:
             taken = self._unless_paused(lambda: self._together.take(request))
-            return taking.handed_out(self._ctx, taken) or None
+            return after_take.handed_out(self._ctx, taken) or None
 
-        return taking.wait_for(self._current.look, timeout, look) or []
+        return wait_for(self._current.look, timeout, look) or []
 
     def _unless_paused(self, take: Callable[[], H | None]) -> H | None:
         """Take from the tube within its limits, or nothing while it is paused."""
@@ -534,12 +535,12 @@ class Tube:
         try:
             after = self._current.look().record
         except BaseException:
-            taking.undo(self._ctx, taken)
+            after_take.undo(self._ctx, taken)
             raise
         is_same = not after.paused and after.limits == before.limits
         if is_same and taken.lasts(self._ctx.queue.now_us()):
             return True
-        taking.undo(self._ctx, taken)
+        after_take.undo(self._ctx, taken)
         return False
 
     def take_df(
@@ -611,8 +612,8 @@ class Tube:
             if not request.count:
                 return Batch(self._current, None, self._batch_acks, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
-            leased = taking.wait_for(self._current.look, limit, lambda: self._unless_paused(take))
-            taking.undo_if_interrupted(self._ctx, leased)
+            leased = wait_for(self._current.look, limit, lambda: self._unless_paused(take))
+            after_take.undo_if_interrupted(self._ctx, leased)
             return Batch(self._current, leased, self._batch_acks, as_arrow=as_arrow)
 
         return self._verb(verb, name="take", on_spark=not as_arrow)
@@ -664,7 +665,7 @@ class Tube:
                 taken = exchange.exchange(self._ctx, ids, request)
             try:
                 if taken is not None and self._is_still_allowed(before, taken):
-                    return taking.handed_out(self._ctx, taken)
+                    return after_take.handed_out(self._ctx, taken)
                 return self._take(request, limit)
             except Exception:
                 # An error would make the caller repeat the call, and ack again.

@@ -29,7 +29,7 @@ from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -219,7 +219,7 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
         "writer": TubeWriter(table, fresh),
         "put_gate": PutGate(queue.engine, table, fresh),
         "unique_keys": UniqueKeys(queue.engine, table, reader),
-        "subqueue_writer": SubqueueWriter(table, fresh),
+        "take_writer": TakeWriter(table, fresh),
         "gates": Gates(queue.engine, table, fresh),
     }
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from tubeq_spark.model.failures import LEASE_ENDED, Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Every:
     """Every row of the statement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The rows that the statement's source names, not as rows of a whole segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +45,6 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Takeable:
-    """Rows that a take may take at a moment, up to a position in the order."""
-
-    last: OrderPosition
-    now_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class Buried:
     """Buried rows whose ttl has not ended at a moment, up to a position in the order."""
 
@@ -75,7 +60,7 @@ class Older:
     taken: bool = False
 
 
-Which: TypeAlias = Every | Named | Due | Takeable | Buried | Older
+Which: TypeAlias = Every | Due | Buried | Older
 
 
 # -- their new values --------------------------------------------------------------------------------
@@ -192,35 +177,7 @@ class Become:
     max_attempts: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The rows of one call of a take, which follow those of the call before it.
-
-    Attributes:
-        last: The last position of the call in the order.
-        segment: The lease segment, which small takes of one commit share.
-        take_id: The take id, which no other call has.
-    """
-
-    last: OrderPosition
-    segment: int
-    take_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """A row is taken: it moves to a lease segment, and its lease begins.
-
-    Attributes:
-        shares: The shares of the calls, in the order of the rows.
-        lease: The owner and the begin of the leases.
-    """
-
-    shares: Sequence[Share]
-    lease: NewLease
-
-
-Change: TypeAlias = Remove | GiveBack | Delay | Touch | Renew | Move | Become | Take
+Change: TypeAlias = Remove | GiveBack | Delay | Touch | Renew | Move | Become
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,5 +257,3 @@ def segments_of(change: Change) -> list[int]:
             return [] if gone is None else [gone]
         case GiveBack() | Delay() | Become() | Touch() | Renew() | Move():
             return [change.dest]
-        case Take(shares):
-            return list(dict.fromkeys(share.segment for share in shares))

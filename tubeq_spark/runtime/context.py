@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
-    from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+    from tubeq_spark.storage.tables.take_writer import TakeWriter
     from tubeq_spark.storage.tables.tube_reader import TubeReader
     from tubeq_spark.storage.tables.tube_table import TubeTable
     from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -257,7 +257,7 @@ class TubeContext:
     writer: TubeWriter
     put_gate: PutGate
     unique_keys: UniqueKeys
-    subqueue_writer: SubqueueWriter
+    take_writer: TakeWriter
     gates: Gates
     table_lock: TableLock
     codec: PayloadCodec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.model.segments import hash_of
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.limits import UtubeMoments
     from tubeq_spark.storage.rows import TakenTasks
-    from tubeq_spark.storage.statement import Affected
 
 
 class Gate(NamedTuple):
@@ -29,17 +28,10 @@ class Raise:
     Attributes:
         numbers: The numbers of the gates that were read. The statement fails if one has changed.
         texts: The new text of the row of each sub-queue; `None` removes the row.
-        there: The number of these rows that exist.
     """
 
     numbers: Mapping[Gate, int] = field(default_factory=dict)
     texts: Mapping[str | None, str | None] = field(default_factory=dict)
-    there: int = 0
-
-    def tasks(self, affected: Affected) -> Affected:
-        """The changed rows of such a statement that are tasks."""
-        own = len(self.numbers) + self.there
-        return replace(affected, updated=max(0, affected.updated - own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +66,5 @@ class GatesSeen:
     ) -> Raise:
         """Raise the gates of some sub-queues, and with `all_takes` the one that conflicts with every such take."""
         gates = {self.gate_of(utube) for utube in utubes} | {*self._order[:all_takes]}
-        there = sum(utube in self.moments for utube in texts)
         numbers = {gate: self.numbers[gate] for gate in self._order if gate in gates}
-        return Raise(numbers, texts, there)
+        return Raise(numbers, texts)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.ended import Ended
     from tubeq_spark.storage.expression import Column, Expression, Literal, Type
     from tubeq_spark.storage.log.actions import DataFile
@@ -220,32 +219,6 @@ class SettleTable:
 
     rows: pa.Table
     segments: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentsUpTo:
-    """The rows of some segments up to a position in the tube's order."""
-
-    segments: Sequence[int]
-    last: OrderPosition
-
-
-@dataclass(frozen=True, slots=True)
-class SubqueueShare:
-    """The rows of one sub-queue that a take moves to a lease segment: all rows up to a position."""
-
-    utube: str | None
-    last: OrderPosition
-    take_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangedRow:
-    """A row that an exchange removes."""
-
-    segment: int
-    utube: str | None
-    task_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tubeq_spark.storage.spark import jvm
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.verbs.put import REPEATED
 from tubeq_spark.verbs.put_frame import count_frame, put_frame
-from tubeq_spark.verbs.take import wait_for
+from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext

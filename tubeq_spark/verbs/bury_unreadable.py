@@ -25,25 +25,25 @@ log = logging.getLogger(__name__)
 _LOOK_AHEAD = 1_000
 
 
-def readable(
+def buries_unreadable(
     ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
-) -> list[StoredTask]:
-    """Return readable candidates of a take, and bury the unreadable ones.
+) -> bool:
+    """Bury unreadable candidates of a take; whether there were some.
 
     Commits: one for every 1,000 unreadable candidates, usually none.
 
     Args:
         ctx: The tube.
         rows: The candidates.
-        read: Reads at least so many candidates again, in their order.
+        read: Reads so many candidates again, in their order.
 
     Raises:
         Stale: Another commit, or the end of its ttl, has removed a task that was to be buried.
     """
-    while any(row.unreadable() for row in rows):
-        _bury(ctx, read(_LOOK_AHEAD))
-        rows = read(0)
-    return rows
+    if not any(row.unreadable() for row in rows):
+        return False
+    _bury(ctx, read(max(len(rows), _LOOK_AHEAD)))
+    return True
 
 
 def _bury(ctx: TubeContext, rows: list[StoredTask]) -> None:

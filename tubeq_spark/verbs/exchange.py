@@ -1,195 +1,178 @@
-"""exchange: ack tasks and take the next ones, in one commit."""
+"""exchange: ack tasks and take the next ones, in one commit.
+
+Acks and takes of threads share commits in the same way: calls that wait while one commit runs share the next one. So
+it is in tubes without sub-queues and without a change feed, if statements run in this process. The acks come first. If
+one of the calls is refused, nothing was done, and acks and takes are decided separately, so that only this call fails.
+If the commit is unknown, it is unknown to all calls.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tubeq_spark.errors import ConflictError
-from tubeq_spark.model.tube_types import position_of
-from tubeq_spark.runtime.taken import TakenRows
+from tubeq_spark.errors import CommitUnknownError, TubeqError
+from tubeq_spark.model.arguments import TakeRequest
+from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.ended import Ended
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.chosen import ChosenRows
-from tubeq_spark.verbs.limits import limits_now
+from tubeq_spark.verbs.after_take import give_up_all, remember
 from tubeq_spark.verbs.locate import Memory, held
-from tubeq_spark.verbs.renew import give_up_all, new_lease, outlast
-from tubeq_spark.verbs.settle import ack
-from tubeq_spark.verbs.take import (
-    begin_take,
-    look_for,
-    moved,
-    remember,
-    run,
-    take_group,
-)
+from tubeq_spark.verbs.settle import ack, ack_group
+from tubeq_spark.verbs.take import TakeRows, lasting, take_group
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.verbs.choose import TakeInOrder
-    from tubeq_spark.verbs.take_subqueues import TakeSubqueues
+    from tubeq_spark.runtime.taken import TakenRows
 
 log = logging.getLogger(__name__)
+Request = TypeVar("Request")
 
 
 class _Exchanged(NamedTuple):
-    """The acked tasks, and the taken tasks of each call.
+    """The acked tasks, and the taken tasks of each call."""
 
-    The first `found` calls found tasks. Such a call has none if other takes got them first.
-    """
-
-    acked: Sequence[StoredTask]
+    acked: list[Task]
     took: list[TakenRows | None]
-    found: int
 
 
 def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> TakenRows | None:
     """Ack tasks and take the next ones in one commit; return the taken tasks, which are not handed out yet.
 
-    If nothing can be taken at once, the ack is a commit of its own, and nothing is taken. If other takes of sub-queues
+    If nothing can be taken at once, the ack is a commit of its own, and nothing is taken. If other takes
     come first, the ack is a commit of its own, and the take another one.
     """
-    take = begin_take(ctx, [request])
-    exchanged = _exchange(ctx, ids, take, [request])
-    if exchanged is not None:
-        _acked(ctx, exchanged)
-    else:
+    take = TakeRows(ctx, [request])
+    exchanged = _exchange(ctx, ids, take)
+    if exchanged is None:
         ack(ctx, ids)
-        if take.chosen is None:
+        if not take.take_ids:
             return None
     try:
-        if exchanged is None:
-            return _take_alone(ctx, request)
-        (held,) = outlast(ctx, exchanged.took)
+        (taken,) = lasting(ctx, [request], TakeRows, None if exchanged is None else exchanged.took)
     except Exception:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
         return None
-    remember(ctx, [held])
-    return held
-
-
-def _take_alone(ctx: TubeContext, request: TakeRequest) -> TakenRows | None:
-    """Take after an ack that could not wait for the take."""
-    (taken,) = take_group(ctx, [request])
-    if isinstance(taken, Exception):
-        raise taken
+    remember(ctx, [taken])
     return taken
 
 
-def ack_and_take(
-    ctx: TubeContext, acks: Sequence[Sequence[int]], takes: Sequence[TakeRequest]
-) -> tuple[list[list[Task]], Sequence[TakenRows | Exception | None]] | None:
-    """Ack for some calls and take for others in one commit, in a tube without sub-queues.
+def _exchange(ctx: TubeContext, ids: Sequence[int], take: TakeRows) -> _Exchanged | None:
+    """Ack tasks and take the next ones by one statement.
 
     Returns:
-        The acked tasks of each call, and the taken ones; `None` if nothing was done, because no task is ready.
-
-    Raises:
-        CommitUnknownError: The acks and takes may have been committed.
-        TubeqError: One of the calls is refused; nothing was done.
-    """
-    ids = [task_id for some in acks for task_id in some]
-    exchanged = _exchange(ctx, ids, begin_take(ctx, takes), takes)
-    if exchanged is None:
-        return None
-    tasks = iter(_acked(ctx, exchanged))
-    return [list(islice(tasks, len(ids))) for ids in acks], _lasting(ctx, takes, exchanged)
-
-
-def _acked(ctx: TubeContext, done: _Exchanged) -> list[Task]:
-    """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
-    places = ((row.segment, row.task_id) for row in done.acked)
-    ctx.queue.held_tasks.left(ctx.record.id, places)
-    try:
-        tasks = ctx.record_event("ack", done.acked, TaskState.DONE)
-    except Exception:
-        give_up_all(ctx, [taken for taken in done.took if taken is not None])
-        raise
-    ctx.table_lock.wake_takes()
-    return tasks
-
-
-def _lasting(
-    ctx: TubeContext, takes: Sequence[TakeRequest], done: _Exchanged
-) -> Sequence[TakenRows | Exception | None]:
-    """The taken tasks of each call. A call that has lost all tasks that it found takes again."""
-    try:
-        lasting = outlast(ctx, done.took)
-    except Exception as error:  # noqa: BLE001  (the calls that take get it)
-        # The acks are committed, so their calls must not fail.
-        return [error if call < done.found else None for call in range(len(takes))]
-    remember(ctx, lasting)
-    results: list[TakenRows | Exception | None] = list(lasting)
-    lost = [call for call in range(done.found) if results[call] is None]
-    if not lost:
-        return results
-    again: Sequence[TakenRows | Exception | None]
-    try:
-        again = take_group(ctx, [takes[call] for call in lost])
-    except Exception as error:  # noqa: BLE001  (the calls that take get it)
-        again = [error] * len(lost)
-    for call, taken in zip(lost, again, strict=True):
-        results[call] = taken
-    return results
-
-
-def _exchange(
-    ctx: TubeContext,
-    ids: Sequence[int],
-    take: TakeInOrder | TakeSubqueues,
-    requests: Sequence[TakeRequest],
-) -> _Exchanged | None:
-    """Ack tasks and take the next ones in one MERGE.
-
-    Returns:
-        The result; `None` if nothing was done, because no task is ready or other takes of sub-queues came first.
+        The result; `None` if nothing was done, because no task is ready or other commits came first.
     """
     memory = Memory()
 
     def attempt() -> Plan[_Exchanged | None]:
-        # The session may have ended, and its tasks with it. Then this begins a new one.
+        nothing: Plan[_Exchanged | None] = Plan(None, lambda _: None)
+        if take.take_ids:
+            # The acks, which make room, do not wait for another choice.
+            return nothing
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        # If other takes came first, the acks, which make room, do not wait for another choice.
-        if ctx.driver.subqueues and take.chosen is not None:
-            return Plan(None, lambda _: None)
-        limits = limits_now(ctx, found)
-        choice = None if limits.tasks == 0 else take.choose(ChosenRows, limits)
-        if choice is None:
-            return Plan(None, lambda _: None)
-        lease = new_lease(ctx, choice.owner, choice.begins_us)
-        raised = limits.raised(choice.quota)
+        plan = take.plan(found)
+        if plan is None:
+            return nothing
+        return Plan(plan.statement, lambda done: _acked(ctx, found, plan.finish(done)))
 
-        def finish(affected: Affected) -> _Exchanged:
-            # The ack stays committed if the take is undone. Then the calls take again.
-            count = raised.tasks(affected)
-            try:
-                taken = moved(choice, lease, count)
-            except ConflictError:
-                # The take had to be undone, and that failed: the session's heart tries it again.
-                log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
-                look_for(ctx, choice)
-                taken = {}
-            calls = sum(take_id is not None for take_id in choice.take_ids)
-            if len(requests) > 1:
-                took = [None if t is None else taken.get(t) for t in choice.take_ids]
-                return _Exchanged(found, took, calls)
-            rows = [row for part in taken.values() for row in part.rows]
-            rows.sort(key=lambda row: position_of(row, ctx.table.order))
-            sizes = Counter(row.segment for row in rows)
-            return _Exchanged(found, [TakenRows(rows, lease, sizes) if rows else None], calls)
+    return take.commit("exchange", attempt)
 
-        statement = choice.exchange(found, lease)
-        statement = replace(statement, ended=Ended(ctx.record.id, len(found)))
-        return Plan(ctx.gates.raising(statement, raised, choice.now_us), finish)
 
-    return run(ctx, take, "exchange", attempt)
+def _acked(
+    ctx: TubeContext, found: Sequence[StoredTask], took: list[TakenRows | None]
+) -> _Exchanged:
+    """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
+    ctx.queue.held_tasks.left(ctx.record.id, ((row.segment, row.task_id) for row in found))
+    try:
+        acked = ctx.record_event("ack", found, TaskState.DONE)
+    except Exception:
+        give_up_all(ctx, [taken for taken in took if taken is not None])
+        raise
+    ctx.table_lock.wake_takes()
+    return _Exchanged(acked, took)
+
+
+# -- acks and takes of threads ---------------------------------------------------------------------
+
+
+class AcksAndTakes:
+    """The acks and takes of one tube, of all threads."""
+
+    def __init__(self, context: Callable[[], TubeContext]) -> None:
+        """Commit them in the tube that `context` returns."""
+        self.group = GroupCommit[list[int] | TakeRequest, Any](
+            lambda requests: _run(context(), requests)
+        )
+
+    def ack(self, ids: list[int]) -> list[Task]:
+        """Remove tasks that this session holds."""
+        tasks: list[Task] = self.group.submit(ids)
+        return tasks
+
+    def take(self, request: TakeRequest) -> TakenRows | None:
+        """Take the next tasks; `None` if none is ready."""
+        taken: TakenRows | None = self.group.submit(request)
+        return taken
+
+
+def _run(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> list[Any]:
+    """Ack and take for several calls, in one commit if possible."""
+    acks = [request for request in requests if isinstance(request, list)]
+    takes = [request for request in requests if isinstance(request, TakeRequest)]
+    done = _as_one(ctx, acks, takes) or (
+        _apart(ctx, ack_group, acks),
+        _apart(ctx, take_group, takes),
+    )
+    acked, taken = map(iter, done)
+    return [next(acked if isinstance(request, list) else taken) for request in requests]
+
+
+def _as_one(
+    ctx: TubeContext, acks: list[list[int]], takes: list[TakeRequest]
+) -> tuple[Sequence[Any], Sequence[Any]] | None:
+    """Commit acks and takes at once; `None` if nothing was done."""
+    ids = [task_id for some in acks for task_id in some]
+    if not acks or not takes or len(set(ids)) < len(ids):
+        return None
+    if ctx.driver.subqueues or ctx.table.change_feed or ctx.queue.engine.committer() is not None:
+        return None
+    try:
+        exchanged = _exchange(ctx, ids, TakeRows(ctx, takes))
+    except CommitUnknownError:
+        raise
+    except TubeqError:
+        return None
+    if exchanged is None:
+        return None
+    tasks = iter(exchanged.acked)
+    acked = [list(islice(tasks, len(some))) for some in acks]
+    # The acks are committed, so their calls must not fail.
+    return acked, _apart(ctx, lambda ctx, takes: _lasting(ctx, takes, exchanged.took), takes)
+
+
+def _lasting(
+    ctx: TubeContext, takes: Sequence[TakeRequest], took: list[TakenRows | None]
+) -> list[TakenRows | None]:
+    taken = lasting(ctx, takes, TakeRows, took)
+    remember(ctx, taken)
+    return taken
+
+
+def _apart(
+    ctx: TubeContext,
+    run: Callable[[TubeContext, list[Request]], Sequence[Any]],
+    requests: list[Request],
+) -> Sequence[Any]:
+    """Run the calls of one kind. An error is the result of all of them, and of no call of the other kind."""
+    if not requests:
+        return []
+    try:
+        return run(ctx, requests)
+    except Exception as error:  # noqa: BLE001  (each call gets it)
+        return [error] * len(requests)

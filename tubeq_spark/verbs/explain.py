@@ -71,7 +71,7 @@ def _in_subqueue(
     if taken.get(row.utube, 0) >= options.parallel:
         if options.parallel > 1:
             return replace(known, beside=taken[row.utube])
-        for first in ctx.reader.first(is_taken & table.is_of([row.utube]), 1):
+        for first in ctx.reader.of(is_taken & table.is_of([row.utube]), limit=1, skips=()):
             return replace(known, busy_with=first.task_id, busy_until=from_us(first.next_event))
     if row.utube in waiting:
         return replace(known, rate_until=from_us(waiting[row.utube]))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.limits import UtubeMoments, begun, moments_text
 from tubeq_spark.model.times import limited_us
-from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.gate import GatesSeen, Raise
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.verbs.expire import end_due
@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 _ANY_NUMBER = sys.maxsize
 #: A limit that no number of heads reaches, and that Spark accepts.
 _ALL = (1 << 31) - 1
-#: The end of the ended leases and the first gates need a commit each; then the take reads again.
-_READS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,30 +168,26 @@ def read_limits(ctx: TubeContext, now_us: int, leaving: Iterable[StoredTask] = (
     return Limits(options, now_us, seen, Counter(row.utube for row in leaving))
 
 
-def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits:
-    """The limits for one attempt of a take. Usually no commit; two at most, for ended leases and for the first gates.
+def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits | None:
+    """The limits for one decision of a take; `None` if something had to be written first.
+
+    Usually no commit; one for the first gates, or for ended leases.
 
     Args:
         ctx: The tube.
         leaving: The tasks that the same commit acks.
-
-    Raises:
-        Stale: Leases have ended meanwhile, and their ends must be written first.
     """
+    now_us = ctx.queue.now_us()
     if not ctx.driver.subqueues and ctx.record.options.most_taken is None:
-        return Limits(ctx.record.options)
-    # A lease of the session may need a commit, and the leases of tasks begin after it.
-    ctx.queue.taker()
-    for _ in range(_READS):
-        now_us = ctx.queue.now_us()
-        limits = read_limits(ctx, now_us, leaving)
-        if not limits.seen.numbers:
-            _begin(ctx, now_us)
-        elif limits.have_ended:
-            end_due(ctx, now_us)
-        else:
-            return limits
-    raise Stale
+        return Limits(ctx.record.options, now_us)
+    limits = read_limits(ctx, now_us, leaving)
+    if not limits.seen.numbers:
+        _begin(ctx, now_us)
+        return None
+    if limits.have_ended:
+        end_due(ctx, now_us)
+        return None
+    return limits
 
 
 def _begin(ctx: TubeContext, now_us: int) -> None:
@@ -221,6 +215,35 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
         cut.append(replace(request, count=min(request.count, tasks)))
         tasks -= cut[-1].count
     return cut
+
+
+def shared_out(
+    heads: Iterable[SubqueueHead], requests: Sequence[TakeRequest], parallel: int
+) -> list[dict[str | None, int]]:
+    """Distribute sub-queues among calls, in the order of their first tasks.
+
+    Args:
+        heads: The sub-queues, each with the number of tasks that it may give.
+        requests: The requests of the calls.
+        parallel: With 1, each sub-queue goes to one call that takes from it.
+
+    Returns:
+        For each call, the number of tasks to take from each sub-queue.
+    """
+    left = {head.utube: head.count for head in heads}
+    quotas: list[dict[str | None, int]] = []
+    for request in requests:
+        quota: dict[str | None, int] = {}
+        room = request.count
+        for utube in list(left):
+            if room > 0 and (request.utubes is None or utube in request.utubes):
+                quota[utube] = min(request.per_utube, left[utube], room)
+                room -= quota[utube]
+                left[utube] -= quota[utube]
+                if parallel == 1 or not left[utube]:
+                    del left[utube]
+        quotas.append(quota)
+    return quotas
 
 
 def turns_before(
@@ -275,6 +298,6 @@ def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | No
     """Change taken-utube rows; if a take comes first, the next sweep does."""
     if texts:
         change = seen.raised(texts, texts, all_takes=False)
-        plan = Plan(ctx.gates.tidy(change, ctx.queue.now_us()), lambda _: None)
+        plan = Plan(ctx.take_writer.tidy(change, ctx.queue.now_us()), lambda _: None)
         with contextlib.suppress(ConflictError):
             ctx.queue.loop_without_retry.run("forget", ctx.table_lock, lambda: plan)

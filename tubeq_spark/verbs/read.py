@@ -125,7 +125,10 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterat
     everything = ctx.table.is_in(state, now_us, over)
     where = everything
     while True:
-        rows = _told(ctx, functools.partial(ctx.reader.first, where, size))
+        rows = _told(
+            ctx,
+            functools.partial(ctx.reader.of, where, order=ctx.table.order, limit=size, skips=()),
+        )
         for found in rows:
             yield found.seen_as(state).task()
         if len(rows) < size:

@@ -28,10 +28,10 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import Task, TaskState
+from tubeq_spark.verbs.after_take import new_lease
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory, anywhere, held
 from tubeq_spark.verbs.maintain import compact_at_times
-from tubeq_spark.verbs.renew import new_lease
 from tubeq_spark.verbs.settlement import MakeChange, Settlement, named, removal, settlement
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def kick(ctx: TubeContext, count: int) -> int:
         last = max(selection.last for selection in selections)
         for_callback = []
         if ctx.callback is not None:
-            for_callback = ctx.reader.first(buried & ctx.table.up_to(last), count)
+            for_callback = ctx.reader.of(buried & ctx.table.up_to(last), limit=count, skips=())
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
         kick = (Buried(last, now_us), _kicked(dest))

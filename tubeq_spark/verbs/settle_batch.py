@@ -24,10 +24,10 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.rows import settle_table
 from tubeq_spark.storage.statement import MOST_NAMED, SettleRow
+from tubeq_spark.verbs.after_take import new_lease
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.maintain import compact_at_times
-from tubeq_spark.verbs.renew import new_lease
 from tubeq_spark.verbs.settlement import MakeChange, removal, settlement, whole
 
 if TYPE_CHECKING:

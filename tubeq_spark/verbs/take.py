@@ -1,75 +1,366 @@
-"""take: move the next tasks, in order, to a lease segment, where this session holds them.
+"""take: the next tasks, in order, move to a lease segment, where this session holds them.
 
-Steps: make sure of the session's lease (at most one commit, usually none), choose the tasks, one
-MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and tubes without (`choose`) choose
-tasks in different ways. Takes of tasks read rows, takes of batches only counts
-(`chosen`). If a take is interrupted before the MERGE, nothing has changed. After it, the
-tasks belong to the session until their ttr or the session ends.
+A take happens in the order of this file. `Take.plan` makes sure of the session's lease, reads the limits of the tube
+(`limits`), chooses the first tasks that these allow, and divides them among the calls that share the commit. One
+statement names the chosen tasks, and moves all of them or none: if another commit has changed one, the take is decided
+again. If the commit was slow, the leases are renewed (`after_take`). Ended leases and unreadable tasks, which are in
+the way, are written before by commits of their own.
 
-If another take commits between the choice and the MERGE, fewer rows match, because segments only
-lose rows, and the moved tasks are read back. If it commits during the MERGE, the MERGE conflicts,
-and the take starts again.
+If a take is interrupted before its commit, nothing has changed. After it, the tasks belong to the session until their
+ttr or the session ends.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from tubeq_spark.errors import (
-    CommitUnknownError,
-    StoreError,
-    TubeqError,
-)
+import pyarrow as pa
+
+from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.model.rivals import beginning
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
-from tubeq_spark.runtime.waiting import looks
+from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.durability.arrivals import Arrivals
-from tubeq_spark.storage.uninterrupted import if_interrupted
+from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.query import named
+from tubeq_spark.storage.rows import COLUMNS, stored_tasks
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.choose import TakeInOrder
-from tubeq_spark.verbs.chosen import ChosenRows, ChosenSegments, ChosenTasks
-from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
-from tubeq_spark.verbs.limits import limits_now
-from tubeq_spark.verbs.renew import give_back_unknown, give_up, new_lease, outlast
-from tubeq_spark.verbs.take_subqueues import TakeSubqueues
+from tubeq_spark.verbs.after_take import give_back_unknown, new_lease, outlast, remember
+from tubeq_spark.verbs.bury_unreadable import buries_unreadable
+from tubeq_spark.verbs.expire import end_due
+from tubeq_spark.verbs.limits import limits_now, shared_out, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.task import Task
-    from tubeq_spark.verbs.choose import OrderChoice
-    from tubeq_spark.verbs.take_subqueues import SubqueueChoice
+    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.verbs.limits import Limits
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
 
+#: A take of at most so many tasks shares its lease segment with the other takes of its commit. Larger takes do
+#: not, because an ack of some tasks rewrites the rest of their lease segment.
+MOST_SHARED = 16
+#: What is in the way of a take is written in at most so many commits; then it counts as a conflict.
+_DECISIONS = 3
 #: A call that has lost all its taken tasks takes again at once; it takes so often in all.
 _ROUNDS = 3
-#: A failed undo of a take that no caller got is tried so often in all; then the session's heart repeats it.
-_UNDOES = 3
+
+
+class Choice(NamedTuple):
+    """The tasks that one attempt takes.
+
+    Attributes:
+        limits: The limits that it keeps.
+        tasks: The tasks, in the tube's order.
+        call_of: The number of the call for each of them.
+    """
+
+    limits: Limits
+    tasks: pa.Table
+    call_of: pa.Array
+
+
+class Take(Generic[H]):
+    """One take for several calls at once, over all its attempts. The first call gets the first tasks."""
+
+    #: The columns that it reads of its tasks.
+    columns: Mapping[str, Expression]
+
+    def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
+        """Take for some calls. All of them name sub-queues, or none does."""
+        self._ctx = ctx
+        self._requests = requests
+        self._attempts = 0
+        self._owner = ""
+        #: The take ids of the newest attempt that chose tasks.
+        self.take_ids: Sequence[int] = ()
+
+    def run(self) -> list[H | None]:
+        """Take by one commit; `None` for a call that gets no task."""
+        nothing: list[H | None] = [None] * len(self._requests)
+        return self.commit("take", lambda: self.plan() or Plan(None, lambda _: nothing))
+
+    def commit(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
+        """Commit the decision of `attempt`.
+
+        If the commit is unknown, the session's heart searches for its tasks and releases
+        them, because no caller has them. The same holds after an exception that ends the thread, such as one of an
+        observer.
+        """
+        ctx = self._ctx
+        try:
+            return ctx.queue.loop.run(operation, ctx.table_lock, attempt)
+        except (CommitUnknownError, KeyboardInterrupt, SystemExit):
+            if self.take_ids:
+                search = partial(give_back_unknown, ctx, self.take_ids, self._owner)
+                ctx.queue.unknown_takes.add(search)
+            raise
+
+    def plan(self, acked: Sequence[StoredTask] = ()) -> Plan[list[H | None]] | None:
+        """Decide one attempt; `None` if no task may be taken. Usually no commit, at most three.
+
+        Args:
+            acked: Tasks that the same commit acks.
+
+        Raises:
+            Stale: Something is still in the way, so the take must be decided again.
+        """
+        ctx = self._ctx
+        if self.take_ids:
+            # Other takes got the tasks that the previous attempt had chosen.
+            ctx.lost_takes += 1
+        self._attempts += 1
+        for _ in range(_DECISIONS):
+            # The session may have ended, and its tasks with it. Then this begins a new one.
+            self._owner = ctx.queue.taker()
+            limits = limits_now(ctx, acked)
+            if limits is None:
+                continue
+            choice = self._choose(limits)
+            if choice is None:
+                return None
+            if TaskState.TAKEN.value in choice.tasks.column("state").to_pylist():
+                end_due(ctx, limits.now_us)
+            elif not self._buries_unreadable(choice):
+                return self._move(choice, acked)
+        raise Stale
+
+    # -- which tasks --------------------------------------------------------------------------
+
+    def _choose(self, limits: Limits) -> Choice | None:
+        """Choose the first tasks that the limits allow, and divide them among the calls; `None` if there are none."""
+        self._ctx.next_begin.at_us = limits.next_us()
+        requests = within(self._requests, limits.tasks)
+        # After conflicts a large take takes less, because it rests on more tasks than its rivals.
+        wanted = sum(request.count for request in requests)
+        requests = within(requests, max(MOST_SHARED, wanted >> (self._attempts - 1)))
+        wanted = sum(request.count for request in requests)
+        if not wanted:
+            return None
+        choose = self._of_subqueues if self._ctx.driver.subqueues else self._in_order
+        choice = choose(limits, requests)
+        return choice if choice is not None and choice.tasks.num_rows else None
+
+    def _in_order(self, limits: Limits, requests: Sequence[TakeRequest]) -> Choice:
+        """Choose in a tube without sub-queues."""
+        counts = [request.count for request in requests]
+        found = self._beside_rivals(limits.now_us, sum(counts))
+        if found is None:
+            found = self._first(self._ctx.table.is_ready(limits.now_us), sum(counts))
+        call_of = [repeated(call, pa.int32(), count) for call, count in enumerate(counts)]
+        return Choice(limits, found, pa.concat_arrays(call_of)[: found.num_rows])
+
+    def _of_subqueues(self, limits: Limits, requests: Sequence[TakeRequest]) -> Choice | None:
+        """Choose the sub-queues by their first tasks, and then the tasks of each.
+
+        Raises:
+            Stale: Other commits have changed the first tasks between the two reads.
+        """
+        ctx = self._ctx
+        addresses = {request.utubes for request in requests}
+        among: set[str | None] | None = None
+        if None not in addresses:
+            among = {utube for utubes in addresses for utube in utubes or ()} - limits.closed
+            if not among:
+                return None
+        ready = ctx.table.is_ready(limits.now_us)
+        opened = ready & ctx.table.is_of(among, limits.closed)
+        most = sum(request.count for request in requests)
+        if most == len(requests) == 1 and not limits.by_turn:
+            return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
+        if among is not None and len(addresses) > 1:
+            # All first tasks may be in the sub-queues of one call, so those of all named ones are read.
+            most = len(among)
+        heads = ctx.reader.heads(opened, limits.most_heads(most), with_created=limits.by_turn)
+        quotas = shared_out(limits.cut(heads), requests, ctx.record.options.parallel)
+        counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
+        if not counts:
+            return None
+        found = ctx.reader.first_of_each(self.columns, ready, counts)
+        if not found.num_rows:
+            raise Stale
+        call_of = [_call_for(utube, quotas) for utube in found.column("utube").to_pylist()]
+        return Choice(limits, found, array(call_of, pa.int32()))
+
+    def _first(self, where: Expression, count: int) -> pa.Table:
+        """The first tasks that match a condition."""
+        ctx = self._ctx
+        return ctx.reader.first(self.columns, where, count, whole_utubes=ctx.driver.subqueues)
+
+    def _beside_rivals(self, now_us: int, count: int) -> pa.Table | None:
+        """Choose tasks from segments that no other take uses; `None` if the take should choose the first tasks.
+
+        The tasks have the priority of the first task. Used only where no lock keeps takes of other programs apart.
+        """
+        ctx = self._ctx
+        rivals = ctx.queue.engine.tables.rivals(ctx.table.name)
+        found = ctx.reader.segments_by_log(now_us) if rivals else None
+        if found is None:
+            return None
+        key, heads = found
+        among = beginning(heads, count, rivals, f"{self._owner}/{ctx.lost_takes}")
+        if not among:
+            return None
+        tasks = self._first(row().segment.is_in(among) & ctx.table.is_ready(now_us), count)
+        keys = set(tasks.column(ctx.table.key).to_pylist())
+        is_same = not key or keys == set(key)
+        is_ready = TaskState.TAKEN.value not in tasks.column("state").to_pylist()
+        return tasks if tasks.num_rows == count and is_same and is_ready else None
+
+    def _buries_unreadable(self, choice: Choice) -> bool:
+        """Bury chosen tasks that no caller can get; whether there are some."""
+        del choice
+        return False
+
+    # -- what becomes of them -----------------------------------------------------------------
+
+    def _move(self, choice: Choice, acked: Sequence[StoredTask]) -> Plan[list[H | None]]:
+        """Plan the move of the chosen tasks to lease segments."""
+        ctx, limits = self._ctx, choice.limits
+        counts = Counter[int](choice.call_of.to_pylist())
+        take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
+        self.take_ids = list(take_ids.values())
+        segments = self._lease_segments(take_ids, counts)
+        calls = range(len(self._requests))
+        claim = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
+        to = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
+        utubes = Counter(choice.tasks.column("utube").to_pylist() if ctx.driver.subqueues else ())
+        lease = new_lease(ctx, self._owner, limits.begins_us)
+        statement = ctx.take_writer.take(
+            choice.tasks, to, claim, lease, limits.raised(utubes), acked
+        )
+
+        def finish(_affected: object) -> list[H | None]:
+            held = self._held(
+                choice.tasks.append_column("to", to).append_column("claim", claim), lease
+            )
+            return [held.get(take_ids.get(call, 0)) for call in calls]
+
+        return Plan(statement, finish)
+
+    def _lease_segments(
+        self, take_ids: Mapping[int, int], counts: Mapping[int, int]
+    ) -> dict[int, int]:
+        """The lease segment of each call. The small takes of one commit share that of the first of them."""
+        small = [take_id for call, take_id in take_ids.items() if counts[call] <= MOST_SHARED]
+        return {
+            call: small[0] if counts[call] <= MOST_SHARED else take_id
+            for call, take_id in take_ids.items()
+        }
+
+    def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, H]:
+        """The taken tasks of each take id, with the columns `to` and `claim`. Also counts the ended delays."""
+        raise NotImplementedError
+
+
+def _call_for(utube: str | None, quotas: Sequence[dict[str | None, int]]) -> int:
+    """The first call that may get a task of a sub-queue. The task counts in its quota."""
+    call = next(call for call, quota in enumerate(quotas) if quota.get(utube))
+    quotas[call][utube] -= 1
+    return call
+
+
+class TakeRows(Take[TakenRows]):
+    """Takes tasks, and reads their rows."""
+
+    columns = COLUMNS
+
+    def _buries_unreadable(self, choice: Choice) -> bool:
+        ctx = self._ctx
+        utubes = {*choice.tasks.column("utube").to_pylist()} if ctx.driver.subqueues else None
+        ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
+        return buries_unreadable(
+            ctx, stored_tasks(choice.tasks), lambda count: stored_tasks(self._first(ready, count))
+        )
+
+    def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, TakenRows]:
+        ctx, rows = self._ctx, stored_tasks(tasks)
+        ids = tasks.column("task_id").to_pylist()
+        places = {
+            name: dict(zip(ids, tasks.column(name).to_pylist(), strict=True))
+            for name in ("to", "claim")
+        }
+        source = {
+            "segment": lambda row: places["to"][row.task_id],
+            "claim": lambda row: places["claim"][row.task_id],
+        }
+        held: dict[int, list[StoredTask]] = defaultdict(list)
+        for after in rows_after([ctx.take_writer.taken(lease)], rows, source):
+            held[places["claim"][after.task_id]].append(after)
+        delayed = [row.seen_as(TaskState.READY) for row in rows if row.state is TaskState.DELAYED]
+        if delayed:
+            ctx.record_event("delay", delayed)
+        sizes = Counter(places["to"].values())
+        return {take_id: TakenRows(under, lease, sizes) for take_id, under in held.items()}
+
+
+class TakeBatches(Take[LeasedBatch]):
+    """Takes batches, each with a lease segment of its own, without reading the rows."""
+
+    def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
+        """Take for some calls."""
+        super().__init__(ctx, requests)
+        self.columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.key)
+
+    def _lease_segments(
+        self, take_ids: Mapping[int, int], _counts: Mapping[int, int]
+    ) -> dict[int, int]:
+        return dict(take_ids)
+
+    def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, LeasedBatch]:
+        states = Counter(tasks.column("state").to_pylist())
+        self._ctx.count("delay", states[TaskState.DELAYED.value])
+        groups = tasks.group_by("claim").aggregate([("ttr", "min"), ("task_id", "count")])
+        return {
+            take_id: LeasedBatch(take_id, take_id, lease, count, ttr)
+            for take_id, ttr, count in zip(
+                *(
+                    groups.column(name).to_pylist()
+                    for name in ("claim", "ttr_min", "task_id_count")
+                ),
+                strict=True,
+            )
+        }
+
+
+# -- for the calls of threads ----------------------------------------------------------------------
 
 
 def take_group(
-    ctx: TubeContext, requests: list[TakeRequest]
+    ctx: TubeContext, requests: Sequence[TakeRequest]
 ) -> Sequence[TakenRows | Exception | None]:
     """Take for several calls at once, in their order. Small takes share a lease segment."""
-    return _by_address(requests, lambda some: _take_rows(ctx, some))
+
+    def take(requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
+        taken = lasting(ctx, requests, TakeRows)
+        remember(ctx, taken)
+        return taken
+
+    return _by_address(requests, take)
 
 
-def _take_rows(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
-    lasting = _lasting(ctx, requests, ChosenRows)
-    remember(ctx, lasting)
-    return lasting
+def take_batches(
+    ctx: TubeContext, requests: Sequence[TakeRequest]
+) -> Sequence[LeasedBatch | Exception | None]:
+    """Take batches for several calls at once, without reading rows."""
+    batches = _by_address(requests, lambda requests: lasting(ctx, requests, TakeBatches))
+    for batch in batches:
+        if isinstance(batch, LeasedBatch):
+            ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
+            ctx.count("take", batch.count)
+    return batches
 
 
 def _by_address(
@@ -94,87 +385,19 @@ def _by_address(
     return [results[n] for n in range(len(requests))]
 
 
-def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
-    """Remember the tasks of calls."""
-    for taken in lasting:
-        if taken is not None:
-            ctx.queue.held_tasks.add(ctx.record.id, taken.rows, taken.sizes)
-
-
-def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
-    """The tasks of a call. They are released if the call fails, or is interrupted before it returns."""
-    if taken is None:
-        return []
-    undo_if_interrupted(ctx, taken)
-    try:
-        return ctx.record_event("take", taken.rows)
-    except Exception:
-        undo(ctx, taken)
-        raise
-
-
-def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None) -> None:
-    """Release the tasks of a call if it is interrupted before it returns."""
-    if taken is not None:
-        if_interrupted(lambda: undo(ctx, taken))
-
-
-def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
-    """Release tasks that no caller got.
-
-    An interrupt may also cancel the statement of Spark that releases them. Then this tries again, and in the end
-    the session's heart does.
-    """
-    count, is_undone = 0, False
-    for _ in range(_UNDOES):
-        try:
-            count, is_undone = give_up(ctx, taken), True
-            break
-        except Exception:
-            log.info("tube %s: a take is undone once more", ctx.record.name, exc_info=True)
-    else:
-        ctx.queue.unknown_takes.add(lambda: give_up(ctx, taken) >= 0)
-    if isinstance(taken, LeasedBatch):
-        ctx.queue.held_tasks.drop_batch(taken.take_id)
-    else:
-        # If nothing was given back, other commits have ended the leases, and count that.
-        places = [(row.segment, row.task_id) for row in taken.rows]
-        ctx.queue.held_tasks.left(ctx.record.id, places, are_known=is_undone)
-        ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
-    ctx.count("release", count)
-    ctx.table_lock.wake_takes()
-
-
-def take_batches(
-    ctx: TubeContext, requests: Sequence[TakeRequest]
-) -> Sequence[LeasedBatch | Exception | None]:
-    """Take batches for several calls, each as one lease segment, without reading rows.
-
-    With sub-queues the takes share commits. Without, each take has a commit of its own.
-    """
-    batches: Sequence[LeasedBatch | Exception | None]
-    if ctx.driver.subqueues:
-        batches = _by_address(requests, lambda some: _lasting(ctx, some, ChosenSegments))
-    else:
-        batches = each(lambda call: _lasting(ctx, [call], ChosenSegments)[0], requests)
-    for batch in batches:
-        if isinstance(batch, LeasedBatch):
-            ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
-            ctx.count("take", batch.count)
-    return batches
-
-
-def _lasting(
+def lasting(
     ctx: TubeContext,
     requests: Sequence[TakeRequest],
-    kind: type[ChosenTasks[H]],
+    kind: type[Take[H]],
+    taken: Sequence[H | None] | None = None,
 ) -> list[H | None]:
-    """Take for several calls; a call that loses all its tasks before it returns takes again.
+    """Take for several calls; a call that loses tasks before it returns takes again.
 
     Args:
         ctx: The tube.
         requests: The requests of the calls.
-        kind: Whether rows or segments are chosen.
+        kind: Whether rows or batches are taken.
+        taken: What an earlier commit has taken for the calls; `None` takes for all of them.
 
     Returns:
         The tasks of each call; `None` for a call that found none.
@@ -183,207 +406,20 @@ def _lasting(
     asking = list(range(len(requests)))
     for _ in range(_ROUNDS):
         try:
-            taken = _take_each(ctx, [requests[call] for call in asking], kind)
-            lasting = outlast(ctx, taken)
+            if taken is None:
+                taken = kind(ctx, [requests[call] for call in asking]).run()
+            lasting_ones = outlast(ctx, taken)
         except Exception:
             if not any(results):
                 raise
             # The other calls keep their tasks.
             log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
             break
-        for call, batch in zip(asking, lasting, strict=True):
-            results[call] = batch
-        pairs = zip(asking, taken, lasting, strict=True)
+        for call, found in zip(asking, lasting_ones, strict=True):
+            results[call] = found
+        pairs = zip(asking, taken, lasting_ones, strict=True)
         asking = [call for call, before, after in pairs if before is not None and after is None]
+        taken = None
         if not asking:
             break
     return results
-
-
-def _take_each(
-    ctx: TubeContext, requests: Sequence[TakeRequest], kind: type[ChosenTasks[H]]
-) -> list[H | None]:
-    """Take for several calls, by as many commits as they need.
-
-    A commit gives the tasks of a sub-queue to one call. With `parallel > 1` other calls may take from it, too, by
-    further commits.
-    """
-    taken = _take(ctx, requests, kind)
-    more = taken
-    while ctx.record.options.parallel > 1 and any(more) and None in taken:
-        asking = [call for call, found in enumerate(taken) if found is None]
-        try:
-            more = _take(ctx, [requests[call] for call in asking], kind)
-        except Exception:
-            log.warning("tube %s: some calls get nothing", ctx.record.name, exc_info=True)
-            break
-        for call, found in zip(asking, more, strict=True):
-            taken[call] = found
-    return taken
-
-
-def begin_take(ctx: TubeContext, requests: Sequence[TakeRequest]) -> TakeInOrder | TakeSubqueues:
-    """A new take in this tube."""
-    return (TakeSubqueues if ctx.driver.subqueues else TakeInOrder)(ctx, requests)
-
-
-def _take(
-    ctx: TubeContext, requests: Sequence[TakeRequest], kind: type[ChosenTasks[H]]
-) -> list[H | None]:
-    take = begin_take(ctx, requests)
-
-    def attempt() -> Plan[list[H | None]]:
-        limits = limits_now(ctx)
-        choice = None if limits.tasks == 0 else take.choose(kind, limits)
-        if choice is None:
-            return Plan(None, lambda _: [None] * len(requests))
-        lease = new_lease(ctx, choice.owner, choice.begins_us)
-        raised = limits.raised(choice.quota)
-
-        def finish(changed: Affected) -> list[H | None]:
-            affected = raised.tasks(changed)
-            try:
-                held = moved(choice, lease, affected) if affected.updated else {}
-            except TubeqError:
-                # The take had to be undone, and that failed: the session's heart tries it again.
-                look_for(ctx, choice)
-                raise
-            if not held:
-                raise Stale
-            return [None if take_id is None else held.get(take_id) for take_id in choice.take_ids]
-
-        return Plan(ctx.gates.raising(choice.take(lease), raised, choice.now_us), finish)
-
-    return run(ctx, take, "take", attempt)
-
-
-def run(
-    ctx: TubeContext,
-    take: TakeInOrder | TakeSubqueues,
-    operation: str,
-    attempt: Callable[[], Plan[T]],
-) -> T:
-    """Commit the decision of `attempt`.
-
-    If the commit of a take is unknown, the session's heart searches for its tasks and releases
-    them, because no caller has them. The same holds after an exception that ends the thread, such as one of an
-    observer.
-    """
-    try:
-        return ctx.queue.loop.run(operation, ctx.table_lock, attempt)
-    except (CommitUnknownError, KeyboardInterrupt, SystemExit):
-        chosen = take.chosen
-        if chosen is not None:
-            look_for(ctx, chosen)
-        raise
-
-
-def look_for(ctx: TubeContext, chosen: OrderChoice[Any] | SubqueueChoice[Any]) -> None:
-    """Let the session's heart search for the tasks of a take that no caller has, and release them."""
-    made = [take_id for take_id in chosen.take_ids if take_id is not None]
-    ctx.queue.unknown_takes.add(partial(give_back_unknown, ctx, made, chosen.owner))
-
-
-def moved(
-    choice: OrderChoice[H] | SubqueueChoice[H],
-    lease: NewLease,
-    affected: Affected,
-) -> dict[int, H]:
-    """The tasks under each take id, after the statement has moved the chosen ones.
-
-    It is empty if the take had to be undone: the statement moved fewer tasks than were chosen, and one of the
-    others is still ready.
-    """
-    ctx, tasks = choice.ctx, choice.tasks
-    held = tasks.moved(ctx, choice.destination, lease)
-    complete = affected.updated == tasks.count
-    if not complete:
-        held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}
-    if held:
-        # The ends of delays stay committed if the take is undone.
-        tasks.count_delays(ctx, held)
-    return {} if affected.updated and not complete and choice.undone() else held
-
-
-#: Operations that make no task ready, and free no capacity.
-_MOVES = ("take", "touch", "renew", "fold", "gone")
-#: After these operations a take finds more only if they free a sub-queue, or a place within `most_taken`.
-_ENDS = ("ack", "bury", "delete", "truncate")
-
-
-def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
-    """Return a function whose value changes when a commit on this host may have ended the wait."""
-    synced = ctx.table_lock.synced
-    if synced is None:
-        return lambda: ctx.table_lock.changes
-    moves = (*_MOVES, "put") if not for_tasks else _MOVES
-    makes_room = ctx.driver.subqueues or ctx.record.options.most_taken is not None
-    ends = _ENDS if for_tasks and not makes_room else ()
-    arrivals = Arrivals(synced, (*moves, *ends))
-    return lambda: (ctx.table_lock.changes, arrivals.count())
-
-
-def wait_for(
-    context: Callable[[], TubeContext],
-    timeout: float | None,
-    look: Callable[[], T | None],
-    *,
-    for_tasks: bool = True,
-) -> T | None:
-    """Call `look` until it finds something, or `timeout` seconds have passed.
-
-    If it finds nothing, this also releases the tasks of dead sessions, and looks again. If the storage fails for a
-    moment, the next look tries it again.
-
-    Args:
-        context: Returns the tube by its newest record.
-        timeout: Seconds; `None` waits for ever, 0 looks once.
-        look: Returns the result, or `None` if it found nothing.
-        for_tasks: Whether the result is tasks. Then the tasks of ended sessions are released before each look,
-            because they may come first.
-
-    Raises:
-        QueueStateError: The queue was closed meanwhile.
-        StoreError: The storage failed at the last look, or in a way that does not pass.
-    """
-    failed: StoreError | None = None
-    first = context()
-    # Only looks after a wait have this patience; the first one belongs to the verb itself.
-    patience: Callable[[], AbstractContextManager[None]] = nullcontext
-    for _ in looks(
-        timeout,
-        clock=first.queue.clock,
-        config=first.queue.config,
-        changes=_changes(first, for_tasks=for_tasks) if timeout != 0 else lambda: 0,
-        require_running=first.queue.require_running,
-        next_change=lambda: first.next_begin.seconds(first.queue.now_us()) if for_tasks else None,
-    ):
-        try:
-            with patience():
-                found = _looked(context(), look, for_tasks=for_tasks)
-        except StoreError as error:
-            if not error.passes:
-                raise
-            log.warning(
-                "%s: waiting goes on, though the storage failed: %s", first.record.name, error
-            )
-            failed = error
-        else:
-            if found is not None:
-                return found
-            failed = None
-        patience = first.queue.engine.patience
-    if failed is not None:
-        raise failed
-    return None
-
-
-def _looked(ctx: TubeContext, look: Callable[[], T | None], *, for_tasks: bool) -> T | None:
-    """Look once, and again if tasks of dead sessions were released."""
-    if for_tasks:
-        ctx.next_begin.at_us = None
-        end_lapsed_sessions(ctx)
-    found = look()
-    if found is None and end_dead_sessions(ctx):
-        return look()
-    return found

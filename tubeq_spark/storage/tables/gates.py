@@ -11,19 +11,15 @@ has a row with the moments at which its last leases began. It changes only in co
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.limits import UtubeMoments
 from tubeq_spark.model.segments import hash_of
 from tubeq_spark.storage.expression import (
     FAIL,
-    Compared,
     Type,
     all_of,
-    any_of,
     at,
-    case,
     integer,
     literal,
     row,
@@ -32,27 +28,24 @@ from tubeq_spark.storage.gate import Gate, GatesSeen
 from tubeq_spark.storage.query import (
     Select,
     Union,
-    aliases_of,
-    conditions_of,
     count,
     count_if,
     least,
     named,
 )
 from tubeq_spark.storage.rows import TakenTasks
-from tubeq_spark.storage.statement import Clause, Given, Rows, Statement
+from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import pyarrow as pa
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.gate import Raise
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW, _T, _S = row(), row("t"), row("s")
@@ -144,65 +137,6 @@ class Gates:
             0,
         )
 
-    def tidy(self, change: Raise, now_us: int) -> Statement:
-        """Change or remove taken-utube rows."""
-        operation_id = self._fresh()
-        nothing = Statement(
-            self._table.name,
-            (_T.segment == operation_id) & _T.utube.same_as(_S.utube),
-            [],
-            operation_id,
-            _T.segment,
-            Rows({"utube": Type.STRING}, []),
-            partitions_of([]),
-            tasks=0,
-        )
-        return self.raising(nothing, change, now_us)
-
-    def raising(self, statement: Statement, change: Raise, now_us: int) -> Statement:
-        """Make the statement of a take raise gates, and fail if another take has raised one of them.
-
-        Further source rows match only the gates and the taken-utube rows. Comparisons between table rows and source
-        rows stay separate conditions, so that engines can join by them.
-        """
-        if not change.numbers:
-            return statement
-        if isinstance(statement.using, Given) or statement.using is None:
-            msg = "a take has a source of rows that it has chosen"
-            raise TypeError(msg)
-        changed = [gate.segment for gate in change.numbers]
-        own = list(dict.fromkeys([*changed, *map(_row_segment, change.texts)]))
-        segments = [*own, *statement.partitions["segment"]]
-        parts = conditions_of(statement.where)
-        joined = [part for part in parts if _joins(part)]
-        others = [part for part in parts if not _joins(part)]
-        return replace(
-            statement,
-            where=all_of(
-                _T.segment.is_in([*segments, statement.operation_id]),
-                _S.own.same_as(case((_T.segment.is_in(own), _T.segment))),
-                *joined,
-                any_of(_S.own.is_not_null() & (_T.tube == -self._table.id), all_of(*others)),
-            ),
-            clauses=[
-                *_changes(change),
-                *(clause for clause in statement.clauses if not clause.inserts),
-                *self._inserts(change, now_us),
-                *(clause for clause in statement.clauses if clause.inserts),
-            ],
-            using=Rows({**statement.using.columns, **_OWN}, _source(statement.using, change)),
-            partitions={**statement.partitions, "segment": segments},
-            size=statement.size + len(change.numbers) + len(change.texts),
-        )
-
-    def _inserts(self, change: Raise, now_us: int) -> list[Clause]:
-        """Fail if a gate has moved, and insert the rows of sub-queues that had none."""
-        clauses = [Clause({"segment": FAIL}, _S.number.is_not_null(), inserts=True)]
-        if change.texts:
-            new = {"segment": _S.own, "utube": _S.utube, "owner": _S.text} | self._new(now_us)
-            clauses.append(Clause(new, _S.text.is_not_null(), inserts=True))
-        return clauses
-
     def _new(self, now_us: int) -> dict[str, Expression]:
         return {
             "task_id": literal(0),
@@ -226,40 +160,6 @@ def _seen(found: pa.Table) -> GatesSeen:
     return GatesSeen(numbers, moments, taken)
 
 
-def _source(using: Rows, change: Raise) -> list[Sequence[object]]:
-    """The source rows of a statement that raises gates: its own, the gates, and the taken-utube rows.
-
-    The other columns of a source row have the values of the row of the table that it matches.
-    """
-    rows: list[Sequence[object]] = [(*each, None, None, None) for each in using.values]
-    for gate, number in change.numbers.items():
-        own = {"segment": gate.segment, "task_id": number, "utube": gate.name}
-        rows.append((*map(own.get, using.columns), gate.segment, number, None))
-    for utube, text in change.texts.items():
-        values = (utube if name == "utube" else None for name in using.columns)
-        rows.append((*values, _row_segment(utube), None, text))
-    return rows
-
-
-def _row_segment(utube: str | None) -> int:
+def row_segment(utube: str | None) -> int:
     """The segment of the row of a sub-queue."""
     return UTUBE_ROWS[hash_of(utube) % len(UTUBE_ROWS)]
-
-
-def _changes(change: Raise) -> list[Clause]:
-    """Raise the gates or fail, and change the rows of sub-queues."""
-    is_gate, is_own = _S.number.is_not_null(), _S.own.is_not_null()
-    clauses = [
-        Clause({"task_id": _S.number + literal(1)}, is_gate & (_T.task_id == _S.number)),
-        Clause({"task_id": FAIL}, is_gate),
-    ]
-    if change.texts:
-        clauses.append(Clause(None, is_own & _S.text.is_null()))
-        clauses.append(Clause({"owner": _S.text}, is_own))
-    return clauses
-
-
-def _joins(condition: Expression) -> bool:
-    """Whether a condition says that a value of the table's row equals one of the source's."""
-    is_equality = isinstance(condition, Compared) and condition.sign in ("=", "<=>")
-    return is_equality and aliases_of(condition) == {"t", "s"}

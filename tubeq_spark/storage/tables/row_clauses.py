@@ -13,12 +13,9 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     Move,
-    Named,
     Older,
     Remove,
     Renew,
-    Take,
-    Takeable,
     Touch,
     Which,
 )
@@ -42,11 +39,8 @@ from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.lease_times import NewLease
-    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
@@ -78,14 +72,10 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
     match which:
         case Every():
             return TRUE
-        case Named():
-            return _S.task_id != literal(EVERY)
         case Due(now_us, over, state):
             due = predicates.is_due(now_us, _T)
             due &= _T.state != GONE if state is None else _T.state == state.value
             return due & ~predicates.is_alive(now_us, _T) if over else due
-        case Takeable(last, now_us):
-            return table.up_to(last, _T) & predicates.is_takeable(now_us, _T)
         case Buried(last, now_us):
             return predicates.is_buried(now_us, _T) & table.up_to(last, _T)
         case Older(newest, held):
@@ -123,37 +113,17 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # 
             return {"segment": literal(dest)} | _noted(table, null(Type.STRING))
         case Become():
             return _become(change) | _event_of(table, change.event, change.max_attempts)
-        case Take(shares, lease):
-            segment = _of_share(table, [(share.last, share.segment) for share in shares])
-            if all(share.segment == share.take_id for share in shares):
-                return taking(table, segment, lease)
-            take_id = _of_share(table, [(share.last, share.take_id) for share in shares])
-            return taking(table, segment, lease, take_id)
-
-
-def _of_share(table: TubeTable, numbers: Sequence[tuple[OrderPosition, int]]) -> Expression:
-    """The number for a row: that of the first share whose last position is not before the row."""
-    following = [number for _, number in numbers[1:]]
-    branches = [
-        (table.up_to(last, _T), number)
-        for (last, number), after in zip(numbers, following, strict=False)
-        if number != after
-    ]
-    return case(*branches, other=numbers[-1][1])
 
 
 def taking(
-    table: TubeTable, lease_segment: Expression, lease: NewLease, take_id: Expression | None = None
+    table: TubeTable, lease_segment: Expression, lease: NewLease, take_id: Expression
 ) -> dict[str, Expression]:
-    """The columns that every take sets: a row moves to a lease segment, and its lease begins.
-
-    The number of the lease segment is also the take id, unless another one is given.
-    """
+    """The columns that every take sets: a row moves to a lease segment, and its lease begins."""
     # A delayed task is taken only after the end of its delay.
     events = case((_T.state == _DELAYED, "delay take"), other="take")
     return {
         "segment": lease_segment,
-        "claim": lease_segment if take_id is None else take_id,
+        "claim": take_id,
         "state": literal(_TAKEN),
         "owner": literal(lease.owner),
         "attempts": _T.attempts + _COUNT,

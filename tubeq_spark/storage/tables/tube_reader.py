@@ -20,7 +20,6 @@ from tubeq_spark.storage.query import (
     Struct,
     count,
     count_if,
-    greatest,
     least,
     named,
     total,
@@ -127,25 +126,37 @@ class TubeReader:
     # -- the first tasks ----------------------------------------------------------------------
 
     def first(
-        self, where: Expression, limit: int, *, whole_utubes: bool = False
-    ) -> list[StoredTask]:
+        self,
+        columns: Mapping[str, Expression],
+        where: Expression,
+        limit: int,
+        *,
+        whole_utubes: bool = False,
+    ) -> pa.Table:
         """The first tasks, in the tube's order, that match a condition.
 
         Args:
+            columns: The columns to read.
             where: The condition.
             limit: The most tasks.
             whole_utubes: Whether a sub-queue gives no task if some of its tasks may be in an unreadable file.
         """
-        skips = WHOLE_UTUBES if whole_utubes else ()
-        return self.of(where, order=self._table.order, limit=limit, skips=skips)
+        table, skips = self._table, WHOLE_UTUBES if whole_utubes else ()
+        select = table.select(columns, where, order=table.order, limit=limit, skips=skips)
+        return self.engine.arrow(select, limit)
 
     def first_of_each(
-        self, where: Expression, quotas: Mapping[str | None, int]
-    ) -> list[StoredTask]:
+        self,
+        columns: Mapping[str, Expression],
+        where: Expression,
+        quotas: Mapping[str | None, int],
+    ) -> pa.Table:
         """The first tasks of some sub-queues that match a condition, in the tube's order."""
-        firsts = self._of_each(COLUMNS, where, quotas)
-        select = Select(firsts, named(*COLUMNS), order=self._table.order)
-        return stored_tasks(self.engine.arrow(select, sum(quotas.values())))
+        table = self._table
+        rows = table.select(columns, where & table.is_of(quotas), skips=WHOLE_UTUBES)
+        firsts = Firsts(rows, table.order, quotas)
+        select = Select(firsts, named(*columns), order=table.order)
+        return self.engine.arrow(select, sum(quotas.values()))
 
     def segments(
         self, where: Expression, limit: int, *, whole_utubes: bool = False
@@ -157,21 +168,6 @@ class TubeReader:
             columns, by, skips = columns | named("utube"), ["utube", "segment"], WHOLE_UTUBES
         rows = table.select(columns, where, order=table.order, limit=limit, skips=skips)
         return selections_of(self.engine.arrow(table.selection_query(rows, by), limit))
-
-    def segments_of_each(
-        self, where: Expression, quotas: Mapping[str | None, int]
-    ) -> list[SegmentSelection]:
-        """The segments of the result of `first_of_each`, by sub-queue."""
-        rows = self._of_each(self._table.selected | named("utube"), where, quotas)
-        query = self._table.selection_query(rows, ["utube", "segment"])
-        return selections_of(self.engine.arrow(query, sum(quotas.values())))
-
-    def _of_each(
-        self, columns: Mapping[str, Expression], where: Expression, quotas: Mapping[str | None, int]
-    ) -> Firsts:
-        table = self._table
-        rows = table.select(columns, where & table.is_of(quotas), skips=WHOLE_UTUBES)
-        return Firsts(rows, table.order, quotas)
 
     def heads(
         self, where: Expression, limit: int, *, with_created: bool = False
@@ -207,24 +203,6 @@ class TubeReader:
             return told_files.heads(files, self._table.id, now_us)
         except told_files.UntoldError:
             return None
-
-    def is_behind(self, segments: Sequence[int], now_us: int) -> bool:
-        """Whether a ready task comes before the last task of its sub-queue in some lease segments."""
-        table = self._table
-        columns = {"utube": _ROW.utube, "last": greatest(table.position)}
-        held = table.select(columns, _ROW.segment.is_in(segments), by=["utube"])
-        lasts = {
-            each["utube"]: position_in(each["last"]) for each in self.engine.arrow(held).to_pylist()
-        }
-        if not lasts:
-            return False
-        ready = table.is_ready(now_us) & table.is_of(lasts)
-        heads = self.engine.arrow(
-            table.select(
-                {"utube": _ROW.utube, "first": least(table.position)}, ready, by=["utube"], skips=()
-            )
-        )
-        return any(position_in(each["first"]) < lasts[each["utube"]] for each in heads.to_pylist())
 
     # -- numbers of tasks ---------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,8 +18,6 @@ from tubeq_spark.model.changes import (
     Become,
     Every,
     Remove,
-    Take,
-    Takeable,
     errors_of,
     segments_of,
 )
@@ -52,8 +50,6 @@ from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import (
     EVERY,
     clause_of,
-    condition_of,
-    taking,
 )
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UNDONE_DROP, TubeTable
 from tubeq_spark.task import TaskState
@@ -61,10 +57,9 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tubeq_spark.model.changes import Change, Share, Which
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import PutIdentity, SegmentsUpTo, Source
+    from tubeq_spark.storage.statement import PutIdentity, Source
 
 _T, _S = row("t"), row("s")
 _TAKEN = TaskState.TAKEN.value
@@ -122,48 +117,6 @@ class TubeWriter:
         if identity is not None:
             once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
         return Append(self._table.name, rows, self._fresh(), once, count, stored=stored)
-
-    def take(
-        self,
-        segments: Sequence[int],
-        shares: Sequence[Share],
-        lease: NewLease,
-        now_us: int,
-        size: int,
-    ) -> Statement:
-        """Move takeable rows of `segments`, up to the last position, to lease segments.
-
-        Args:
-            segments: The segments of the candidates; none of them is a lease segment.
-            shares: The last position, lease segment and take id of each call.
-            lease: The owner and the begin of the leases.
-            now_us: The moment for which the candidates were read.
-            size: The approximate number of rows that it moves.
-        """
-        operation_id, change = self._fresh(), Take(shares, lease)
-        moved_to = segments_of(change)
-        takeable = condition_of(self._table, Takeable(shares[-1].last, now_us))
-        taken = clause_of(self._table, Every(), change)
-        return Statement(
-            self._table.name,
-            all_of(
-                _T.segment.is_in([*segments, *moved_to, operation_id]),
-                self._table.mine(_T),
-                takeable,
-            ),
-            [replace(taken, when=None)],
-            operation_id,
-            _T.segment,
-            ONE_ROW,
-            partitions_of([*segments, *moved_to]),
-            size=size,
-            tasks=size,
-            order=self._table.order,
-        )
-
-    def taken(self, lease: NewLease) -> Clause:
-        """The clause of a take for a row whose lease segment and take id are in its source row."""
-        return Clause(taking(self._table, _S.segment, lease, _S.claim))
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments with any contents, by metadata only."""
@@ -285,7 +238,6 @@ class TubeWriter:
         self,
         rows: Sequence[SettleRow] | SettleTable,
         changes: Sequence[tuple[Which, Change]],
-        taken: SegmentsUpTo | None = None,
     ) -> Statement:
         """Change rows that have not moved since the decision, or fail as a whole.
 
@@ -294,7 +246,6 @@ class TubeWriter:
         Args:
             rows: The rows, or whole segments. Many tasks are given as a table, which names each of them.
             changes: Selections of rows with their changes. The first one that applies to a row counts.
-            taken: The segments from which the same statement takes, and where it changes nothing else.
         """
         errors = next((texts for _, change in changes if (texts := errors_of(change))), None)
         source = _source_of(rows, errors)
@@ -309,7 +260,6 @@ class TubeWriter:
                 _T.segment == _S.segment,
                 source.same_task,
                 self._table.mine(_T),
-                *([] if taken is None else [self._changes(taken, source.segments)]),
             ),
             clauses,
             operation_id,
@@ -319,14 +269,7 @@ class TubeWriter:
             source.size,
             source.named,
             self._ended([change for _, change in changes]),
-            order=() if taken is None else self._table.order,
         )
-
-    def _changes(self, taken: SegmentsUpTo, segments: Iterable[int]) -> Expression:
-        """The rows that may change. A take leaves all others in their segments, so their files need not be read."""
-        up_to = self._table.up_to(taken.last, _T)
-        others = [segment for segment in segments if segment not in taken.segments]
-        return any_of(_T.segment.is_in(others), up_to) if others else up_to
 
     def _ended(self, changes: Sequence[Change]) -> Ended | None:
         """The count of tasks that such changes end: removed rows, or a row that is kept as done."""
