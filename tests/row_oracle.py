@@ -17,13 +17,9 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     Move,
-    Named,
     Older,
     Remove,
     Renew,
-    Share,
-    Take,
-    Takeable,
     Touch,
     Which,
     lease_ended,
@@ -43,6 +39,7 @@ __all__ = [
     "CHANGES",
     "GRID",
     "HELD",
+    "LEASE",
     "NOW",
     "SELECTIONS",
     "TABLE",
@@ -50,6 +47,7 @@ __all__ = [
     "row_after",
     "seen_at",
     "selects",
+    "taken",
     "time_events",
     "written",
 ]
@@ -85,21 +83,20 @@ def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PL
                 for name in ("task_id", "utube", "created", "ttr", "taken_at", "error")
             }
             return replace(after, **of_row, segment=dest, data=data, owner=None, take_id=None)
-        case Take(shares, lease):
-            position = (row.pri, row.task_id)
-            share = next(
-                (s for s in shares if position <= (s.last.key, s.last.task_id)), shares[-1]
-            )
-            return replace(
-                row,
-                segment=share.segment,
-                take_id=share.take_id,
-                owner=lease.owner,
-                state=TaskState.TAKEN,
-                attempts=row.attempts + 1,
-                next_event=lease.end(row.ttr),
-                taken_at=lease.at_us,
-            )
+
+
+def taken(row: StoredTask, segment: int, take_id: int, lease: NewLease) -> StoredTask:
+    """A row after a take."""
+    return replace(
+        row,
+        segment=segment,
+        take_id=take_id,
+        owner=lease.owner,
+        state=TaskState.TAKEN,
+        attempts=row.attempts + 1,
+        next_event=lease.end(row.ttr),
+        taken_at=lease.at_us,
+    )
 
 
 def _given_back(change: GiveBack, row: StoredTask) -> StoredTask:
@@ -193,29 +190,18 @@ def selects(which: Which, row: StoredTask) -> bool:
     position = (row.pri, row.task_id)
     held = row.state in {TaskState.TAKEN, TaskState.DELAYED}
     match which:
-        case Every() | Named():
+        case Every():
             return True
         case Due(now_us, over, state):
             is_due = due(row.next_event if held else row.expires_at, now_us)
             is_one = row.state is not TaskState.DONE if state is None else row.state is state
             return is_due and is_one and (due(row.expires_at, now_us) or not over)
-        case Takeable(last, now_us):
-            is_ready = effective(row, now_us, None) is TaskState.READY
-            is_near = position <= (last.key, last.task_id)
-            return is_ready and is_near and row.state is not TaskState.TAKEN
         case Buried(last, now_us):
             is_buried = effective(row, now_us, None) is TaskState.BURIED
             return is_buried and position <= (last.key, last.task_id)
         case Older(newest, taken):
             is_older = row.task_id <= newest.get(slot_of(row.task_id), -1)
             return is_older and (row.state is TaskState.TAKEN or not taken)
-
-
-def shares(*each: tuple[int, int, int, int]) -> list[Share]:
-    """What the calls of a take get: pri and id of the last row, lease segment, take id."""
-    return [
-        Share(OrderPosition(pri, last), segment, take_id) for pri, last, segment, take_id in each
-    ]
 
 
 NOW = 1_767_225_600_123_456
@@ -284,16 +270,6 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "renewed": (Renew(9, LEASE), HELD),
     "renewed_at_once": (Renew(9, replace(LEASE, headroom_us=0)), HELD),
     "moved": (Move(9), GRID),
-    "taken": (Take(shares((0, 50, 11, 11), (9, 9, 12, 12)), LEASE), GRID),
-    "taken_by_one": (Take(shares((9, 9, 12, 12)), LEASE), GRID),
-    "taken_to_one_segment": (
-        Take(shares((0, 50, 11, 11), (1, 60, 11, 12), (9, 9, 11, 13)), LEASE),
-        GRID,
-    ),
-    "taken_to_one_segment_beside_others": (
-        Take(shares((0, 50, 11, 11), (1, 60, 12, 12), (2, 9, 11, 13), (9, 9, 11, 14)), LEASE),
-        GRID,
-    ),
     "become": (
         Become(9, replace(GRID[0], state=TaskState.DONE, data="[]", ttl=5, attempts=4), data=True),
         GRID,
@@ -304,14 +280,11 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
 #: Conditions for rows of the grid.
 SELECTIONS: dict[str, Which] = {
     "every": Every(),
-    "named": Named(),
     "due": Due(NOW),
     "due_and_over": Due(NOW, over=True),
     "due_and_kept": Due(NOW, state=TaskState.DONE),
     "due_and_taken": Due(NOW, state=TaskState.TAKEN),
     "due_exactly_now": Due(NOW + US),
-    "takeable": Takeable(OrderPosition(1, 100), NOW),
-    "takeable_later": Takeable(OrderPosition(9, 0), NOW + US),
     "buried": Buried(OrderPosition(1, 270), NOW),
     "older": Older({0: 150, 7: 1}),
     "older_and_taken": Older({0: 150, 7: 1}, taken=True),

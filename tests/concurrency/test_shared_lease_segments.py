@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tubeq_spark.verbs.choose import MOST_SHARED, _lease_segments
 
 from tests.concurrency.meetings import taken_together
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of, stored
@@ -17,7 +18,6 @@ from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, StoreError
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import renew, settle, take
-from tubeq_spark.verbs.choose import MOST_SHARED, _lease_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from tests.queries import everything
 from tubeq_spark.config import QueueConfig
+from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.storage.gate import Raise
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
@@ -26,17 +28,19 @@ from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.commit_loop import Plan
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
     from tubeq_spark.storage.native.plain_table import PlainTable
@@ -115,7 +119,7 @@ class Place:
         self.table = TubeTable(self.tube, 1, order)
         self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
         self.statements = TubeWriter(self.table, self.fresh)
-        self.subqueue_statements = SubqueueWriter(self.table, self.fresh)
+        self.takes = TakeWriter(self.table, self.fresh)
         self.put_gate = PutGate(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
         self.loop: Any = Once(self.engine)
         lock = TableLock(None)
@@ -142,6 +146,39 @@ class Place:
 
     def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:
         return self.run(self.statements.put(new_rows(segment, ids, **columns), len(ids), [segment]))
+
+    def taking(
+        self,
+        chosen: Mapping[int, Sequence[int]],
+        to: int,
+        *,
+        acked: Sequence[StoredTask] = (),
+        raised: Raise | None = None,
+        utube: str | None = None,
+    ) -> Statement:
+        """The statement that takes tasks, by their ids in each segment."""
+        rows = [(segment, task_id) for segment, ids in chosen.items() for task_id in ids]
+        tasks = pa.table(
+            {
+                "segment": pa.array([segment for segment, _ in rows], pa.int64()),
+                "task_id": pa.array([task_id for _, task_id in rows], pa.int64()),
+                "utube": pa.array([utube] * len(rows), pa.string()),
+                "pri": pa.array([99] * len(rows), pa.int64()),
+            }
+        )
+        numbers = pa.array([to] * len(rows), pa.int64())
+        lease = NewLease(OWNER, NOW)
+        return self.takes.take(tasks, numbers, numbers, lease, raised or Raise(), acked)
+
+    def take(self, chosen: Mapping[int, Sequence[int]], to: int) -> Affected:
+        return self.run(self.taking(chosen, to))
+
+    def ready(self, limit: int, where: Expression | None = None) -> list[int]:
+        """The ids of the first ready tasks, or of those that match a condition."""
+        where = self.table.is_ready(NOW) if where is None else where
+        found = self.tasks.first(named("segment", "task_id"), where, limit)
+        ids: list[int] = found.column("task_id").to_pylist()
+        return ids
 
     def stored(self, columns: str = "segment, task_id, state") -> list[tuple[Any, ...]]:
         """The rows of the tube, in the order of their ids."""

@@ -18,9 +18,9 @@ from tests.datafusion.running import RunningQuery
 from tests.datafusion.statement_query import StatementQuery
 from tests.datafusion.text import DataFusionRenderer
 from tests.native import grid
-from tests.native.support import at, new_rows
+from tests.native.support import new_rows
 from tests.unit.golden.sample_values import NOW
-from tubeq_spark.model.changes import Move, Named, Share
+from tubeq_spark.model.changes import Every, Move, Renew
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
 from tubeq_spark.storage.arrow.statement import ROW, changed, inserted_alone, once
@@ -58,7 +58,7 @@ TUBE = grid.TUBE
 
 def given(statement: Statement) -> Statement:
     """A statement with rows to put, in place of the case's table without rows."""
-    if not isinstance(statement.using, Given):
+    if not isinstance(statement.using, Given) or "to" in statement.using.columns:
         return statement
     ids, moments = [500, 501, 502], [None, NOW, NOW + 1]
     utubes = ["O'Neil", None, "plain"]
@@ -190,7 +190,7 @@ def tasks_decided(
     plain = {
         "tube": TUBE, "state": "r", "pri": 0, "utube": "plain", "attempts": 0, "created": NOW,
     }  # fmt: skip
-    if isinstance(statement.using, Given):
+    if isinstance(statement.using, Given) and "to" not in statement.using.columns:
         # Nobody has used the segments of a put.
         for beside in statement.using.beside:
             owner, task_id = beside["owner"].value, beside["task_id"].value
@@ -418,7 +418,7 @@ def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none
 ) -> None:
     statements = TubeWriter(grid.table_of_tube(), lambda: -9)
     chosen = [SettleRow(-5, number) for number in range(count)]
-    statement = statements.settle(chosen, [(Named(), Move(-41))])
+    statement = statements.settle(chosen, [(Every(), Move(-41))])
     there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(count + 2)]
     schema = grid.SCHEMAS["tube"]
 
@@ -443,7 +443,8 @@ def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
 
 def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None:
     statements = TubeWriter(grid.table_of_tube(), lambda: -9)
-    statement = statements.take([10], [Share(at(9), -50, -50)], NewLease("session/1", NOW), NOW, 1)
+    renewal = Renew(-50, NewLease("session/1", NOW))
+    statement = statements.settle_segments([10], (Every(), renewal))
     there = [
         {"segment": 10, "tube": TUBE, "task_id": 1, "state": "r", "ttr": 2**63 - 1},
         {"segment": 10, "tube": TUBE, "task_id": 2, "state": "r", "ttr": 7},

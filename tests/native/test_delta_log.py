@@ -17,12 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.native.logs import log_files_of, versions
-from tests.native.support import NOW, OWNER, Place, at, new_rows
+from tests.native.support import NOW, Place, new_rows
 from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.columns import grouped, nested
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.log import (
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.log import Log
     from tubeq_spark.storage.log.snapshot import Snapshot
 
-LEASE = NewLease(OWNER, NOW)
 HOUR = 3_600_000
 #: In place of what it is else, for short tests.
 EVERY = 5
@@ -126,8 +123,7 @@ def test_log_when_both_write_it_by_turns_is_the_same_to_both(
         side.put(first, [first, first + 1, first + 2], utube=["a", None, "é" * 80])
         rival.run(once(rival, f"app-{n % 5}", n))
         to = side.fresh()
-        taken = rival.statements.take([first], [Share(at(first + 1), to, to)], LEASE, NOW, 2)
-        assert rival.run(taken).updated == 2
+        assert rival.take({first: [first, first + 1]}, to).updated == 2
         if n % 3:
             assert side.run(side.statements.delete_segments([to])).deleted == 2
         table.update_incremental()
@@ -301,7 +297,7 @@ def test_vacuum_removes_what_stopped_writers_left_and_what_checkpoints_forgot(
 Act = dict[str, "Callable[[Place], object]"]
 MINE: Act = {
     "put": lambda p: p.put(9, [90]),
-    "take": lambda p: p.run(p.statements.take([5], [Share(at(50), -5, -5)], LEASE, NOW, 1)),
+    "take": lambda p: p.take({5: [50]}, -5),
     "ack": lambda p: p.run(p.statements.delete_segments([6])),
     "capacity": lambda p: p.run(
         p.put_gate.put(new_rows(8, [80]), 1, [8], p.put_gate.read(NOW, counts=True), now_us=NOW)

@@ -13,7 +13,7 @@ from tests.power.disk import require_root
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import plain_table
-from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.take_writer import TakeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,7 @@ def test_sub_queue_of_a_stopped_take_when_the_disk_is_nearly_full_is_taken_by_an
         tube.put("a", utube="a")
         with monkeypatch.context() as patch:
             # Between its two commits: the lock of the sub-queue is there, and holds nothing.
-            patch.setattr(SubqueueWriter, "take", stopped)
+            patch.setattr(TakeWriter, "take", stopped)
             with pytest.raises(KeyboardInterrupt):
                 tube.take(0)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL)

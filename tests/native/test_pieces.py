@@ -10,10 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.native.logs import versions
-from tests.native.support import NOW, OWNER, Place, at
+from tests.native.support import Place
 from tubeq_spark import PutItem, Queue
-from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 #: Tasks of the segment, and of the first piece in these tests.
 TASKS, PIECE = 300, 8
-LEASE = NewLease(OWNER, NOW)
 
 #: The next take of a consumer that holds a task.
 TAKES: dict[str, Callable[[Tube, int], object]] = {
@@ -121,7 +118,7 @@ def test_tasks_when_they_are_taken_by_pieces_come_once_and_in_order(
 def test_small_segments_are_those_whose_pieces_together_are_small(tmp_path: Path) -> None:
     place = Place(tmp_path, -1).create()
     place.put(5, range(100, 150))
-    place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
+    place.take({5: [100]}, -50)
     tables = place.engine.tables
     assert tables.data_files(place.tube) > 2
     assert tables.small_segments(place.tube, PIECE, 1 << 20, 1) == 1
@@ -133,7 +130,7 @@ def test_rows_of_the_first_piece_when_not_all_fit_are_kept_for_the_next_take(
     monkeypatch.setattr(small_files, "_KEPT_FILES", 2)
     place = Place(tmp_path, -1).create()
     place.put(5, range(100, 200))
-    place.run(place.statements.take([5], [Share(at(100), -50, -50)], LEASE, NOW, 1))
+    place.take({5: [100]}, -50)
     kept = place.engine._handles.files._kept.values()
     assert 101 in [rows.column("task_id")[0].as_py() for rows, _ in kept]
 

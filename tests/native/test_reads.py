@@ -14,8 +14,6 @@ from deltalake import convert_to_deltalake, write_deltalake
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.limits import UtubeMoments
 from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
@@ -28,7 +26,7 @@ from tubeq_spark.storage.gate import Gate, GatesSeen
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
-from tubeq_spark.storage.query import Select, least
+from tubeq_spark.storage.query import Select, least, named
 from tubeq_spark.storage.rows import (
     DueGroup,
     SegmentSelection,
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-LEASE = NewLease(OWNER, NOW)
 MINUTE = 60_000_000
 HELD = -50
 
@@ -63,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place.put(6, [60, 61], state="!")
     place.put(7, [70, 71], state="~", next_event=NOW + 1000, utube="x")
     place.put(8, [80, 81], utube="y")
-    place.run(place.statements.take([8], [Share(at(99, 9), HELD, HELD)], LEASE, NOW, 2))
+    place.take({8: [80, 81]}, HELD)
     return place
 
 
@@ -89,15 +86,15 @@ def test_tasks_are_found_by_their_ids_however_many(place: Place) -> None:
 def test_ready_tasks_come_in_order(place: Place, max_attempts: int | None) -> None:
     tasks, table = place.tasks, replace(place.table, max_attempts=max_attempts)
     ready, later = table.is_ready(NOW), table.is_ready(NOW + 1000)
-    assert [row.task_id for row in tasks.first(ready, 10)] == [51, 50, 52]
+    assert place.ready(10, ready) == [51, 50, 52]
     assert tasks.segments(ready, 2) == [selection(5, 2, 1, 50)]
-    assert [row.task_id for row in tasks.first(later, 9)] == [51, 70, 71, 50, 52]
+    assert place.ready(9, later) == [51, 70, 71, 50, 52]
 
 
 def test_buried_and_due_tasks_are_found(place: Place) -> None:
     tasks, table = place.tasks, place.table
     buried, due = table.is_buried(NOW), table.is_due(NOW + 1000)
-    assert [row.task_id for row in tasks.first(buried & table.up_to(at(60, 0)), 10)] == [60]
+    assert place.ready(10, buried & table.up_to(at(60, 0))) == [60]
     assert tasks.segments(buried, 10) == [selection(6, 2, 0, 61)]
     assert [row.task_id for row in tasks.of(due, order=["task_id"], limit=10)] == [70, 71]
     assert tasks.groups(due, NOW + 1000, 10) == [DueGroup(7, TaskState.DELAYED, False, False, 2)]
@@ -145,7 +142,7 @@ def test_states_are_counted_at_a_moment(place: Place) -> None:
     assert (of.unswept, of.unswept_since_us) == (2, NOW + 1000)
     assert (of.leases_ending, of.oldest_ready_us) == (2, NOW)
     behind = table.is_in(TaskState.READY, NOW) & ~table.up_to(at(50, 1))
-    assert [row.task_id for row in place.tasks.first(behind, 10)] == [52]
+    assert place.ready(10, behind) == [52]
     assert place.tasks.one(least(columns().pri), behind) == 2
 
 
@@ -162,13 +159,6 @@ def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
     assert segments.tiny_segments(10, 3) == [5]
     assert segments.gone_segments() == []
     assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3)
-
-
-def test_a_ready_task_before_the_last_of_its_subqueue_is_noticed(place: Place) -> None:
-    assert not place.tasks.is_behind([HELD], NOW)
-    place.put(9, [79], utube="y")
-    assert place.tasks.is_behind([HELD], NOW)
-    place.run(place.statements.delete_segments([9]))
 
 
 def test_subqueues_are_found_by_their_first_tasks(place: Place) -> None:
@@ -195,12 +185,8 @@ def test_the_next_tasks_of_subqueues_are_found_within_their_quotas(
     quotas: dict[str | None, int] = {str(n): 1 for n in range(others)}
     quotas |= {None: 2, "a": 1}
     tasks, ready = place.tasks, place.table.is_ready(NOW)
-    expected = {
-        SegmentSelection(5, 1, OrderPosition(1, 50), False, 0, MINUTE, "a"),
-        SegmentSelection(5, 1, OrderPosition(2, 52), False, 0, MINUTE),
-    }
-    assert [row.task_id for row in tasks.first_of_each(ready, quotas)] == [50, 52]
-    assert set(tasks.segments_of_each(ready, quotas)) == expected
+    found = tasks.first_of_each(named("task_id", "pri"), ready, quotas)
+    assert found.column("task_id").to_pylist() == [50, 52]
 
 
 def test_taken_tasks_are_counted_by_subqueue(place: Place) -> None:
@@ -221,7 +207,7 @@ def test_gates_are_read_as_they_were_written(place: Place) -> None:
             place.run(place.gates.begin(NOW, **how))
     texts: dict[str | None, str | None] = {"a": "1 5", None: "2 5 6"}
 
-    place.run(place.gates.tidy(seen.raised(texts, texts, all_takes=False), NOW))
+    place.run(place.takes.tidy(seen.raised(texts, texts, all_takes=False), NOW))
 
     raised = {seen.gate_of("a"), seen.gate_of(None)}
     assert place.gates.read(with_rows=True) == GatesSeen(

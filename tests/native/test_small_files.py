@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.datafusion import answered
-from tests.native.support import NOW, OWNER, Place, at
+from tests.native.support import NOW, Place, at
 from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.native.plain_table import PlainTable
 
-LEASE = NewLease(OWNER, NOW)
 MINUTE = 60_000_000
 SEGMENTS = range(5, 12)
 R = row()
@@ -60,15 +57,13 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
     place = Place(tmp_path, -1, ("pri", "task_id")).create()
     for segment in SEGMENTS:
         place.put(segment, [segment * 10, segment * 10 + 1])
-    assert (
-        place.run(place.statements.take([5], [Share(at(51), -50, -50)], LEASE, NOW, 2)).updated == 2
-    )
+    assert place.take({5: [50, 51]}, -50).updated == 2
     mine = place.table.mine() & READY
     assert files_of(place, mine) == {*SEGMENTS} - {5}
     assert files_of(place, mine & place.table.up_to(at(70))) == {6, 7}
     # What was taken for ever has no end that could have passed.
     place.put(13, [130], ttr=None)
-    place.run(place.statements.take([13], [Share(at(130), -130, -130)], LEASE, NOW, 1))
+    place.take({13: [130]}, -130)
     assert files_of(place, mine) == {*SEGMENTS} - {5}
     # Its lease has ended by then.
     assert files_of(place, predicates.is_ready(NOW + MINUTE, None)) == {*SEGMENTS, -50} - {5}
@@ -96,21 +91,18 @@ def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: P
 def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
     place = Place(tmp_path / name, -1).create()
     place.put(5, [50, 51, 52])
-    place.tasks.first(place.table.is_ready(NOW), 1)
-    (first,) = place.tasks.first(place.table.is_ready(NOW), 1)
-    assert first.task_id == 50
-    assert (
-        place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
-    )
+    place.ready(1)
+    assert place.ready(1) == [50]
+    assert place.take({5: [50]}, -50).updated == 1
     assert place.stored() == [(-50, 50, "t"), (5, 51, "r"), (5, 52, "r")]
 
 
 def test_rows_when_a_rival_has_committed_are_the_newest(tmp_path: Path) -> None:
     ours, theirs = Place(tmp_path, -1).create(), Place(tmp_path, -1_000)
     ours.put(5, [50, 51])
-    assert [task.task_id for task in ours.tasks.first(ours.table.is_ready(NOW), 2)] == [50, 51]
-    theirs.run(theirs.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1))
-    assert [task.task_id for task in ours.tasks.first(ours.table.is_ready(NOW), 2)] == [51]
+    assert ours.ready(2) == [50, 51]
+    theirs.take({5: [50]}, -50)
+    assert ours.ready(2) == [51]
 
 
 def test_rows_when_they_are_read_bit_by_bit_are_the_same(
@@ -184,9 +176,7 @@ def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
     assert first(3) == [50, 51, 60]
     assert opened == ["segment=5", "segment=6"]
     # A file with a lower bound, and nothing that is ready.
-    assert (
-        place.run(place.statements.take([5], [Share(at(51), -50, -50)], LEASE, NOW, 2)).updated == 2
-    )
+    assert place.take({5: [50, 51]}, -50).updated == 2
     assert first(1) == [60]
     assert opened == ["segment=6"]
     # Tasks that come before others in the order, whichever was put last.
@@ -259,13 +249,12 @@ def test_take_when_there_are_too_many_files_reads_them_in_parts(
     place = Place(tmp_path, -1).create()
     for segment in (5, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
-    assert [task.task_id for task in place.tasks.first(place.table.is_ready(NOW), 3)] == [
+    assert place.ready(3) == [
         50,
         51,
         60,
     ]
-    taken = place.statements.take([5, 6, 7], [Share(at(60), -50, -50)], LEASE, NOW, 3)
-    assert place.run(taken).updated == 3
+    assert place.take({5: [50, 51], 6: [60]}, -50).updated == 3
     assert [(task, state) for _, task, state in place.stored()] == [
         (50, "t"), (51, "t"), (60, "t"), (61, "r"), (70, "r"), (71, "r"),
     ]  # fmt: skip
@@ -281,10 +270,8 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
     place.put(5, ids, data=["x" * 10_000] * len(ids))
     assert len(without(place, ready(place))) == len(ids)
     assert not place.engine._handles.files._kept
-    assert (
-        place.run(place.statements.take([5], [Share(at(50), -50, -50)], LEASE, NOW, 1)).updated == 1
-    )
-    assert [task.task_id for task in place.tasks.first(place.table.is_ready(NOW), 2)] == [51, 52]
+    assert place.take({5: [50]}, -50).updated == 1
+    assert place.ready(2) == [51, 52]
 
 
 # -- what is left to the library ---------------------------------------------------------------------------

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.native.support import NOW, OWNER, Place, at, new_rows
-from tubeq_spark.model.changes import Every, GiveBack, Share
-from tubeq_spark.model.lease_times import NewLease
+from tests.native.support import NOW, Place, new_rows
+from tubeq_spark.model.changes import Every, GiveBack
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.storage.arrow.decision import RefusedError
@@ -23,11 +22,9 @@ from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import (
     Affected,
-    ExchangedRow,
     PutIdentity,
     SettleRow,
     Statement,
-    SubqueueShare,
 )
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-LEASE = NewLease(OWNER, NOW)
 READY, OTHER, HELD, KEPT, FRESH, NEXT = 5, 6, -50, -60, -70, -80
 
 
@@ -45,17 +41,9 @@ def stored(place: Place) -> None:
     place.put(OTHER, [60, 61], utube="b")
     for segment, ids in ((HELD, [70, 71]), (KEPT, [80, 81])):
         place.put(1_000 - segment, ids, utube="c")
-        assert take(place, [1_000 - segment], ids[-1], segment).updated == 2
+        assert place.take({1_000 - segment: ids}, segment).updated == 2
     place.run(place.gates.begin(NOW, several=True, apart=True))
     place.sessions.beat(member(1), NOW)
-
-
-def take(place: Place, segments: list[int], last: int, to: int) -> Affected:
-    return place.run(place.statements.take(segments, [Share(at(last), to, to)], LEASE, NOW, 1))
-
-
-def share(utube: str | None, last: int, take_id: int) -> SubqueueShare:
-    return SubqueueShare(utube, at(last), take_id)
 
 
 def member(seq: int, *, live: bool = True) -> Member:
@@ -78,7 +66,8 @@ def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:
 
 
 PUT = lambda segment: lambda p: p.put(segment, [segment * 10])  # noqa: E731
-TAKE = lambda segment, to: lambda p: take(p, [segment], 99, to)  # noqa: E731
+IDS = {READY: [50, 51], OTHER: [60, 61]}
+TAKE = lambda segment, to: lambda p: p.take({segment: IDS[segment]}, to)  # noqa: E731
 ACK = lambda segment: lambda p: p.run(p.statements.delete_segments([segment]))  # noqa: E731
 DRAIN = lambda p: p.run(p.statements.drain(NOW + 10**12))  # noqa: E731
 
@@ -106,38 +95,35 @@ def whole(segment: int, dest: int) -> Callable[[Place], object]:
     return lambda p: p.run(p.statements.settle_segments([segment], (Every(), GiveBack(dest))))
 
 
-def exchange(acked: int, utube: str, source: int, to: int) -> Callable[[Place], object]:
-    return lambda p: p.run(
-        p.subqueue_statements.exchange(
-            [ExchangedRow(acked, "c", 70)], [source], [share(utube, 99, to)], LEASE, NOW, 4
-        )
-    )
+def exchange(segment: int, to: int) -> Callable[[Place], object]:
+    """A take that also acks a task of a lease segment."""
 
+    def run(place: Place) -> object:
+        acked = [row for row in place.tasks.by_ids([70]) if row.segment == HELD]
+        return place.run(place.taking({segment: IDS[segment]}, to, acked=acked))
 
-def subqueue_take(utube: str, source: int, to: int) -> Callable[[Place], object]:
-    return lambda p: p.run(
-        p.subqueue_statements.take([source], [share(utube, 99, to)], LEASE, NOW, 2)
-    )
+    return run
 
 
 def gated(utube: str, source: int, to: int) -> Callable[[Place], object]:
     """A take that raises the gate of its sub-queue, and writes its row."""
 
     def run(place: Place) -> object:
-        take = place.subqueue_statements.take([source], [share(utube, 99, to)], LEASE, NOW, 2)
-        change = place.gates.read(with_rows=True).raised([utube], {utube: "1 5"}, all_takes=False)
-        return place.run(place.gates.raising(take, change, NOW))
+        seen = place.gates.read(with_rows=True)
+        raised = seen.raised([utube], {utube: "1 5"}, all_takes=False)
+        chosen = {source: IDS[source]}
+        return place.run(place.taking(chosen, to, raised=raised, utube=utube))
 
     return run
 
 
 def tidy(utube: str) -> Callable[[Place], object]:
-    """The removal of the row of a sub-queue."""
+    """A change of the row of a sub-queue, as by a sweep."""
 
     def run(place: Place) -> object:
-        texts = {utube: None}
+        texts: dict[str | None, str | None] = {utube: "2 7"}
         change = place.gates.read(with_rows=True).raised(texts, texts, all_takes=False)
-        return place.run(place.gates.tidy(change, NOW))
+        return place.run(place.takes.tidy(change, NOW))
 
     return run
 
@@ -214,11 +200,9 @@ CASES = [
     Case("ack_take", ACK(HELD), TAKE(READY, FRESH), False),
     Case("ack_drain", ACK(HELD), DRAIN, True),
     Case("ack_append_there", ACK(HELD), append("{place.tube}", {"segment": HELD, "tube": 1}), True),
-    Case("exchange_put", exchange(HELD, "a", READY, FRESH), PUT(11), False),
-    Case("exchange_ack_same", exchange(HELD, "a", READY, FRESH), ACK(HELD), True),
-    Case("exchange_take_same", exchange(HELD, "a", READY, FRESH), TAKE(READY, NEXT), True),
-    Case("subqueue_take_put", subqueue_take("a", READY, FRESH), PUT(11), False),
-    Case("subqueue_take_take_same", subqueue_take("a", READY, FRESH), TAKE(READY, NEXT), True),
+    Case("exchange_put", exchange(READY, FRESH), PUT(11), False),
+    Case("exchange_ack_same", exchange(READY, FRESH), ACK(HELD), True),
+    Case("exchange_take_same", exchange(READY, FRESH), TAKE(READY, NEXT), True),
     Case("gated_gated_same", gated("a", READY, FRESH), gated("a", READY, NEXT), True),
     # They are of two buckets.
     Case("gated_gated_other", gated("a", READY, FRESH), gated("b", OTHER, NEXT), False),
@@ -293,7 +277,7 @@ def test_put_when_an_earlier_tube_left_a_tombstone_leaves_its_segment_alone(
 
 def test_take_of_some_keeps_the_rest_where_it_is(place: Place) -> None:
     place.put(READY, [50, 51, 52])
-    assert take(place, [READY], 51, FRESH) == Affected(updated=2)
+    assert place.take({READY: [50, 51]}, FRESH) == Affected(updated=2)
     assert place.stored() == [(FRESH, 50, "t"), (FRESH, 51, "t"), (READY, 52, "r")]
 
 
@@ -307,11 +291,20 @@ def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> N
     assert (place.stored(), place.version(place.tube)) == (before, version)
 
 
-def test_take_when_nothing_is_there_does_not_commit(place: Place) -> None:
+def test_take_when_one_task_has_moved_takes_none(place: Place, rival: Place) -> None:
+    stored(place)
+    ran: list[object] = []
+    place.writer.rival = lambda: ran.append(rival.take({READY: [51]}, NEXT))
+    with pytest.raises(EngineError) as failed:
+        place.take({READY: [50, 51]}, FRESH)
+    assert ran
+    assert outcome_of(failed.value) in (Outcome.CONFLICT, Outcome.STALE)
+    assert not any(row[0] == FRESH for row in place.stored())
+
+
+def test_removal_when_nothing_is_there_does_not_commit(place: Place) -> None:
     stored(place)
     before = place.version(place.tube)
-    assert take(place, [KEPT], 99, FRESH) == Affected()
-    assert take(place, [12345], 99, FRESH) == Affected()
     assert place.run(place.statements.delete_segments([12345])) == Affected()
     assert place.version(place.tube) == before
 

@@ -11,16 +11,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.row_oracle import seen_at, time_events, written
+from tests.row_oracle import seen_at, taken, time_events, written
 from tubeq_spark.model import refusals
-from tubeq_spark.model.changes import Every, Share, Take, Touch, released
+from tubeq_spark.model.changes import Every, Touch, released
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.reports import TubeSweep
 from tubeq_spark.model.states import due
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
-from tubeq_spark.model.tube_types import AGED, OrderPosition
+from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -198,11 +198,10 @@ class Verbs:
         chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
-        share = Share(OrderPosition(0, 0), self.tube.takes, self.tube.takes)
-        take = Take([share], lease)
         for row in chosen:
             self._write_down(self.tube.rows[row.task_id])
-        rows = self._after(take, chosen)
+        take_id = self.tube.takes
+        rows = [taken(row, take_id, take_id, lease) for row in chosen]
         self.tube.rows.update((row.task_id, row) for row in rows)
         return rows
 

@@ -27,7 +27,7 @@ from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.unique_keys import UniqueKeys
@@ -46,7 +46,7 @@ MAKERS = (
     Sessions,
     Slots,
     TubeWriter,
-    SubqueueWriter,
+    TakeWriter,
     SegmentReader,
     TubeReader,
     Gates,
@@ -63,7 +63,7 @@ WITHOUT_SQL = {
     "Sessions.files",
     "Sessions.last_commit",
     "Sessions.version",
-    "TubeWriter.taken",
+    "TakeWriter.taken",
     # By the log alone.
     "TubeReader.segments_by_log",
 }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.rivals import beginning
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
@@ -29,8 +29,9 @@ from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.query import named
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back_unknown, new_lease, outlast, remember
+from tubeq_spark.verbs.after_take import give_back, give_back_unknown, new_lease, outlast, remember
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import limits_now, shared_out, within
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.verbs.limits import Limits
 
 log = logging.getLogger(__name__)
@@ -103,10 +105,13 @@ class Take(Generic[H]):
         try:
             return ctx.queue.loop.run(operation, ctx.table_lock, attempt)
         except (CommitUnknownError, KeyboardInterrupt, SystemExit):
-            if self.take_ids:
-                search = partial(give_back_unknown, ctx, self.take_ids, self._owner)
-                ctx.queue.unknown_takes.add(search)
+            self._look_for()
             raise
+
+    def _look_for(self) -> None:
+        if self.take_ids:
+            search = partial(give_back_unknown, self._ctx, self.take_ids, self._owner)
+            self._ctx.queue.unknown_takes.add(search)
 
     def plan(self, acked: Sequence[StoredTask] = ()) -> Plan[list[H | None]] | None:
         """Decide one attempt; `None` if no task may be taken. Usually no commit, at most three.
@@ -159,8 +164,11 @@ class Take(Generic[H]):
         found = self._beside_rivals(limits.now_us, sum(counts))
         if found is None:
             found = self._first(self._ctx.table.is_ready(limits.now_us), sum(counts))
-        call_of = [repeated(call, pa.int32(), count) for call, count in enumerate(counts)]
-        return Choice(limits, found, pa.concat_arrays(call_of)[: found.num_rows])
+        call_of, left = list[pa.Array](), found.num_rows
+        for call, count in enumerate(counts):
+            call_of.append(repeated(call, pa.int32(), min(count, left)))
+            left -= min(count, left)
+        return Choice(limits, found, pa.concat_arrays(call_of))
 
     def _of_subqueues(self, limits: Limits, requests: Sequence[TakeRequest]) -> Choice | None:
         """Choose the sub-queues by their first tasks, and then the tasks of each.
@@ -238,17 +246,32 @@ class Take(Generic[H]):
         to = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
         utubes = Counter(choice.tasks.column("utube").to_pylist() if ctx.driver.subqueues else ())
         lease = new_lease(ctx, self._owner, limits.begins_us)
+        raised, count = limits.raised(utubes), choice.tasks.num_rows
+        # On Spark a guard of many rows takes half of the time. Such a take looks at the number of moved rows instead.
+        is_large = ctx.queue.engine.committer() is not None and count > MOST_NAMED
+        guards = not is_large or bool(acked or raised.numbers)
         statement = ctx.take_writer.take(
-            choice.tasks, to, claim, lease, limits.raised(utubes), acked
+            choice.tasks, to, claim, lease, raised, acked, guards=guards
         )
 
-        def finish(_affected: object) -> list[H | None]:
+        def finish(affected: Affected) -> list[H | None]:
+            if not guards and affected.updated < count:
+                self._undo()
+                raise Stale
             held = self._held(
                 choice.tasks.append_column("to", to).append_column("claim", claim), lease
             )
             return [held.get(take_ids.get(call, 0)) for call in calls]
 
         return Plan(statement, finish)
+
+    def _undo(self) -> None:
+        """Give back what the newest attempt has taken."""
+        try:
+            give_back(self._ctx, self.take_ids, self._owner)
+        except TubeqError:
+            self._look_for()
+            raise
 
     def _lease_segments(
         self, take_ids: Mapping[int, int], counts: Mapping[int, int]
@@ -276,17 +299,20 @@ class TakeRows(Take[TakenRows]):
     """Takes tasks, and reads their rows."""
 
     columns = COLUMNS
+    #: The rows of the newest choice.
+    _rows: list[StoredTask]
 
     def _buries_unreadable(self, choice: Choice) -> bool:
         ctx = self._ctx
+        self._rows = stored_tasks(choice.tasks)
         utubes = {*choice.tasks.column("utube").to_pylist()} if ctx.driver.subqueues else None
         ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
         return buries_unreadable(
-            ctx, stored_tasks(choice.tasks), lambda count: stored_tasks(self._first(ready, count))
+            ctx, self._rows, lambda count: stored_tasks(self._first(ready, count))
         )
 
     def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, TakenRows]:
-        ctx, rows = self._ctx, stored_tasks(tasks)
+        ctx, rows = self._ctx, self._rows
         ids = tasks.column("task_id").to_pylist()
         places = {
             name: dict(zip(ids, tasks.column(name).to_pylist(), strict=True))

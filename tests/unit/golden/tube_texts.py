@@ -6,6 +6,8 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from tests.unit.golden.recording import Case, Recorder
 from tests.unit.golden.sample_values import (
     AGED_TUBE,
@@ -33,13 +35,9 @@ from tubeq_spark.model.changes import (
     Every,
     GiveBack,
     Move,
-    Named,
     Older,
     Remove,
     Renew,
-    Share,
-    Take,
-    Takeable,
     Touch,
     Which,
     lease_ended,
@@ -47,24 +45,20 @@ from tubeq_spark.model.changes import (
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
-from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.gate import Gate, Raise
 from tubeq_spark.storage.location import identifier, path_table
 from tubeq_spark.storage.query import least
-from tubeq_spark.storage.rows import PutsSeen
+from tubeq_spark.storage.rows import COLUMNS, PutsSeen
 from tubeq_spark.storage.statement import (
-    ExchangedRow,
     PutIdentity,
-    SegmentsUpTo,
     SettleRow,
-    SubqueueShare,
 )
 from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -76,7 +70,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import Statement
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["tube_cases"]
@@ -105,13 +98,12 @@ def tube_cases() -> Iterator[Case]:
             removals,
             settlements,
             changes,
-            statements_of_subqueues,
             gates,
             put_gate,
         ):
             for case in cases(table):
                 yield replace(case, title=f"{case.title}; {name}")
-    for cases in (reads, conditions, reads_of_subqueues, takes, statements_of_subqueues):
+    for cases in (reads, conditions, reads_of_subqueues, takes):
         for case in cases(AGED_TUBE):
             yield replace(case, title=f"{case.title}; by rank")
     yield from rare_names()
@@ -228,7 +220,8 @@ def conditions(table: TubeTable) -> Iterator[Case]:
 
     def case(said: str, where: Expression) -> Case:
         return Case(
-            f"TubeReader.first: {said}", lambda made: TubeReader(made.engine, table).first(where, 5)
+            f"TubeReader.first: {said}",
+            lambda made: TubeReader(made.engine, table).first(COLUMNS, where, 5),
         )
 
     yield case("buried, up to a position", table.is_buried(NOW) & table.up_to(POSITION))
@@ -273,11 +266,6 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
             f"TubeReader.groups: due, max_attempts {most}",
             lambda made, of=of: TubeReader(made.engine, of).groups(of.is_due(NOW), NOW, 5),
             [due],
-        )
-        yield Case(
-            f"TubeReader.is_behind: max_attempts {most}",
-            lambda made, of=of: TubeReader(made.engine, of).is_behind((-5, -6), NOW),
-            [[{"utube": "plain", "last": {"pri": 0, "task_id": 9}}]],
         )
     yield Case(
         "TubeReader.segments: ready",
@@ -352,15 +340,13 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
     head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5}
     yield case("heads: twice", lambda read: [read.heads(ready, 5) for _ in range(2)], [head])
     yield case("heads: by turn", lambda read: read.heads(ready, 5, with_created=True))
-    yield case("first: of sub-queues", lambda read: read.first(ready, 1, whole_utubes=True))
-    yield case("segments: of sub-queues", lambda read: read.segments(ready, 1, whole_utubes=True))
+    yield case(
+        "first: of sub-queues", lambda read: read.first(COLUMNS, ready, 1, whole_utubes=True)
+    )
     for said, quotas in named().items():
         yield case(
-            f"first_of_each: {said}", lambda read, quotas=quotas: read.first_of_each(ready, quotas)
-        )
-        yield case(
-            f"segments_of_each: {said}",
-            lambda read, quotas=quotas: read.segments_of_each(ready, quotas),
+            f"first_of_each: {said}",
+            lambda read, quotas=quotas: read.first_of_each(COLUMNS, ready, quotas),
         )
     for (said, over), limit in product(OWNERS.items(), (None, 5)):
         counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
@@ -390,24 +376,62 @@ def puts(table: TubeTable) -> Iterator[Case]:
             )
 
 
-PLACES = [
-    Share(OrderPosition(1, 100), -21, -21),
-    Share(OrderPosition(2, 150), -22, -22),
-    Share(POSITION, -23, -23),
-]
-#: The first and the last share a lease segment, which is that of the first.
-SHARED = [PLACES[0], PLACES[1], Share(POSITION, -21, -23)]
+AFTER = StoredTask(
+    10, 11, TaskState.READY, 4, "plain", "1", NOW, 5 * US, US, LATER, LATER, "session/1", 2, -5
+)
+
+
+def chosen(*rows: tuple[int, int, str | None]) -> pa.Table:
+    """Tasks that a take has chosen: segment, id and sub-queue of each."""
+    segments, ids, utubes = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "segment": pa.array(segments, pa.int64()),
+            "task_id": pa.array(ids, pa.int64()),
+            "utube": pa.array(utubes, pa.string()),
+            "pri": pa.nulls(len(rows), pa.int32()).fill_null(3),
+            "rank": pa.nulls(len(rows), pa.int64()).fill_null(9),
+        }
+    )
+
+
+CHOSEN = {
+    "a task": chosen((10, 11, "plain")),
+    "rare names": chosen(*((10 + n % 2, n, name) for n, name in enumerate(NAMES))),
+    f"{MANY} tasks": chosen(*((10, n, None) for n in range(MANY))),
+}
+#: What a take raises: nothing, one gate, and two with the rows of some sub-queues.
+ONE_GATE = Raise({Gate(GATES[0]): 7})
+WITH_ROWS = Raise(
+    {Gate(GATES[0]): 7, Gate(GATES[3], "2"): 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None}
+)
+RAISED = {"nothing": Raise(), "one gate": ONE_GATE, "gates and rows": WITH_ROWS}
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
-    for (said, lease), count in product({"": LEASE, ", headroom": HEADROOM}.items(), (1, 3)):
-        yield statements(
-            table,
-            f"take: lease segments: {count}{said}",
-            lambda make, lease=lease, count=count: make.take(
-                [10, 11], PLACES[-count:], lease, NOW, 5
-            ),
+    def case(title: str, call: Callable[[TakeWriter], object]) -> Case:
+        return Case(f"TakeWriter.{title}", lambda made: call(TakeWriter(table, made.fresh)))
+
+    def take(make: TakeWriter, tasks: pa.Table, *args: Any, **others: Any) -> object:
+        numbers = pa.array([-21 - n % 3 for n in range(tasks.num_rows)], pa.int64())
+        return make.take(tasks, numbers, numbers, *args, **others)
+
+    for (said, tasks), (with_, raised) in product(CHOSEN.items(), RAISED.items()):
+        yield case(
+            f"take: {said}, {with_}",
+            lambda make, tasks=tasks, raised=raised: take(make, tasks, LEASE, raised),
         )
+    acked = [replace(AFTER, segment=-5, task_id=n, utube=name) for n, name in enumerate(NAMES)]
+    for with_, raised in RAISED.items():
+        yield case(
+            f"take: with acks, headroom, {with_}",
+            lambda make, raised=raised: take(make, CHOSEN["a task"], HEADROOM, raised, acked),
+        )
+    yield case(
+        "take: without a guard",
+        lambda make: take(make, CHOSEN[f"{MANY} tasks"], LEASE, Raise(), guards=False),
+    )
+    yield case("tidy: any", lambda make: make.tidy(WITH_ROWS, NOW))
 
 
 def all_takes() -> Iterator[Case]:
@@ -440,7 +464,7 @@ ROWS: dict[str, Sequence[SettleRow]] = {
 
 
 def settlements(table: TubeTable) -> Iterator[Case]:
-    changes: list[tuple[Which, Change]] = [(Named(), Remove()), (Every(), GiveBack(-41))]
+    changes: list[tuple[Which, Change]] = [(Due(NOW), Remove()), (Every(), GiveBack(-41))]
     for said, rows in ROWS.items():
         yield statements(
             table, f"settle: {said}", lambda make, rows=rows: make.settle(rows, changes)
@@ -458,12 +482,10 @@ def settlements(table: TubeTable) -> Iterator[Case]:
 
 WHICH: dict[str, Which] = {
     "every": Every(),
-    "named": Named(),
     "due": Due(NOW),
     "due and over": Due(NOW, over=True),
     "due and taken": Due(NOW, state=TaskState.TAKEN),
     "due, over and kept": Due(NOW, over=True, state=TaskState.DONE),
-    "takeable": Takeable(POSITION, NOW),
     "buried": Buried(POSITION, NOW),
     "older": Older({0: 99, 7: 30_000}),
     "older and taken": Older({0: 99, 7: 30_000}, taken=True),
@@ -473,9 +495,6 @@ EVENTS = {
     "the end of a lease": "ttr",
     "the end of a ttl": "ttl",
 }
-AFTER = StoredTask(
-    10, 11, TaskState.READY, 4, "plain", "1", NOW, 5 * US, US, LATER, LATER, "session/1", 2, -5
-)
 BECOME: dict[str, Change] = {
     "Become: ready": Become(-41, AFTER),
     "Become: ready, max_attempts 3": Become(-41, AFTER, max_attempts=3),
@@ -517,12 +536,6 @@ CHANGES: dict[str, Change] = {
     "Renew: headroom": Renew(-41, HEADROOM),
     "Move: to one segment": Move(-41),
     **BECOME,
-    "Take: one lease segment": Take(PLACES[-1:], LEASE),
-    "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
-    "Take: three take ids in one lease segment": Take(
-        [replace(share, segment=-21) for share in PLACES], LEASE
-    ),
-    "Take: three take ids in two lease segments": Take(SHARED, LEASE),
 }
 
 
@@ -543,9 +556,6 @@ FAILURES: dict[str, Change] = {
 
 def changes(table: TubeTable) -> Iterator[Case]:
     for said, which in WHICH.items():
-        if isinstance(which, Named):
-            # Whole segments name no row.
-            continue
         yield statements(
             table,
             f"settle_segments: {said}",
@@ -559,64 +569,7 @@ def changes(table: TubeTable) -> Iterator[Case]:
         )
 
 
-# -- statements of sub-queues --------------------------------------------------------------------------
-
-
-def shares() -> dict[str, Sequence[SubqueueShare]]:
-    """What a take moves, by what is said of it."""
-    return {
-        "one": [SubqueueShare("plain", POSITION, -21)],
-        "NULL": [SubqueueShare(None, POSITION, -21)],
-        "rare names": [
-            SubqueueShare(name, OrderPosition(n, n), -21 - n % 3) for n, name in enumerate(NAMES)
-        ],
-        f"{MANY}": [SubqueueShare(str(n), POSITION, -21) for n in range(MANY)],
-    }
-
-
-ACKED: dict[str, Sequence[ExchangedRow]] = {
-    "tasks by their ids": [
-        ExchangedRow(-5, "plain", 11),
-        ExchangedRow(-5, None, 12),
-        ExchangedRow(-6, "plain", 13),
-    ],
-    f"{MANY} tasks by their ids": [ExchangedRow(-5, "plain", n) for n in range(MANY)],
-}
-
-
-def statements_of_subqueues(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[SubqueueWriter], object]) -> Case:
-        return Case(
-            f"SubqueueWriter.{title}",
-            lambda made: call(SubqueueWriter(table, made.fresh)),
-        )
-
-    for said, some in shares().items():
-        yield case(
-            f"take: {said}", lambda make, some=some: make.take([10, 11], some, LEASE, NOW, 5)
-        )
-    one = shares()["one"]
-    yield case("take: headroom", lambda make: make.take([10], one, HEADROOM, NOW, 5))
-    for said, acked in ACKED.items():
-        yield case(
-            f"exchange: {said}",
-            lambda make, acked=acked: make.exchange(acked, [10, 11], one, LEASE, NOW, 5),
-        )
-    rare = shares()["rare names"]
-    yield case(
-        "exchange: shares of rare names, headroom",
-        lambda make: make.exchange(ACKED["tasks by their ids"], [10], rare, HEADROOM, NOW, 5),
-    )
-
-
-# -- what gates add to takes ---------------------------------------------------------------------------
-
-
-#: What a take raises: one gate, and two with the rows of some sub-queues.
-ONE_GATE = Raise({Gate(GATES[0]): 7})
-WITH_ROWS = Raise(
-    {Gate(GATES[0]): 7, Gate(GATES[3]): 1}, {"plain": "2 1 2", None: "3 1", "O'Neil": None}, 2
-)
+# -- gates --------------------------------------------------------------------------------------------
 
 
 def gates(table: TubeTable) -> Iterator[Case]:
@@ -626,11 +579,6 @@ def gates(table: TubeTable) -> Iterator[Case]:
             lambda made: call(Gates(made.engine, table, made.fresh), made),
             *answers,
         )
-
-    def passing(
-        title: str, make: Callable[[Recorder], Statement], change: Raise = ONE_GATE
-    ) -> Case:
-        return case(f"raising: {title}", lambda made, with_: made.raising(make(with_), change, NOW))
 
     gate = {"segment": GATES[0], "task_id": 7, "utube": None, "owner": None}
     seen = [gate | {"n": 0, "lasting": 0}]
@@ -651,43 +599,6 @@ def gates(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"begin: {several}, {apart}",
             lambda made, _, how={"several": several, "apart": apart}: made.begin(NOW, **how),
-        )
-    yield case("tidy: any", lambda made, _: made.tidy(WITH_ROWS, NOW))
-    yield passing(
-        "a take", lambda made: TubeWriter(table, made.fresh).take([10, 11], PLACES, LEASE, NOW, 5)
-    )
-    changes: list[tuple[Which, Change]] = [
-        (Named(), Remove()),
-        (Takeable(POSITION, NOW), Take(PLACES, LEASE)),
-    ]
-    for said in ("a task", "tasks of two segments"):
-        rows = [*ROWS[said], SettleRow(10, None)]
-        yield passing(
-            f"an exchange: {said}",
-            lambda made, rows=rows: TubeWriter(table, made.fresh).settle(
-                rows, changes, SegmentsUpTo([10], POSITION)
-            ),
-        )
-    for said, some in shares().items():
-        yield passing(
-            f"a take of sub-queues: {said}",
-            lambda made, some=some: SubqueueWriter(table, made.fresh).take(
-                [10, 11], some, LEASE, NOW, 5
-            ),
-        )
-    yield passing(
-        "a take of sub-queues with rows",
-        lambda made: SubqueueWriter(table, made.fresh).take(
-            [10, 11], shares()["rare names"], LEASE, NOW, 5
-        ),
-        WITH_ROWS,
-    )
-    for said, acked in ACKED.items():
-        yield passing(
-            f"an exchange of sub-queues: {said}",
-            lambda made, acked=acked: SubqueueWriter(table, made.fresh).exchange(
-                acked, [10, 11], shares()["one"], LEASE, NOW, 5
-            ),
         )
 
 

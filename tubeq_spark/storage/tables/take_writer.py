@@ -6,6 +6,7 @@ read. If one of these rows has changed since, it has left its place, and the sta
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -69,6 +70,8 @@ class TakeWriter:
         lease: NewLease,
         raised: Raise,
         acked: Sequence[StoredTask] = (),
+        *,
+        guards: bool = True,
     ) -> Statement:
         """Move tasks to lease segments, and remove acked ones.
 
@@ -79,6 +82,7 @@ class TakeWriter:
             lease: The owner and the begin of the leases.
             raised: The gates on which the take rests.
             acked: The tasks to remove.
+            guards: Whether it fails if one of the tasks has changed. Otherwise it moves the others.
         """
         names = _OF_TASKS if not raised.numbers else _OF_TASKS | _OF_GATES
         own = self._own_rows(raised)
@@ -96,7 +100,7 @@ class TakeWriter:
         if acked:
             clauses.insert(0, Clause(None, _S.to.is_null()))
         count = chosen.num_rows + len(acked)
-        return self._statement(
+        statement = self._statement(
             source,
             [self._near(chosen, beside)],
             clauses,
@@ -104,8 +108,9 @@ class TakeWriter:
             lease.at_us,
             [*segments, *beside, *to.unique().to_pylist()],
             count,
-            Ended(self._table.id, len(acked)) if acked else None,
+            guards=guards,
         )
+        return replace(statement, ended=Ended(self._table.id, len(acked))) if acked else statement
 
     def taken(self, lease: NewLease) -> Clause:
         """The change of a taken row, with its lease segment as `segment` and its take id as `claim` of its source."""
@@ -129,7 +134,8 @@ class TakeWriter:
         now_us: int,
         segments: Collection[int],
         tasks: int,
-        ended: Ended | None = None,
+        *,
+        guards: bool = True,
     ) -> Statement:
         operation_id = self._fresh()
         is_same: list[Expression] = [_T.segment == _S.segment, _T.task_id == _S.task_id]
@@ -143,17 +149,18 @@ class TakeWriter:
                 new.append(Clause(self._new_row(now_us), _S.text.is_not_null(), inserts=True))
         else:
             is_same.append(self._table.mine(_T))
+        if guards:
+            new.append(Clause({"segment": FAIL}, inserts=True))
         return Statement(
             self._table.name,
             all_of(_T.segment.is_in([*segments, operation_id]), *is_same, *near),
-            [*own, *clauses, *new, Clause({"segment": FAIL}, inserts=True)],
+            [*own, *clauses, *new],
             operation_id,
             _T.segment,
             source,
             partitions_of(segments),
             tasks + len(raised.numbers) + len(raised.texts),
             tasks,
-            ended,
             order=self._table.order,
         )
 
