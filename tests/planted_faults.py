@@ -110,15 +110,15 @@ FAULTS = (
     ),
     Fault(
         "a sub-queue has two holders",
-        "verbs/take_subqueues.py",
-        "table.is_of(utubes, limits.closed)",
-        "table.is_of(utubes, ())",
+        "verbs/take.py",
+        "ctx.table.is_of(among, limits.closed)",
+        "ctx.table.is_of(among, ())",
     ),
     Fault(
         "a take that names sub-queues takes from others",
-        "verbs/take_subqueues.py",
-        "self._ready(limits, among)",
-        "self._ready(limits, None)",
+        "verbs/take.py",
+        "ctx.table.is_of(among, limits.closed)",
+        "ctx.table.is_of(None, limits.closed)",
     ),
     Fault(
         "one task more than `parallel` begins",

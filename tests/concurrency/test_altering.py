@@ -12,7 +12,7 @@ import pytest
 from tests.concurrency.support import TTR, ids_of, names
 from tubeq_spark import StoreError, TubeNotFoundError
 from tubeq_spark.storage.tables.registry import Registry
-from tubeq_spark.verbs import take
+from tubeq_spark.verbs import after_take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,7 +159,7 @@ def test_take_when_it_cannot_be_undone_is_left_to_the_heart(
         raise StoreError("503", passes=True)
 
     with monkeypatch.context() as patched:
-        patched.setattr(take, "give_up", fails)
+        patched.setattr(after_take, "give_up", fails)
         with fresh.probe.interrupted("decided", "take", sleeps):
             assert fresh.tube.take(0) is None
     assert fresh.stored() == "at"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tubeq_spark.verbs.choose import MOST_SHARED, _lease_segments
 
 from tests.concurrency.meetings import taken_together
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of, stored
@@ -17,7 +16,8 @@ from tests.thorough import without_spark
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, StoreError
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs import renew, settle, take
+from tubeq_spark.verbs import after_take, settle, take
+from tubeq_spark.verbs.take import MOST_SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def ids(calls: list[TakenRows]) -> list[list[int]]:
 def undo(tube: Tube, call: TakenRows) -> None:
     """What an interrupt of a call does that has taken."""
     ctx = tube._ctx
-    perform(ctx, lambda: take.undo(ctx, call))
+    perform(ctx, lambda: after_take.undo(ctx, call))
 
 
 def acked_together(tube: Tube, calls: list[list[int]]) -> list[Any]:
@@ -80,14 +80,6 @@ def ack_the_others(world: World, left: list[int], after: str) -> None:
 
 
 @pytest.mark.thorough
-def test_lease_segments_of_small_takes_are_that_of_the_first_and_of_larger_ones_their_own() -> None:
-    most = MOST_SHARED
-
-    assert _lease_segments([-1, -2, -3, -4], [most + 1, 1, most, 100]) == [-1, -2, -2, -4]
-    assert _lease_segments([-1], [1, 1]) == [-1]
-
-
-@pytest.mark.thorough
 def test_takes_of_one_commit_share_a_lease_segment_and_keep_their_take_ids(world: World) -> None:
     calls = together(world)
 
@@ -106,7 +98,8 @@ def test_takes_of_one_commit_share_a_lease_segment_and_keep_their_take_ids(world
 def test_takes_of_one_commit_when_one_is_large_give_it_a_lease_segment_of_its_own(
     world: World,
 ) -> None:
-    put(world, "abcdef")
+    letters = "abcdefghijklmnopqrstuvwxyz"[: MOST_SHARED + 5]
+    put(world, letters)
 
     taken_together(world.tube, 1, MOST_SHARED + 1, 1)
     found = places(world.rival)
@@ -116,7 +109,7 @@ def test_takes_of_one_commit_when_one_is_large_give_it_a_lease_segment_of_its_ow
     batch = world.tube.take_arrow(2)
     assert len({segment for segment, _ in places(world.rival).values()}) == 1
     batch.ack()
-    assert world.stored() == "cr dr er fr"
+    assert world.stored() == " ".join(f"{letter}r" for letter in letters[2:])
 
 
 @pytest.mark.thorough
@@ -208,7 +201,7 @@ def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tas
 
     one, two, three = together(world)
     with monkeypatch.context() as patch:
-        patch.setattr(take, "give_up", refuse)
+        patch.setattr(after_take, "give_up", refuse)
         undo(world.tube, two)
 
     others = [*one.rows, *three.rows]
@@ -221,7 +214,7 @@ def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tas
 def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_that_take(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
 ) -> None:
-    give_up, again = take.give_up, []
+    give_up, again = after_take.give_up, []
 
     def slow(ctx: Any, taken: Any) -> int:
         count = give_up(ctx, taken)
@@ -233,7 +226,7 @@ def test_undo_when_another_thread_has_taken_the_task_again_forgets_nothing_of_th
 
     (one,) = together(world, "ab", (1,))
     with monkeypatch.context() as patch:
-        patch.setattr(take, "give_up", slow)
+        patch.setattr(after_take, "give_up", slow)
         undo(world.tube, one)
 
     world.tube.ack(again[1].task_id)
@@ -420,10 +413,10 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
 
     world.rival.put_many([PutItem("a"), PutItem("b", ttr=TTR / 10), PutItem("c")])
     with monkeypatch.context() as patch:
-        patch.setattr(renew, "_renew", refuse)
+        patch.setattr(after_take, "_renewed", refuse)
         patch.setattr(take, "_ROUNDS", 1)
         if fails:
-            patch.setattr(renew, "give_back", refuse)
+            patch.setattr(after_take, "give_back", refuse)
         with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR / 5)):
             calls = taken_together(world.tube, 1, 1, 1)
 
@@ -565,7 +558,7 @@ def test_events_and_counts_of_shared_takes_are_those_of_each_call(world: World) 
     before = world.told("take", "ack", "release")
     calls = together(world)
     for call in calls:
-        take.handed_out(world.tube._ctx, call)
+        after_take.handed_out(world.tube._ctx, call)
     undo(world.tube, calls[1])
     acked_together(world.tube, [ids(calls)[0], ids(calls)[2]])
 

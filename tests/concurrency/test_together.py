@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tubeq_spark.verbs.together import _run
 
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, QueueStateError
 from tubeq_spark.model.arguments import take_request
 from tubeq_spark.runtime.context import perform
+from tubeq_spark.verbs.exchange import _run
 
 if TYPE_CHECKING:
     from tubeq_spark import Tube

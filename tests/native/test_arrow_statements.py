@@ -22,6 +22,7 @@ from tests.native.support import new_rows
 from tests.unit.golden.sample_values import NOW
 from tubeq_spark.model.changes import Every, Move, Renew
 from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.storage.arrow.columns import source_table
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
 from tubeq_spark.storage.arrow.statement import ROW, changed, inserted_alone, once
 from tubeq_spark.storage.expression import (
@@ -165,6 +166,8 @@ def as_decided(statement: Statement, every: Sequence[dict[str, Any]]) -> Iterato
     source: list[dict[str, Any]] = []
     if isinstance(using, Rows):
         source = [dict(zip(using.columns, values, strict=True)) for values in using.values]
+    elif isinstance(using, Given) and "to" in using.columns:
+        source = source_table(using).to_pylist()
     match grid.table_of(statement):
         case "tube":
             yield from tasks_decided(statement, source, every)
@@ -174,14 +177,6 @@ def as_decided(statement: Statement, every: Sequence[dict[str, Any]]) -> Iterato
         case _:
             # Nobody has registered the name, or an id that is as high.
             yield from (e for e in every if e["name"] == "other" and e["id"] < TUBE)
-
-
-def own_row(source: Mapping[str, Any]) -> dict[str, Any]:
-    """The gate, or the row of a sub-queue, that a source row of a take changes."""
-    place = {"segment": source["own"], "tube": -TUBE}
-    if source["number"] is not None:
-        return place | {"task_id": source["number"]}
-    return place | {"task_id": 0, "owner": "0 1", "utube": source["utube"]}
 
 
 def tasks_decided(
@@ -200,23 +195,17 @@ def tasks_decided(
         return
     others = [each for each in every if each["tube"] == TUBE and each["segment"] in {10, 11}]
     yield from (each for each in others if each["state"] != "t" or not is_drop(statement))
-    yield from (own_row(each) for each in source if each.get("own") is not None)
-    named = [each for each in source if each.get("own") is None]
-    for number, each in enumerate(named, 1_000):
-        if "segment" in each and "task_id" in each:
+    for number, each in enumerate(source, 1_000):
+        if each.get("tube") == -TUBE:
+            own = {name: each[name] for name in ("tube", "segment", "task_id", "utube")}
+            yield plain | own | {"owner": each["text"] and "1 5"}
+        elif "segment" in each and "task_id" in each:
+            place = {"segment": each["segment"], "utube": each.get("utube", "plain")}
             if each["task_id"] >= 0:
-                yield plain | {"segment": each["segment"], "task_id": each["task_id"]}
+                yield plain | place | {"task_id": each["task_id"], "pri": -9, "rank": -9}
             elif each["task_id"] == -1:
-                yield plain | {"segment": each["segment"], "task_id": number}
-                yield plain | {"segment": each["segment"], "task_id": -number, "state": "t"}
-        elif each.get("acked") is not None and each["task_id"] != -1:
-            task_id = number if each["task_id"] is None else each["task_id"]
-            yield plain | {
-                "segment": each["acked"], "task_id": task_id, "state": "t", "utube": each["utube"],
-            }  # fmt: skip
-        elif each.get("claim") is not None:
-            place = {"segment": 10, "task_id": each["task_id"], "pri": -9, "rank": -9}
-            yield plain | place | {"utube": each["utube"]}
+                yield plain | place | {"task_id": number}
+                yield plain | place | {"task_id": -number, "state": "t"}
 
 
 @functools.cache

@@ -185,7 +185,7 @@ def test_the_next_tasks_of_subqueues_are_found_within_their_quotas(
     quotas: dict[str | None, int] = {str(n): 1 for n in range(others)}
     quotas |= {None: 2, "a": 1}
     tasks, ready = place.tasks, place.table.is_ready(NOW)
-    found = tasks.first_of_each(named("task_id", "pri"), ready, quotas)
+    found = tasks.first_of_each(named("task_id", "pri", "utube"), ready, quotas)
     assert found.column("task_id").to_pylist() == [50, 52]
 
 

@@ -12,7 +12,7 @@ from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.testing import InMemoryQueue, ManualClock
-from tubeq_spark.verbs import exchange, renew, take
+from tubeq_spark.verbs import after_take, exchange, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,7 +133,7 @@ def test_take_when_another_call_can_take_no_more_keeps_what_it_took(
     tube: Tube, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second call loses what it took.
-    last = renew.outlast
+    last = after_take.outlast
     monkeypatch.setattr(
         take, "outlast", lambda ctx, taken: [*last(ctx, taken)[:1], *[None for _ in taken[1:]]]
     )
@@ -175,10 +175,8 @@ def test_ack_that_shares_the_commit_of_a_take_which_fails_after_it_is_done(
         landing.then = lambda: clock.advance(100)
         request.getfixturevalue("without_memory")
 
-    done = exchange.ack_and_take(tube._ctx, [[first.task_id]], [TakeRequest(1)])
+    (acked,), taken = exchange._run(tube._ctx, [[first.task_id], TakeRequest(1)])
 
-    assert done is not None
-    ((acked,),), (taken,) = done
     assert acked.data == "a"
     assert isinstance(taken, MemoryError)
     assert [task.data for task in tube.tasks_by_state("r")] == ["b"]

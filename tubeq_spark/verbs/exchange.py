@@ -67,21 +67,21 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: TakeRows) -> _Exchange
     Returns:
         The result; `None` if nothing was done, because no task is ready or other commits came first.
     """
-    memory = Memory()
+    memory, found = Memory(), list["StoredTask"]()
 
-    def attempt() -> Plan[_Exchanged | None]:
-        nothing: Plan[_Exchanged | None] = Plan(None, lambda _: None)
+    def attempt() -> Plan[list[TakenRows | None] | None]:
+        nonlocal found
+        nothing: Plan[list[TakenRows | None] | None] = Plan(None, lambda _: None)
         if take.take_ids:
             # The acks, which make room, do not wait for another choice.
             return nothing
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         plan = take.plan(found)
-        if plan is None:
-            return nothing
-        return Plan(plan.statement, lambda done: _acked(ctx, found, plan.finish(done)))
+        return nothing if plan is None else Plan(plan.statement, plan.finish)
 
-    return take.commit("exchange", attempt)
+    took = take.commit("exchange", attempt)
+    return None if took is None else _acked(ctx, found, took)
 
 
 def _acked(
