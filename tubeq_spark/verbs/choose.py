@@ -61,7 +61,8 @@ class TakeInOrder:
             Stale: A lease has ended meanwhile, and its end must be written first.
         """
         ctx = self._ctx
-        owner, now_us = ctx.queue.taker(), ctx.queue.now_us()
+        # At the moment of the limits no counted lease has ended.
+        owner, now_us = ctx.queue.taker(), limits.now_us
         counts = [request.count for request in within(self._requests, limits.tasks)]
         if self.chosen is not None:
             # Other takes got the tasks that the previous attempt had chosen.

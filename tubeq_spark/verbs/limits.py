@@ -180,8 +180,9 @@ def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits:
     Raises:
         Stale: Leases have ended meanwhile, and their ends must be written first.
     """
-    if not ctx.driver.subqueues and ctx.record.options.most_taken is None:
-        return Limits(ctx.record.options)
+    options = ctx.record.options
+    if not ctx.driver.subqueues and options.most_taken is None:
+        return Limits(options, ctx.queue.now_us())
     # A lease of the session may need a commit, and the leases of tasks begin after it.
     ctx.queue.taker()
     for _ in range(_READS):
@@ -191,6 +192,9 @@ def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits:
             _begin(ctx, now_us)
         elif limits.have_ended:
             end_due(ctx, now_us)
+        elif remembers(options):
+            # A sweep may have removed moments that were over while the table was read, so leases begin after that.
+            return replace(limits, now_us=ctx.queue.now_us())
         else:
             return limits
     raise Stale
