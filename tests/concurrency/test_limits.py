@@ -6,19 +6,22 @@ The sessions are on two hosts: no lock keeps them apart, only Delta and the prot
 from __future__ import annotations
 
 import itertools
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
 from tests.concurrency.meetings import at_point
-from tests.concurrency.support import TTR, Hosts, ids_of, names, rows_of, two_hosts
+from tests.concurrency.support import PAST_TTR, TTR, Hosts, ids_of, names, rows_of, two_hosts
 from tests.thorough import nightly
 from tubeq_spark import Rate, TubeqError
+from tubeq_spark.verbs import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
@@ -227,3 +230,46 @@ def test_take_when_its_merge_is_repeated_spends_one_moment(limited: Limited) -> 
     now_us = limited.mine._context.now_us()
     assert kept.moments.count(now_us) == 1
     assert names(limited.rival.take_many(9, per_utube=9)) == "de"
+
+
+@contextmanager
+def slow_reads(before: Callable[[], object], after: Callable[[], object]) -> Iterator[None]:
+    """Reads of limits take so long that something is done before the tables are read, or after it."""
+    read = limits.read_limits
+
+    def slow(*given: Any) -> Any:
+        before()
+        found = read(*given)
+        after()
+        return found
+
+    with mock.patch.object(limits, "read_limits", slow):
+        yield
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["rate"], indirect=True)
+def test_take_when_moments_are_forgotten_while_it_reads_begins_its_lease_after_that(
+    limited: Limited,
+) -> None:
+    limited.lay()
+
+    def pass_period() -> None:
+        limited.clock.advance(PERIOD)
+        limited.mine.sweep()
+
+    with slow_reads(pass_period, lambda: None):
+        (task,) = limited.tube.take_many(1)
+
+    assert task.taken_at == limited.clock.now()
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["most_taken"], indirect=True)
+def test_take_when_leases_end_after_it_has_counted_them_takes_no_task_of_them(
+    limited: Limited,
+) -> None:
+    limited.lay()
+
+    with slow_reads(lambda: None, lambda: limited.clock.advance(PAST_TTR)):
+        assert names(limited.tube.take_many(MOST)) == "c"

@@ -346,8 +346,8 @@ class Turn:
         table = pa.table(columns)
         args, key = {"items": [plain(item) for item in items]}, f"k{self.act.number}"
         put = self._call("put_arrow", args, lambda tube: tube.put_arrow(table, key=key))
-        if put is not None and self.rng.random() < 0.3:
-            # The same key adds nothing.
+        if put is not None and put.count and self.rng.random() < 0.3:
+            # What was added is not added again under its key.
             self._call("put_again", {}, lambda tube: tube.put_arrow(table, key=key))
 
     # -- takes -----------------------------------------------------------------------------------

@@ -385,7 +385,8 @@ class Lives:
 
     def is_known(self, key: str) -> bool:
         """Whether the life of a task is known."""
-        return self.by_key[key].is_possible and not self.by_key[key].is_cut
+        life = self.by_key.get(key)
+        return life is not None and life.is_possible and not life.is_cut
 
     def kinds(self, call: Call) -> dict[str, set[str]]:
         """The kinds of states in which a call may have found the other tasks."""

@@ -69,6 +69,8 @@ class SimLock:
     def release(self) -> None:
         """Give it back."""
         if not self._count:
+            # The threads of a process that has ended do not wait for locks.
+            running[-1].actor.require_life()
             msg = "release unlocked lock"
             raise RuntimeError(msg)
         self._count -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -475,6 +476,15 @@ def test_a_sub_queue_over_its_rate() -> None:
         story.take(number, utube="x")
         story.call("a", "ack", story.task(number, "-", utube="x", attempts=1), ids=[number])
     assert story.rules == {"rate"}
+
+
+def test_a_rival_with_a_task_that_nobody_has_put() -> None:
+    story = Story("utube")
+    story.take(story.put(utube="x"), utube="x")
+    story.take(99, "b", utube="x")
+    *_, first, rival = story.history.calls
+    story.history.calls[-2] = replace(first, last=rival.last + 1)
+    assert story.rules == {"unknown task"}
 
 
 def test_more_taken_tasks_than_the_tube_allows() -> None:

@@ -23,7 +23,7 @@ def _silent() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(120))
 def test_the_contract_allows_what_programs_see(seed: int) -> None:
     found, _ = judge(plan_of(seed))
     assert found == [], f"python -m tests.simulation.queue --seed {seed}"

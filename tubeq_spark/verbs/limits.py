@@ -187,6 +187,9 @@ def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits |
     if limits.have_ended:
         end_due(ctx, now_us)
         return None
+    if remembers(limits.options):
+        # A sweep may have removed moments that were over while the table was read, so leases begin after that.
+        return replace(limits, now_us=ctx.queue.now_us())
     return limits
 
 
