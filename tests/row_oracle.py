@@ -30,9 +30,9 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.ids import slot_of
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import TIMERS, after_giving_back, due
 from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import FOREVER_US, US, plus
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.tables.tube_table import TubeTable

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.markup import Html
     from tubeq_spark.model.failures import Backoff
-    from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import (
         CheckReport,
         CopyReport,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
         SessionInfo,
         SweepReport,
     )
+    from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics

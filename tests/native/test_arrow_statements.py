@@ -21,7 +21,7 @@ from tests.native import grid
 from tests.native.support import at, new_rows
 from tests.unit.golden.sample_values import NOW
 from tubeq_spark.model.changes import Move, Named, Share
-from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
 from tubeq_spark.storage.arrow.statement import ROW, changed, inserted_alone, once
 from tubeq_spark.storage.expression import (

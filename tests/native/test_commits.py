@@ -18,7 +18,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.ddl import columns_of
 from tubeq_spark.payloads.types import delta_type

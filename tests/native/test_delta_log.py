@@ -22,7 +22,7 @@ from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.arrow.columns import grouped, nested
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.log import (

@@ -13,7 +13,7 @@ from tests.native.logs import versions
 from tests.native.support import NOW, OWNER, Place, at
 from tubeq_spark import PutItem, Queue
 from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.log import data_files
 from tubeq_spark.storage.native import small_files
 

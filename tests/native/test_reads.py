@@ -15,10 +15,9 @@ from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
-from tubeq_spark.model.limits import UtubeMoments
 from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.takes import NewLease, UtubeMoments
 from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.decision import RefusedError

@@ -12,7 +12,7 @@ from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.changes import Share
-from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import Listed

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at, new_rows
 from tubeq_spark.model.changes import Every, GiveBack, Share
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.arrow.decision import RefusedError
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of

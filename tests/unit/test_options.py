@@ -21,8 +21,8 @@ from tests.bad_values import (
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.limits import Rate
 from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
+from tubeq_spark.model.takes import Rate
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.task import PutItem, TaskState
 

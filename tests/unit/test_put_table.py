@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.ids import Range
+from tubeq_spark.model.ids import BUCKETS, Range, hash_of, spread
 from tubeq_spark.model.options import PutDefaults, TubeOptions, new_task
-from tubeq_spark.model.segments import BUCKETS, hash_of, spread
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.arrow_values import is_bad, places
 from tubeq_spark.payloads.put_table import checked

@@ -10,7 +10,7 @@ from typing import Any
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.limits import Rate
+from tubeq_spark.model.takes import Rate
 from tubeq_spark.model.times import FOREVER_S, US, plus, us_from_seconds
 from tubeq_spark.task import PutItem, TaskState
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubeq_spark.model.changes import Named, Remove, Share, Take, Takeable
-from tubeq_spark.model.rivals import beginning
+from tubeq_spark.model.takes import beginning
 from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.statement import SegmentsUpTo
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.changes import Change, Which
-    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Statement

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tubeq_spark.model.arguments import TakeRequest
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
     from tubeq_spark.task import Task

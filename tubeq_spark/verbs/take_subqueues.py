@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
-    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression

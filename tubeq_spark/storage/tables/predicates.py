@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.failures import PRIME, SPREAD
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
-from tubeq_spark.model.lease_times import UNNOTICED
 from tubeq_spark.model.states import TIMERS, Timer
+from tubeq_spark.model.takes import UNNOTICED
 from tubeq_spark.model.times import FOREVER_US, LAST_US
 from tubeq_spark.storage.expression import (
     Case,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.failures import Backoff
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression, Row
 
 _HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is not None}

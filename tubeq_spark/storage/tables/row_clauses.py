@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.model.failures import ErrorTexts
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable

@@ -20,7 +20,7 @@ from tubeq_spark.storage.tables.tube_writer import partitions_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import ExchangedRow, SubqueueShare
     from tubeq_spark.storage.tables.tube_table import TubeTable

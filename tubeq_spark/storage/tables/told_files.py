@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.rivals import Head
 from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.takes import Head
 from tubeq_spark.storage.rows import Waiting
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.model.rivals import Head
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import Head
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SegmentSelection

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubeq_spark.model.changes import Change, Share, Which
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import PutIdentity, SegmentsUpTo, Source
 
