@@ -1,14 +1,12 @@
-"""Reads the facts from which `model.reasons` explains why a task is not handed out. No commits."""
+"""Explains in one sentence why a task is not handed out. The reasons are in the order in which a take would meet them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import refusals
-from tubeq_spark.model.reasons import Facts
 from tubeq_spark.model.stored_task import session_of
-from tubeq_spark.model.times import from_us
+from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
@@ -18,10 +16,16 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.expression import Expression
+
+#: The most characters of an error in a sentence.
+_SHOWN = 200
+_NEXT = "is next: the next take gets it"
+_AT_A_TIME = "taken, as many as may be at a time"
 
 
-def facts(ctx: TubeContext, task_id: int) -> Facts:
-    """The facts about a task.
+def why(ctx: TubeContext, task_id: int) -> str:
+    """The sentence about a task. No commit.
 
     Raises:
         TaskNotFoundError: No task has this id.
@@ -33,58 +37,97 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
     over = ctx.queue.lapsed.owners(now_us)
     (row,) = ctx.seen(found, now_us, over)
     if row is None:
-        return Facts(task_id=task_id, state=None, until=from_us(found[0].expires_at))
-    known = Facts(
-        task_id=task_id,
-        state=row.state,
-        until=from_us(row.next_event),
-        session=session_of(row.owner),
-        error=row.error,
-        is_paused=ctx.record.paused,
-        has_subqueues=ctx.driver.subqueues,
-        utube=row.utube,
-    )
-    if row.state is not TaskState.READY or known.is_paused:
-        return known
-    most_taken = ctx.record.options.most_taken
-    if most_taken is not None:
-        taken = ctx.reader.count(ctx.table.is_in(TaskState.TAKEN, now_us, over), skips=())
-        if taken >= most_taken:
-            return replace(known, taken=taken)
-    if ctx.driver.subqueues:
-        return _in_subqueue(ctx, row, known, now_us, over)
-    before = ctx.table.up_to(position_of(row, ctx.table.order))
-    ready = ctx.reader.count(ctx.table.is_in(TaskState.READY, now_us, over) & before, skips=())
-    # The task itself is counted, too.
-    return replace(known, ahead=max(0, ready - 1))
+        ended = _moment(found[0].expires_at)
+        reason = f"is not handed out any more: its time to live ended at {ended}"
+    elif row.state is not TaskState.READY:
+        reason = _by_state(row)
+    elif ctx.record.paused:
+        reason = "waits: its tube is paused"
+    else:
+        reason = _while_ready(ctx, row, now_us, over)
+    return f"Task {task_id} {reason}."
+
+
+def _by_state(row: StoredTask) -> str:
+    """The reason of a task that is not ready."""
+    if row.state is TaskState.TAKEN:
+        return f"is taken by session {session_of(row.owner)} {_until(row.next_event)}"
+    if row.state is TaskState.DELAYED:
+        return f"is delayed {_until(row.next_event)}"
+    if row.state is TaskState.DONE:
+        return "is done"
+    error = "" if row.error is None else f"; it failed with: {_first_line(row.error)}"
+    return f"is buried until somebody kicks it{error}"
+
+
+def _while_ready(ctx: TubeContext, row: StoredTask, now_us: int, over: Collection[str]) -> str:
+    """The reason of a ready task."""
+    table, options = ctx.table, ctx.record.options
+    is_taken = table.is_in(TaskState.TAKEN, now_us, over)
+    if options.most_taken is not None:
+        taken = ctx.reader.count(is_taken, skips=())
+        if taken >= options.most_taken:
+            tasks = "task of its tube is" if taken == 1 else "tasks of its tube are"
+            return f"waits: {taken:,} {tasks} {_AT_A_TIME}"
+    before = table.is_in(TaskState.READY, now_us, over) & table.up_to(position_of(row, table.order))
+    if not ctx.driver.subqueues:
+        # The task itself is counted, too.
+        return _behind(ctx.reader.count(before, skips=()) - 1, "")
+    return _in_subqueue(ctx, row, now_us, is_taken, before)
 
 
 def _in_subqueue(
-    ctx: TubeContext, row: StoredTask, known: Facts, now_us: int, over: Collection[str]
-) -> Facts:
-    """The facts of a ready task in a tube with sub-queues."""
-    table, options = ctx.table, ctx.record.options
-    is_taken = table.is_in(TaskState.TAKEN, now_us, over)
+    ctx: TubeContext, row: StoredTask, now_us: int, is_taken: Expression, before: Expression
+) -> str:
+    """The reason of a ready task in a tube with sub-queues."""
+    options, utube = ctx.record.options, f"its sub-queue {row.utube!r}"
     taken = ctx.reader.counts("utube", is_taken, skips=())
     limits = read_limits(ctx, now_us)
     waiting = limits.waiting_for_rate()
     if taken.get(row.utube, 0) >= options.parallel:
         if options.parallel > 1:
-            return replace(known, beside=taken[row.utube])
-        for first in ctx.reader.first(is_taken & table.is_of([row.utube]), 1):
-            return replace(known, busy_with=first.task_id, busy_until=from_us(first.next_event))
+            return f"waits: {taken[row.utube]:,} tasks of {utube} are {_AT_A_TIME}"
+        for first in ctx.reader.first(is_taken & ctx.table.is_of([row.utube]), 1):
+            lease = _until(first.next_event)
+            return f"waits: {utube} is busy with task {first.task_id}, taken {lease}"
     if row.utube in waiting:
-        return replace(known, rate_until=from_us(waiting[row.utube]))
-    before = table.up_to(position_of(row, table.order))
-    ready = ctx.reader.counts(
-        "utube", table.is_in(TaskState.READY, now_us, over) & before, skips=()
-    )
+        return f"waits: {utube} is over its rate {_until(waiting[row.utube])}"
+    ready = ctx.reader.counts("utube", before, skips=())
     if ready.get(row.utube, 0) > 1:
-        return replace(known, ahead=ready[row.utube] - 1)
-    full = {utube for utube, count in taken.items() if count >= options.parallel}
-    busy = full.union(waiting)
+        return _behind(ready[row.utube] - 1, f" of {utube}")
+    busy = {name for name, count in taken.items() if count >= options.parallel}.union(waiting)
     if options.order == "fair":
         others = turns_before(ctx, limits, row.utube, busy)
     else:
         others = len(ready.keys() - busy - {row.utube})
-    return replace(known, subqueues_ahead=others)
+    if not others:
+        return _NEXT
+    firsts = f"tasks of {others:,} other sub-queues come"
+    if others == 1:
+        firsts = "task of 1 other sub-queue comes"
+    return f"waits: it is the first of {utube}, and the first {firsts} before it"
+
+
+def _behind(tasks: int, of: str) -> str:
+    """The reason of a task behind so many others."""
+    if tasks < 1:
+        return _NEXT
+    return (
+        f"waits: 1 task{of} comes before it"
+        if tasks == 1
+        else f"waits: {tasks:,} tasks{of} come before it"
+    )
+
+
+def _first_line(error: str) -> str:
+    """The first line of an error, without the rest of its message and its traceback."""
+    line = next((line.strip() for line in error.splitlines() if line.strip()), "")
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
+
+
+def _until(at_us: int | None) -> str:
+    return "without an end" if at_us is None else f"until {_moment(at_us)}"
+
+
+def _moment(at_us: int | None) -> str:
+    return "an unknown time" if at_us is None else f"{of_us(at_us):%Y-%m-%d %H:%M:%S} UTC"
