@@ -137,17 +137,17 @@ def task_id(value: Any) -> int:
     return _integer("task_id", value, "a whole number (the task_id of a task)")
 
 
-def utube(value: Any) -> str:
+def utube(argument: str, value: Any) -> str:
     """The name of a sub-queue: text; an int becomes its decimal text."""
-    return _name("utube", value, "a str without lone surrogates, or an int")
+    return _name(argument, value, "a str without lone surrogates, or an int")
 
 
-def unique(value: Any) -> str:
+def unique(argument: str, value: Any) -> str:
     """The key of a task: text of a limited length; an int becomes its decimal text."""
     allowed = f"a str of at most {KEY_BYTES:,} bytes without lone surrogates, or an int"
-    key = _name("unique", value, allowed)
+    key = _name(argument, value, allowed)
     if len(key.encode()) > KEY_BYTES:
-        refuse("unique", value, allowed)
+        refuse(argument, value, allowed)
     return key
 
 
@@ -174,10 +174,10 @@ def _plain(value: str) -> str:
 def utubes(value: Any) -> frozenset[str | None]:
     """The sub-queues that a take names: one name, or a list of names; `None` in a list is one of them."""
     if not isinstance(value, list | tuple | AbstractSet):
-        return frozenset([utube(value)])
+        return frozenset([utube("utube", value)])
     if not value:
         refuse("utube", value, "a sub-queue, or a list of at least one")
-    return frozenset(None if name is None else utube(name) for name in value)
+    return frozenset(None if name is None else utube("utube", name) for name in value)
 
 
 def is_tube_name(name: Any) -> bool:
