@@ -36,7 +36,7 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
+from tubeq_spark.verbs import exchange, expire, maintain, put, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 from tubeq_spark.verbs.together import AcksAndTakes
@@ -1181,7 +1181,7 @@ class Tube:
         Commits: none; a few small queries, one of which counts the tasks before it.
         """
         number = validation.task_id(task_id)
-        return self._verb(lambda: explain.why(self._ctx, number))
+        return self._verb(lambda: read.why(self._ctx, number))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
         """Return the tube as a DataFrame.

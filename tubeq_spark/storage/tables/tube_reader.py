@@ -26,7 +26,7 @@ from tubeq_spark.storage.query import (
     total,
 )
 from tubeq_spark.storage.rows import COLUMNS, DueGroup, SubqueueHead, stored_tasks
-from tubeq_spark.storage.tables import predicates, told_files
+from tubeq_spark.storage.tables import counts, predicates
 from tubeq_spark.storage.tables.tube_table import WHOLE_UTUBES, position_in, selections_of
 from tubeq_spark.task import TaskState
 
@@ -199,13 +199,13 @@ class TubeReader:
         return heads
 
     def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
-        """The result of `told_files.heads`, without a read of rows; `None` if the log is not enough."""
+        """The result of `counts.heads`, without a read of rows; `None` if the log is not enough."""
         files = self.engine.tables.files_in_order(self._table.name, self._table.order)
         if files is None:
             return None
         try:
-            return told_files.heads(files, self._table.id, now_us)
-        except told_files.UntoldError:
+            return counts.heads(files, self._table.id, now_us)
+        except counts.UntoldError:
             return None
 
     def is_behind(self, segments: Sequence[int], now_us: int) -> bool:
