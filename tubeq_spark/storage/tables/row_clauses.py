@@ -8,7 +8,6 @@ from tubeq_spark.model.changes import (
     Become,
     Buried,
     Change,
-    Delay,
     Due,
     Every,
     GiveBack,
@@ -100,12 +99,6 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # 
             return _removal(table, change.gone, change.event)
         case GiveBack():
             return _given_back(table, change)
-        case Delay():
-            return (
-                _delayed(change)
-                | _failed(change.error)
-                | _event_of(table, change.event, change.max_attempts)
-            )
         case Touch(dest, increment_us):
             return {
                 "segment": literal(dest),
@@ -163,6 +156,9 @@ def taking(
 
 
 def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
+    if change.delay_us != 0:
+        sets = _delayed(change) | _failed(change.error)
+        return sets | _event_of(table, change.event, change.max_attempts)
     state = predicates.readied_state(change.max_attempts, _T)
     if change.state is not None:
         state = literal(change.state.value)
@@ -182,7 +178,7 @@ def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
     return {"error": literal(error) if isinstance(error, str) else _S.error}
 
 
-def _delayed(change: Delay) -> dict[str, Expression]:
+def _delayed(change: GiveBack) -> dict[str, Expression]:
     worn = _is_worn(change.max_attempts)
     amount: int | Expression | None
     if isinstance(change.delay_us, Backoff):
