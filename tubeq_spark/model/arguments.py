@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model import refusals, validation
+from tubeq_spark.errors import InvalidOptionError, TubeExistsError
+from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.options import NewTask, TubeOptions, new_task, put_options, tube_options
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
@@ -270,8 +270,10 @@ def refuse_other(
         return
     there = {"type": type_name, **options}
     wanted = {"type": new.driver.name, **new.options}
-    differing = {of: (there[of], wanted[of]) for of in wanted if there[of] != wanted[of]}
-    raise refusals.tube_exists(name, differing)
+    differing = [of for of in wanted if there[of] != wanted[of]]
+    how = [f", with {of}={there[of]!r}, not {wanted[of]!r}" for of in differing]
+    msg = f"tube {name!r} exists already{''.join(how)}"
+    raise TubeExistsError(msg)
 
 
 def check_settings(

@@ -67,13 +67,7 @@ class Driver:
 
 
 #: fifo: tasks are taken in the order of put.
-FIFO = Driver(
-    name="fifo",
-    tube_options=COMMON_OPTIONS,
-    put_options=COMMON_PUT_OPTIONS,
-    order=("task_id",),
-    timed=False,
-)
+FIFO = Driver("fifo", COMMON_OPTIONS, COMMON_PUT_OPTIONS, order=("task_id",), timed=False)
 
 #: fifottl: fifo with priorities, delays, a time to live and a time to run.
 FIFOTTL = Driver(

@@ -40,12 +40,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression, Row
 
 _HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is not None}
-#: Stored states that a take moves itself. Ended leases are in lease segments, and their ends are written first.
-_TAKEABLE = tuple(
-    state
-    for state, timer in TIMERS.items()
-    if timer.becomes is TaskState.READY and state is not TaskState.TAKEN
-)
 _ROW = row()
 
 
@@ -73,9 +67,8 @@ def _one_of(states: Sequence[TaskState], of: Row) -> Expression:
 
 def _waits_no_more(now_us: int, of: Row) -> Expression:
     """Not in a lease segment, and not delayed."""
-    waiting = [s for s in _TAKEABLE if s in _HOLDING]
-    free = [s for s in _TAKEABLE if s not in _HOLDING]
-    return _one_of(free, of) | (_one_of(waiting, of) & _due(of.next_event, now_us))
+    delayed = _one_of([TaskState.DELAYED], of) & _due(of.next_event, now_us)
+    return _one_of([TaskState.READY], of) | delayed
 
 
 def is_takeable(now_us: int, of: Row = _ROW) -> Expression:
