@@ -42,11 +42,6 @@ class PutRequest:
     news: list[NewTask]
     data: list[Any]
 
-    @property
-    def has_keys(self) -> bool:
-        """Whether an item has a key."""
-        return any(new.unique is not None for new in self.news)
-
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tubeq_spark.model import validation
 from tubeq_spark.model.times import FOREVER_S, US
@@ -163,13 +163,10 @@ def error_texts(errors: GivenErrors, ids: list[int]) -> ErrorTexts | None:
     for task_id in ids:
         text = error_text(errors.get(task_id))
         if text is None:
-            validation.refuse("error", _shown(errors), f"with the error of task {task_id}")
+            shown = f"errors of {len(errors)} tasks"
+            validation.refuse("error", shown, f"with the error of task {task_id}")
         texts[task_id] = text
     return texts
-
-
-def _shown(errors: Mapping[int, Any]) -> str:
-    return f"errors of {len(errors)} tasks"
 
 
 def _storable(text: str) -> str:

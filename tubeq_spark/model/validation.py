@@ -40,7 +40,7 @@ def _integer(argument: str, value: Any, allowed: str) -> int:
         refuse(argument, value, allowed)
 
 
-def _between(argument: str, value: Any, least: int, most: int, allowed: str) -> int:
+def _between(argument: str, value: Any, least: int, most: float, allowed: str) -> int:
     number = _integer(argument, value, allowed)
     if not least <= number <= most:
         refuse(argument, value, allowed)
@@ -85,10 +85,7 @@ def old_pri(argument: str, value: Any) -> int:
 
 def count(argument: str, value: Any, least: int = 0) -> int:
     """A whole number, >= `least`."""
-    number = _integer(argument, value, f"a whole number >= {least}")
-    if number < least:
-        refuse(argument, value, f"a whole number >= {least}")
-    return number
+    return _between(argument, value, least, math.inf, f"a whole number >= {least}")
 
 
 def attempts(argument: str, value: Any) -> int:
