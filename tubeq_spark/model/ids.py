@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
@@ -217,15 +218,9 @@ def within(sizes: Iterable[tuple[int, int]], each: int, most: int) -> list[int]:
         each: The largest size of one segment.
         most: The largest size of all segments together.
     """
-    found, total = [], 0
-    for segment, size in sizes:
-        if size > each:
-            continue
-        total += size
-        if total > most:
-            break
-        found.append(segment)
-    return found
+    small = [(segment, size) for segment, size in sizes if size <= each]
+    totals = accumulate(size for _, size in small)
+    return [segment for (segment, _), total in zip(small, totals, strict=True) if total <= most]
 
 
 def rows_of(size: int, count: int, total_bytes: int) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.model.ids import within
 from tubeq_spark.storage.expression import all_of, case, row
 from tubeq_spark.storage.query import (
     Select,
@@ -93,8 +93,7 @@ class SegmentReader:
         having = (_ROW.n <= rows) & (_ROW.taken == 0)
         mine = self._table.mine()
         found = self._by_segment(columns, mine, ["first"], having=having, limit=rows, skips=())
-        ends = accumulate(segment["n"] for segment in found)
-        return [segment["segment"] for segment, end in zip(found, ends, strict=True) if end <= most]
+        return within([(tiny["segment"], tiny["n"]) for tiny in found], rows, most)
 
     def gone_segments(self) -> list[int]:
         """Segments with gone rows. The change feed has copies of these rows in its own files."""
