@@ -237,16 +237,13 @@ def check_new(
     Raises:
         InvalidOptionError: An argument is bad.
     """
-    if options["if_not_exists"] is not None:
-        validation.boolean("if_not_exists", options["if_not_exists"])
-    validation.callback("on_task_change", options["on_task_change"])
+    own = dict(options)
+    if_not_exists = own.pop("if_not_exists")
+    if if_not_exists is not None:
+        validation.boolean("if_not_exists", if_not_exists)
+    validation.callback("on_task_change", own.pop("on_task_change"))
     checked_name = validation.tube_name(name)
     driver = driver_of(drivers, type_name)
-    own = {
-        name: value
-        for name, value in options.items()
-        if name not in ("if_not_exists", "on_task_change")
-    }
     checked = tube_options(own, driver.tube_options, driver.name)
     if checked.temporary and in_replicaset:
         validation.refuse("temporary", checked.temporary, "False while in_replicaset is True")
