@@ -12,7 +12,6 @@ from tubeq_spark.model.changes import (
     Become,
     Buried,
     Change,
-    Delay,
     Due,
     Every,
     GiveBack,
@@ -26,9 +25,9 @@ from tubeq_spark.model.changes import (
 )
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.ids import slot_of
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import TIMERS, after_giving_back, due
 from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import FOREVER_US, US, plus
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -53,15 +52,13 @@ __all__ = [
 ]
 
 
-def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PLR0911  (one of each)
+def row_after(change: Change, row: StoredTask) -> StoredTask | None:
     """The row after a change; `None`: it is removed."""
     match change:
         case Remove():
             return None
         case GiveBack():
-            return _given_back(change, row)
-        case Delay():
-            return _delayed(change, row)
+            return (_given_back if change.delay_us == 0 else _delayed)(change, row)
         case Touch(dest, increment_us):
             ttl = _longer(row.ttl, increment_us)
             return replace(
@@ -153,7 +150,7 @@ def time_events(row: StoredTask, after: StoredTask | None) -> list[tuple[str, St
     return events
 
 
-def _failed(row: StoredTask, change: GiveBack | Delay) -> StoredTask:
+def _failed(row: StoredTask, change: GiveBack) -> StoredTask:
     match change.error:
         case None:
             return row
@@ -163,7 +160,7 @@ def _failed(row: StoredTask, change: GiveBack | Delay) -> StoredTask:
             return replace(row, error=change.error[row.task_id])
 
 
-def _delayed(change: Delay, row: StoredTask) -> StoredTask:
+def _delayed(change: GiveBack, row: StoredTask) -> StoredTask:
     row = _failed(replace(row, segment=change.dest), change)
     delay_us = change.delay_us
     if isinstance(delay_us, Backoff):
@@ -252,19 +249,34 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "buried": (GiveBack(9, TaskState.BURIED), GRID),
     "kicked": (GiveBack(9, TaskState.READY, attempts=0), GRID),
     "undone": (GiveBack(9, TaskState.READY, untaken=True), HELD),
-    "delayed": (Delay(9, 7 * US, NOW, None), HELD),
-    "delayed_or_buried": (Delay(9, 7 * US, NOW, 2), HELD),
-    "delayed_for_ever": (Delay(9, None, NOW, None), HELD),
+    "delayed": (GiveBack(9, delay_us=7 * US, now_us=NOW, max_attempts=None), HELD),
+    "delayed_or_buried": (GiveBack(9, delay_us=7 * US, now_us=NOW, max_attempts=2), HELD),
+    "delayed_for_ever": (GiveBack(9, delay_us=None, now_us=NOW, max_attempts=None), HELD),
     "failed": (GiveBack(9, max_attempts=2, error="it's ${bad}\n…"), HELD),
     "failed_each": (GiveBack(9, error={row.task_id: f"at {row.task_id}" for row in GRID}), GRID),
     "buried_with_an_error": (GiveBack(9, TaskState.BURIED, error="why"), GRID),
-    "failed_and_delayed": (Delay(9, 7 * US, NOW, 2, error="why"), HELD),
-    "failed_and_delayed_by_backoff": (Delay(9, BACKOFF, NOW, None, error="why"), HELD),
-    "failed_each_and_delayed_by_backoff": (
-        Delay(9, BACKOFF, NOW, 2, error={row.task_id: f"at {row.task_id}" for row in GRID}),
+    "failed_and_delayed": (
+        GiveBack(9, delay_us=7 * US, now_us=NOW, max_attempts=2, error="why"),
         HELD,
     ),
-    "failed_and_delayed_for_long": (Delay(9, LONG, NOW, None, error="why"), HELD),
+    "failed_and_delayed_by_backoff": (
+        GiveBack(9, delay_us=BACKOFF, now_us=NOW, max_attempts=None, error="why"),
+        HELD,
+    ),
+    "failed_each_and_delayed_by_backoff": (
+        GiveBack(
+            9,
+            delay_us=BACKOFF,
+            now_us=NOW,
+            max_attempts=2,
+            error={row.task_id: f"at {row.task_id}" for row in GRID},
+        ),
+        HELD,
+    ),
+    "failed_and_delayed_for_long": (
+        GiveBack(9, delay_us=LONG, now_us=NOW, max_attempts=None, error="why"),
+        HELD,
+    ),
     "touched": (Touch(9, 2 * US), HELD),
     "touched_for_longer_than_all_measure": (Touch(9, FOREVER_US - 30 * US), HELD),
     "renewed": (Renew(9, LEASE), HELD),

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         TubeqError,
     )
     from tubeq_spark.model.failures import Backoff, Bury, FailedTasks
-    from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import (
         BatchReport,
         CheckReport,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         UtubeCounts,
     )
     from tubeq_spark.model.states import QueueState
+    from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.health import Health, Problem
     from tubeq_spark.queue import Queue
@@ -62,7 +62,7 @@ _MODULES = {
     "clock": ("Clock", "SystemClock"),
     "config": ("QueueConfig",),
     "model.failures": ("Backoff", "Bury", "FailedTasks"),
-    "model.limits": ("Rate",),
+    "model.takes": ("Rate",),
     "model.tube_types": ("Driver",),
     "errors": tuple(errors.__all__),
     "observe.health": ("Health", "Problem"),

@@ -15,12 +15,11 @@ from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import GiveBack, Touch, released
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.failures import Bury, FailedTasks, error_text
-from tubeq_spark.model.functions import require_run
-from tubeq_spark.model.halving import Trial, by_halves
+from tubeq_spark.model.failures import Bury, FailedTasks, Trial, by_halves, error_text
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.reports import BatchReport
 from tubeq_spark.model.times import FOREVER_S, from_us
+from tubeq_spark.model.validation import require_run
 from tubeq_spark.payloads.shown_table import (
     has_reasons,
     named_reasons,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model import durability, validation
-from tubeq_spark.model.durability import Durability
+from tubeq_spark.model import validation
 from tubeq_spark.model.times import FOREVER_S
 
 if TYPE_CHECKING:
@@ -14,8 +15,27 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueConfig"]
 
+#: The environment variable with the default durability of a process.
+DURABILITY = "TUBEQ_DURABILITY"
+
 #: Seconds by which the clocks of hosts may differ.
 _SKEW = 2.0
+
+
+class Durability(StrEnum):
+    """The commits to local files that a power cut may lose."""
+
+    COMMIT = "commit"
+    """Nothing that was acknowledged: a verb answers when its commit is on the disk."""
+    TABLE = "table"
+    """The last second: each table is consistent, and is written to the disk once a second."""
+    NONE = "none"
+    """Everything that the system has not written by itself, and perhaps the table with it."""
+
+    @property
+    def rank(self) -> int:
+        """The strength of the durability: a greater number promises more."""
+        return (Durability.NONE, Durability.TABLE, Durability.COMMIT).index(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +109,7 @@ class QueueConfig:
     retention_hours: int = 2
     key_days: int = 30
     vacuum_hours: float = 6.0
-    durability: str = field(default_factory=durability.default)
+    durability: str = field(default_factory=lambda: os.environ.get(DURABILITY) or "commit")
     observer: Callable[[str, str], None] | None = None
     traces: bool = False
 

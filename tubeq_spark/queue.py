@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.markup import Html
     from tubeq_spark.model.failures import Backoff
-    from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import (
         CheckReport,
         CopyReport,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
         SessionInfo,
         SweepReport,
     )
+    from tubeq_spark.model.takes import Rate
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
@@ -508,13 +508,13 @@ class Queue:
         Commits: 1 when `ttr` changes and the session has a lease, else none.
         """
         self._context.require_running()
-        asked = check_settings(
+        ttr, in_replicaset = check_settings(
             settings, has_temporary=any(t.options.temporary for t in self._used.opened.values())
         )
-        if asked.in_replicaset is not None:
-            self._in_replicaset = asked.in_replicaset
-        if asked.ttr is not None and asked.ttr != self._context.session.ttr:
-            self._context.session.set_ttr(asked.ttr)
+        if in_replicaset is not None:
+            self._in_replicaset = in_replicaset
+        if ttr is not None and ttr != self._context.session.ttr:
+            self._context.session.set_ttr(ttr)
         return {"ttr": self._context.session.ttr, "in_replicaset": self._in_replicaset}
 
     @_uninterrupted

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tubeq_spark.batch import Batch
 from tubeq_spark.errors import TaskNotFoundError
-from tubeq_spark.model import arguments, reasons, refusals, validation
+from tubeq_spark.model import arguments, refusals, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.failures import Backoff, error_texts
@@ -36,7 +36,7 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import after_take, exchange, expire, explain, maintain, put, read, settle
+from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, read, settle
 from tubeq_spark.verbs.exchange import AcksAndTakes
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 from tubeq_spark.verbs.take import take_batches
@@ -1182,7 +1182,7 @@ class Tube:
         Commits: none; a few small queries, one of which counts the tasks before it.
         """
         number = validation.task_id(task_id)
-        return self._verb(lambda: reasons.sentence(explain.facts(self._ctx, number)))
+        return self._verb(lambda: read.why(self._ctx, number))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
         """Return the tube as a DataFrame.

@@ -12,7 +12,7 @@ from tests.acceptance.support import data_of, ids_of, take
 from tests.acceptance.test_alter import SEEN, moved, seen_by
 from tests.thorough import nightly
 from tubeq_spark import PutItem, QueueConfig, Rate
-from tubeq_spark.model.limits import UtubeMoments, moments_text
+from tubeq_spark.model.takes import UtubeMoments, moments_text
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.commit_loop import Plan
 

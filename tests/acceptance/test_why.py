@@ -136,6 +136,9 @@ def test_why_when_a_task_was_buried_with_an_error_says_which(new_tube: NewTube) 
 
     failed = "it failed with: ValueError: no such page"
     assert why(tube, task_id) == f"is buried until somebody kicks it; {failed}"
+    long = put(tube)
+    tube.bury(long, error="x" * 201 + "\nand more")
+    assert why(tube, long).endswith(f"it failed with: {'x' * 200} …")
 
 
 @pytest.mark.without_spark

@@ -22,7 +22,7 @@ from tests.concurrency.s3_store import COMMIT, ROOT, Store
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
 from tests.queries import counted, select
 from tubeq_spark import CommitUnknownError, NotTakenError, Queue, StoreError
-from tubeq_spark.model import rivals
+from tubeq_spark.model import takes
 from tubeq_spark.storage.durability.background import Background, at_once
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.log import tidying
@@ -298,7 +298,7 @@ def stored_tasks(tube: Tube) -> list[Task]:
 
 def takes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on a session that has met rivals takes from the last segment that it may."""
-    monkeypatch.setattr(rivals, "_hash", lambda _who, segment: segment)
+    monkeypatch.setattr(takes, "_hash", lambda _who, segment: segment)
 
 
 def test_take_when_a_rival_came_first_takes_from_a_segment_of_its_own_until_no_rival_comes(

@@ -11,8 +11,8 @@ import pytest
 
 from tests.row_oracle import GRID as ROWS
 from tests.row_oracle import effective
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import TIMERS, after_giving_back, due
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.arrow.evaluate import column, of_table
 from tubeq_spark.storage.expression import Micros, row

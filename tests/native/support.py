@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tests.queries import everything
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.gate import Raise
 from tubeq_spark.storage.location import path_table

@@ -21,7 +21,7 @@ from tests.native import grid
 from tests.native.support import new_rows
 from tests.unit.golden.sample_values import NOW
 from tubeq_spark.model.changes import Every, Move, Renew
-from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.storage.arrow.columns import source_table
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
 from tubeq_spark.storage.arrow.statement import ROW, changed, inserted_alone, once

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from tests.concurrency.support import Probe, Stop
 from tubeq_spark import Queue, QueueConfig, StoreError
-from tubeq_spark.model import segments
+from tubeq_spark.model import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -98,7 +98,7 @@ def test_put_of_large_payloads_when_many_wait_writes_none_of_them_again(tmp_path
 def test_put_of_many_large_payloads_spreads_them_over_segments_that_a_take_can_rewrite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "_SEGMENT_BYTES", 1_000_000)
+    monkeypatch.setattr(ids, "_SEGMENT_BYTES", 1_000_000)
     with opened(tmp_path) as queue:
         tube = queue.create_tube("work")
         tube.put_many([large(number) for number in range(10)])

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.recovery import recover

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.native.damage import checkpoint, data_file
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.model.durability import Durability
+from tubeq_spark.config import Durability
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import Place, SyncedLog

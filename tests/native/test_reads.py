@@ -14,9 +14,9 @@ from deltalake import convert_to_deltalake, write_deltalake
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.limits import UtubeMoments
 from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.decision import RefusedError

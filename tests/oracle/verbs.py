@@ -15,10 +15,10 @@ from tests.row_oracle import seen_at, taken, time_events, written
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Touch, released
 from tubeq_spark.model.failures import SESSION_ENDED
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.reports import TubeSweep
 from tubeq_spark.model.states import due
 from tubeq_spark.model.stored_task import new_row
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.runtime.events import TubeEvents

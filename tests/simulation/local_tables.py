@@ -20,8 +20,8 @@ from unittest.mock import patch
 from tests.simulation.line import Finding
 from tests.simulation.sim_store import Faults, SimStore
 from tests.simulation.store_tables import EVERY, SimBackground, virtual_time
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import CommitUnknownError, StoreError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import synced_log

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tubeq_spark.model.rivals import Head, beginning
+from tubeq_spark.model.takes import Head, beginning
 from tubeq_spark.storage.rows import FileInOrder, ToldFile
-from tubeq_spark.storage.tables.told_files import UntoldError, heads
+from tubeq_spark.storage.tables.counts import UntoldError, heads
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
 TUBE, NOW = 7, 1_000

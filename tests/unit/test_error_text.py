@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from tubeq_spark.model.error_text import in_one_line, reason_of
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.store.error_text import in_one_line
 
 CHECKSUM = "Checksum error: file:/q/t/_delta_log/00000000000000000007.json at 0 exp: 1 got: 2"
 TRACE = f"""org.apache.spark.SparkException: Exception thrown in awaitResult

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tubeq_spark.model.halving import PATIENCE, Trial, by_halves
+from tubeq_spark.model.failures import PATIENCE, Trial, by_halves
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.model.lease_times import Headroom, NewLease, is_mostly_left
+from tubeq_spark.model.takes import Headroom, NewLease, is_mostly_left
 
 S = 1_000_000
 TTR = 80 * S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,9 +21,11 @@ from tests.bad_values import (
 )
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model.arguments import PutCall, prepare
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.limits import Rate
-from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
+from tubeq_spark.model.options import NewTask, TubeOptions, new_task, put_options, tube_options
+from tubeq_spark.model.takes import Rate
+from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.task import PutItem, TaskState
 
@@ -64,7 +67,7 @@ class Index:
 
 
 def put(tube: TubeOptions | None = None, **options: Any) -> NewTask:
-    checked = PutDefaults.parse(options, FIFOTTL.put_options, "fifottl")
+    checked = put_options(options, FIFOTTL.put_options, "fifottl")
     return new_task(checked, tube or TubeOptions(), NOW)
 
 
@@ -131,21 +134,20 @@ def test_new_task_is_consistent_whatever_the_durations(
 @pytest.mark.parametrize("name", ["pri", "ttl", "ttr", "delay", "utube"])
 def test_put_option_that_the_type_lacks_is_refused_whatever_its_value(name: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"{name}=0: fifo has no such option"):
-        PutDefaults.parse({name: 0}, FIFO.put_options, "fifo")
-    assert PutDefaults.parse({name: None}, FIFO.put_options, "fifo") == PutDefaults()
+        put_options({name: 0}, FIFO.put_options, "fifo")
+    assert put_options({name: None}, FIFO.put_options, "fifo") == {}
 
 
-def test_over_an_item_keeps_what_the_item_does_not_say() -> None:
-    call = PutDefaults.parse({"pri": 5, "ttl": 9}, FIFOTTL.put_options, "fifottl")
-    item = PutItem("data", pri=0)
+def test_item_keeps_the_options_of_the_call_that_it_does_not_name() -> None:
+    call = PutCall([PutItem("data", pri=0), "other"], {"pri": 5, "ttl": 9}, 0.0)
 
-    assert call.over(item, FIFOTTL.put_options, "fifottl") == PutDefaults(pri=0, ttl=9.0)
-    assert call.over(PutItem("data"), FIFOTTL.put_options, "fifottl") is call
+    news = prepare(call, FIFOTTL, TubeOptions(), str, NOW).news
+
+    assert [(new.pri, new.ttl) for new in news] == [(0, 9 * US), (5, 9 * US)]
 
 
-def test_over_an_item_with_a_bad_option_is_refused() -> None:
-    with pytest.raises(InvalidOptionError):
-        PutDefaults().over(PutItem("data", ttr=0), FIFOTTL.put_options, "fifottl")
+def of_item(option: str, value: Any) -> PutCall:
+    return PutCall([PutItem("data", **{option: value})], {}, 0.0)
 
 
 @pytest.mark.parametrize("option", NO_PUT_OPTIONS)
@@ -153,9 +155,15 @@ def test_put_options_of_a_call_and_of_an_item_when_bad_are_refused_by_name(optio
     everything = frozenset(NO_PUT_OPTIONS)
     for value in NO_PUT_OPTIONS[option]:
         with pytest.raises(InvalidOptionError, match=f"^{option}="):
-            PutDefaults.parse({option: value}, everything, "any")
+            put_options({option: value}, everything, "any")
         with pytest.raises(InvalidOptionError, match=f"^{option}="):
-            PutDefaults().over(PutItem("data", **{option: value}), everything, "any")
+            prepare(
+                of_item(option, value),
+                replace(FIFOTTL, put_options=everything),
+                TubeOptions(),
+                str,
+                NOW,
+            )
 
 
 @pytest.mark.parametrize("option", NO_TUBE_OPTIONS)
@@ -172,7 +180,7 @@ def test_options_that_a_type_lacks_are_refused_by_name_for_tubes_and_puts(type_n
     for option, value in GOOD.items():
         if option not in driver.put_options:
             with pytest.raises(InvalidOptionError, match=f"^{option}="):
-                PutDefaults.parse({option: value}, driver.put_options, type_name)
+                put_options({option: value}, driver.put_options, type_name)
         if option not in driver.tube_options:
             with pytest.raises(InvalidOptionError, match=f"^{option}="):
                 tube_options({option: value}, driver.tube_options, type_name)

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tubeq_spark.model.ids import Range
+from tubeq_spark.model.ids import Range, spread
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.model.segments import spread
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.verbs.put import Numbering
 from tubeq_spark.verbs.put_frame import Counted, CountedFrame, frame_rows

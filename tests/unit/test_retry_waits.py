@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.model.retry_waits import RetryWaits
+from tubeq_spark.model.times import RetryWaits
 
 
 def no_time() -> float:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.model.segments import BUCKETS, hash_of, rows_of, spread, within
+from tubeq_spark.model.ids import BUCKETS, hash_of, rows_of, spread, within
 
 
 def segments_of(buckets: list[int], size: int, least: int) -> list[int]:

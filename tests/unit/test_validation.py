@@ -7,6 +7,7 @@ import decimal
 import enum
 import fractions
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +28,8 @@ from tubeq_spark.model import arguments, validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+utube, unique = partial(validation.utube, "utube"), partial(validation.unique, "unique")
 
 
 class Index:
@@ -76,8 +79,8 @@ def test_pri_of_a_whole_number_in_range_is_kept(value: int) -> None:
         *((lambda v: validation.count("n", v), value) for value in NO_COUNTS),
         (lambda v: validation.count("n", v, least=1), 0),
         *((validation.task_id, value) for value in NO_IDS),
-        *((validation.utube, value) for value in NO_UTUBES),
-        (validation.utube, None),
+        *((utube, value) for value in NO_UTUBES),
+        (utube, None),
         (lambda v: validation.boolean("change_feed", v), 1),
         (lambda v: validation.text("key", v), ""),
         (lambda v: validation.text("key", v), 7),
@@ -103,7 +106,7 @@ def test_task_ids_of_very_many_when_one_is_named_twice_names_it() -> None:
 
 
 def test_utube_of_an_int_is_its_decimal_text_and_empty_is_one() -> None:
-    assert [validation.utube(v) for v in (7, -1, "", "é", Index())] == ["7", "-1", "", "é", "5"]
+    assert [utube(v) for v in (7, -1, "", "é", Index())] == ["7", "-1", "", "é", "5"]
 
 
 class Named(str, enum.Enum):  # noqa: UP042  (as programs have them)
@@ -112,7 +115,7 @@ class Named(str, enum.Enum):  # noqa: UP042  (as programs have them)
     MINE = "mine"
 
 
-@pytest.mark.parametrize("check", [validation.utube, validation.unique, validation.tube_name])
+@pytest.mark.parametrize("check", [utube, unique, validation.tube_name])
 def test_name_that_is_a_member_of_an_enum_is_its_text(check: Callable[[Any], Any]) -> None:
     assert (type(check(Named.MINE)), check(Named.MINE)) == (str, "mine")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.refusals import loss_without_repair
 from tubeq_spark.storage.location import Location, local_directory
 from tubeq_spark.storage.opened_location import OpenedLocation

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 from tubeq_spark.admin import opening
 from tubeq_spark.admin.engines import engines_of
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError
 from tubeq_spark.model import ids
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.sessions import sessions_of
 from tubeq_spark.observe.statistics import written_calls

@@ -9,7 +9,7 @@ import typer
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.limits import Rate
+from tubeq_spark.model.takes import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

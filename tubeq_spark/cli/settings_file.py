@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.admin.engines import ENGINES, needs_spark
-from tubeq_spark.config import QueueConfig
+from tubeq_spark.config import DURABILITY, QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
-from tubeq_spark.model.durability import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,9 +112,9 @@ def read_defaults(
     said |= {name: value for name, value in given.items() if value}
     if said.get("engine", "auto") not in ENGINES:
         validation.refuse("engine", said["engine"], f"one of {', '.join(ENGINES)}")
-    if variables.get(VARIABLE):
+    if variables.get(DURABILITY):
         config = said.get("config", QueueConfig())
-        said["config"] = replace(config, durability=variables[VARIABLE])
+        said["config"] = replace(config, durability=variables[DURABILITY])
     return Defaults(**said)
 
 

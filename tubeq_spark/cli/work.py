@@ -98,7 +98,7 @@ def work(
 
 
 def _cancels(handler: Any) -> bool:
-    from tubeq_spark.model.functions import is_async  # noqa: PLC0415  calls that need none are quick
+    from tubeq_spark.model.validation import is_async  # noqa: PLC0415  calls that need none are quick
 
     return is_async(handler)
 

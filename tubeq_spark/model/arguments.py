@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model import refusals, validation
+from tubeq_spark.errors import InvalidOptionError, TubeExistsError
+from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
-from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
+from tubeq_spark.model.options import NewTask, TubeOptions, new_task, put_options, tube_options
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
-from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, Driver
+from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, PUT_OPTIONS, Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     #: A sub-queue that a take names, or several. `None` among several is the sub-queue of tasks without `utube`.
     Utubes: TypeAlias = str | int | Collection[str | int | None]
-
-_PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube", "unique"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,6 @@ class PutRequest:
 
     news: list[NewTask]
     data: list[Any]
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether an item has a key."""
-        return any(new.unique is not None for new in self.news)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +68,7 @@ def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> P
     if isinstance(items, str | bytes | dict):
         msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
         raise TypeError(msg)
-    unknown = set(options) - _PUT_OPTIONS - {"timeout"}
+    unknown = set(options) - PUT_OPTIONS - {"timeout"}
     if unknown:
         msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
         raise TypeError(msg)
@@ -99,13 +92,16 @@ def prepare(
     Raises:
         InvalidOptionError: An item is bad.
     """
-    defaults = PutDefaults.parse(call.options, driver.put_options, driver.name)
+    defaults = put_options(call.options, driver.put_options, driver.name)
     news, data = [], []
     for place, item in enumerate(call.items):
-        own = item if isinstance(item, PutItem) else None
+        payload, put = item, defaults
         try:
-            put = defaults if own is None else defaults.over(own, driver.put_options, driver.name)
-            data.append(encode(item if own is None else own.data))
+            if isinstance(item, PutItem):
+                own = {name: getattr(item, name) for name in PUT_OPTIONS}
+                payload = item.data
+                put = {**defaults, **put_options(own, driver.put_options, driver.name)}
+            data.append(encode(payload))
         except InvalidOptionError as error:
             if len(call.items) == 1:
                 raise
@@ -194,14 +190,6 @@ class NewTube:
     options: TubeOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """A checked request for other settings; `None` leaves one as it is."""
-
-    ttr: float | None
-    in_replicaset: bool | None
-
-
 def driver_of(drivers: Mapping[str, Driver], type_name: object) -> Driver:
     """The driver of a type.
 
@@ -249,23 +237,16 @@ def check_new(
     Raises:
         InvalidOptionError: An argument is bad.
     """
-    temporary, change_feed, _ = (
-        options[flag] is not None and validation.boolean(flag, options[flag])
-        for flag in ("temporary", "change_feed", "if_not_exists")
-    )
-    validation.callback("on_task_change", options["on_task_change"])
+    own = dict(options)
+    if_not_exists = own.pop("if_not_exists")
+    if if_not_exists is not None:
+        validation.boolean("if_not_exists", if_not_exists)
+    validation.callback("on_task_change", own.pop("on_task_change"))
     checked_name = validation.tube_name(name)
     driver = driver_of(drivers, type_name)
-    own = {
-        name: value
-        for name, value in options.items()
-        if name not in ("if_not_exists", "on_task_change")
-    }
-    # An option with its default value counts as not given.
-    own |= {"temporary": temporary or None, "change_feed": change_feed or None}
     checked = tube_options(own, driver.tube_options, driver.name)
-    if temporary and in_replicaset:
-        validation.refuse("temporary", temporary, "False while in_replicaset is True")
+    if checked.temporary and in_replicaset:
+        validation.refuse("temporary", checked.temporary, "False while in_replicaset is True")
     return NewTube(checked_name, driver, checked)
 
 
@@ -281,12 +262,16 @@ def refuse_other(
         return
     there = {"type": type_name, **options}
     wanted = {"type": new.driver.name, **new.options}
-    differing = {of: (there[of], wanted[of]) for of in wanted if there[of] != wanted[of]}
-    raise refusals.tube_exists(name, differing)
+    differing = [of for of in wanted if there[of] != wanted[of]]
+    how = [f", with {of}={there[of]!r}, not {wanted[of]!r}" for of in differing]
+    msg = f"tube {name!r} exists already{''.join(how)}"
+    raise TubeExistsError(msg)
 
 
-def check_settings(given: Mapping[str, Any], *, has_temporary: bool) -> Settings:
-    """Check the arguments of `cfg`.
+def check_settings(
+    given: Mapping[str, Any], *, has_temporary: bool
+) -> tuple[float | None, bool | None]:
+    """Check the arguments of `cfg`, and return `ttr` and `in_replicaset`; `None` leaves one as it is.
 
     Args:
         given: Settings by name; `None` leaves one as it is.
@@ -306,4 +291,4 @@ def check_settings(given: Mapping[str, Any], *, has_temporary: bool) -> Settings
             validation.refuse(
                 "in_replicaset", in_replicaset, "False while there are temporary tubes"
             )
-    return Settings(seconds, in_replicaset)
+    return seconds, in_replicaset

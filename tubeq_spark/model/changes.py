@@ -15,8 +15,8 @@ from tubeq_spark.model.failures import LEASE_ENDED, Backoff
 
 if TYPE_CHECKING:
     from tubeq_spark.model.failures import ErrorTexts
-    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.task import TaskState
 
@@ -83,6 +83,9 @@ class Remove:
 class GiveBack:
     """A row moves to a fresh segment, and no session holds it any more.
 
+    With a delay it is a held row, which becomes delayed, or is buried if it has used up its attempts. Its ttl grows by
+    the delay.
+
     Attributes:
         dest: The segment.
         state: Its new state; `None` is ready, or buried for a held task that has used up its attempts.
@@ -91,6 +94,8 @@ class GiveBack:
         untaken: Whether its last take does not count as an attempt.
         event: The event for the change feed.
         error: Its error; `None` keeps the last error.
+        delay_us: The delay; 0 is none, `None` is never, a backoff computes it from the attempts.
+        now_us: The moment at which the delay begins.
     """
 
     dest: int
@@ -100,29 +105,8 @@ class GiveBack:
     untaken: bool = False
     event: str = "release"
     error: ErrorTexts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A held row is released with a delay, or buried if it has used up its attempts.
-
-    Its ttl grows by the delay.
-
-    Attributes:
-        dest: The segment.
-        delay_us: The delay; `None` is never; a backoff computes it from the attempts.
-        now_us: The moment at which the delay begins.
-        max_attempts: The `max_attempts` of the tube.
-        event: The event for the change feed.
-        error: Its error; `None` keeps the last error.
-    """
-
-    dest: int
-    delay_us: int | Backoff | None
-    now_us: int
-    max_attempts: int | None
-    event: str = "release"
-    error: ErrorTexts | None = None
+    delay_us: int | Backoff | None = 0
+    now_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +161,7 @@ class Become:
     max_attempts: int | None = None
 
 
-Change: TypeAlias = Remove | GiveBack | Delay | Touch | Renew | Move | Become
+Change: TypeAlias = Remove | GiveBack | Touch | Renew | Move | Become
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +192,7 @@ def released(
     max_attempts: int | None,
     error: ErrorTexts | None = None,
     event: str = "release",
-) -> GiveBack | Delay:
+) -> GiveBack:
     """The change of a released row: it becomes ready, delayed, or buried if its attempts are used up.
 
     Args:
@@ -222,14 +206,19 @@ def released(
     """
     if isinstance(delay_us, Backoff) and not delay_us.delays:
         delay_us = 0
-    if delay_us == 0:
-        return GiveBack(dest, max_attempts=max_attempts, event=event, error=error)
-    return Delay(dest, delay_us, now_us, max_attempts, event, error)
+    return GiveBack(
+        dest,
+        max_attempts=max_attempts,
+        event=event,
+        error=error,
+        delay_us=delay_us,
+        now_us=now_us,
+    )
 
 
 def lease_ended(
     dest: int, now_us: int, max_attempts: int | None, backoff: Backoff | None
-) -> GiveBack | Delay:
+) -> GiveBack:
     """The change of a row whose lease has ended, which is an error in a tube with a backoff.
 
     Args:
@@ -245,7 +234,7 @@ def lease_ended(
 
 def errors_of(change: Change) -> Mapping[int, str] | None:
     """The errors that a change sets, by task id; `None` if it sets none, or the same for all tasks."""
-    if isinstance(change, GiveBack | Delay) and isinstance(change.error, Mapping):
+    if isinstance(change, GiveBack) and isinstance(change.error, Mapping):
         return change.error
     return None
 
@@ -255,5 +244,5 @@ def segments_of(change: Change) -> list[int]:
     match change:
         case Remove(gone):
             return [] if gone is None else [gone]
-        case GiveBack() | Delay() | Become() | Touch() | Renew() | Move():
+        case GiveBack() | Become() | Touch() | Renew() | Move():
             return [change.dest]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -143,21 +143,8 @@ def _with_stack(work: Callable[[], T]) -> T:
         return work()
     except RecursionError:
         pass
-    results: list[T] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except Exception as error:  # noqa: BLE001  the waiting thread raises it
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="tubeq-json")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(1, thread_name_prefix="tubeq-json") as other:
+        return other.submit(work).result()
 
 
 def bad_texts(column: pa.ChunkedArray) -> int:

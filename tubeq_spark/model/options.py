@@ -10,30 +10,23 @@ from typing import Any
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.limits import Rate
+from tubeq_spark.model.takes import Rate
 from tubeq_spark.model.times import FOREVER_S, US, plus, us_from_seconds
-from tubeq_spark.task import PutItem, TaskState
+from tubeq_spark.task import TaskState
 
 #: Options whose values are objects with fields.
 _PARTS = {"backoff": Backoff, "rate": Rate}
-#: Options that `alter` changes.
-ALTERABLE = frozenset(
-    {
-        "pri",
-        "ttl",
-        "ttr",
-        "delay",
-        "capacity",
-        "max_attempts",
-        "backoff",
-        "parallel",
-        "rate",
-        "order",
-        "most_taken",
-        "aging",
-    }
-)
-#: The check of each option of a tube.
+
+
+def _ddl(name: str, value: Any) -> str:
+    if not (isinstance(value, str) and value.strip()):
+        validation.refuse(
+            name, value, "the DDL of the payload's columns, such as 'url STRING, n INT'"
+        )
+    return value
+
+
+#: The check of each option of a tube or a put.
 _CHECKS = {
     "pri": validation.pri,
     "ttl": validation.seconds,
@@ -50,13 +43,21 @@ _CHECKS = {
     "most_taken": lambda name, value: validation.count(name, value, least=1),
     "aging": validation.lease,
     "unique_for": validation.seconds,
+    "storage_mode": lambda name, value: validation.one_of(name, value, ("default", "ready_buffer")),
+    "schema": _ddl,
+    "utube": validation.utube,
+    "unique": validation.unique,
 }
-#: The checks of options of a put whose values are names.
-_NAME_CHECKS = {"utube": validation.utube, "unique": validation.unique}
 #: The least and the greatest rank; greater and smaller ones are stored as these.
 LEAST_RANK, MOST_RANK = -(1 << 63) + 1, (1 << 63) - 1
 #: Default values that count as not given, so that every type allows them.
-_PLAIN = {"storage_mode": "default", "parallel": 1, "order": "fifo"}
+_PLAIN = {
+    "storage_mode": "default",
+    "parallel": 1,
+    "order": "fifo",
+    "temporary": False,
+    "change_feed": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,11 @@ class TubeOptions(Mapping[str, Any]):
     most_taken: int | None = None
     aging: float | None = None
     unique_for: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a combination that is not allowed."""
+        if self.aging is not None and self.order == "fair":
+            validation.refuse("order", self.order, "'fifo' in a tube with aging")
 
     def __getitem__(self, key: str) -> Any:
         if key not in _NAMES:
@@ -148,6 +154,8 @@ class TubeOptions(Mapping[str, Any]):
 
 
 _NAMES = tuple(f.name for f in fields(TubeOptions))
+#: Options that `alter` changes.
+ALTERABLE = frozenset(_NAMES) - {"storage_mode", "schema", "change_feed", "temporary", "unique_for"}
 
 
 def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> TubeOptions:
@@ -161,11 +169,10 @@ def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: s
     Raises:
         InvalidOptionError: A value is out of range, or the type lacks the option.
     """
-    present = {name: value for name, value in given.items() if value is not None}
-    checked = {name: _checked(name, value) for name, value in present.items()}
-    checked = {name: value for name, value in checked.items() if value != _PLAIN.get(name)}
-    refuse_foreign(checked, allowed, type_name)
-    return _allowed(TubeOptions(**checked))
+    checked = _checked(given)
+    own = {name: value for name, value in checked.items() if value != _PLAIN.get(name)}
+    _refuse_foreign(own, allowed, type_name)
+    return TubeOptions(**checked)
 
 
 def altered(
@@ -191,96 +198,38 @@ def altered(
         if name not in ALTERABLE:
             validation.refuse(name, given[name], "absent: only create_tube sets it")
     checked = tube_options(given, allowed, type_name)
-    if given.get("capacity") is not None and options.capacity is None:
-        validation.refuse(
-            "capacity",
-            given["capacity"],
-            "absent: a tube that was made without a capacity keeps none",
-        )
     # With a capacity the `key` of a put is stored in another way, so after a change the same key would put twice.
-    if "capacity" in given and given["capacity"] is None and options.capacity is not None:
-        validation.refuse(
-            "capacity", None, "a number: a tube that was made with a capacity keeps one"
-        )
-    return _allowed(replace(options, **{name: getattr(checked, name) for name in given}))
+    if "capacity" in given and (checked.capacity is None) != (options.capacity is None):
+        keeps = "absent: a tube that was made without a capacity keeps none"
+        if options.capacity is not None:
+            keeps = "a number: a tube that was made with a capacity keeps one"
+        validation.refuse("capacity", given["capacity"], keeps)
+    return replace(options, **{name: getattr(checked, name) for name in given})
 
 
-def _allowed(options: TubeOptions) -> TubeOptions:
-    """Return the options if their combination is allowed.
-
-    Raises:
-        InvalidOptionError: The combination is not allowed.
-    """
-    if options.aging is not None and options.order == "fair":
-        validation.refuse("order", options.order, "'fifo' in a tube with aging")
-    return options
-
-
-def _checked(name: str, value: Any) -> Any:
-    if name == "storage_mode" and value not in ("default", "ready_buffer"):
-        validation.refuse(name, value, "'default' or 'ready_buffer'")
-    if name == "schema" and not (isinstance(value, str) and value.strip()):
-        validation.refuse(
-            name, value, "the DDL of the payload's columns, such as 'url STRING, n INT'"
-        )
-    return _CHECKS[name](name, value) if name in _CHECKS else value
-
-
-def refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> None:
-    """Refuse an option that the type lacks.
+def put_options(
+    given: Mapping[str, Any], allowed: frozenset[str], type_name: str
+) -> dict[str, Any]:
+    """Check the options of a put. Options that are not given, or are `None`, are absent from the result.
 
     Raises:
-        InvalidOptionError: Such an option is given, with any value but `None`.
+        InvalidOptionError: A value is out of range, or the type lacks the option.
     """
+    _refuse_foreign(given, allowed, type_name)
+    return _checked(given)
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
+
+
+def _refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> None:
+    """Refuse an option that the type lacks, with any value but `None`."""
     for name in given:
         if name not in allowed and given[name] is not None:
             has = ", ".join(sorted(allowed)) or "none"
             msg = f"{name}={given[name]!r}: {type_name} has no such option (it has: {has})"
             raise InvalidOptionError(msg)
-
-
-@dataclass(frozen=True, slots=True)
-class PutDefaults:
-    """The checked options of one put call; `None` means the tube's default."""
-
-    pri: int | None = None
-    ttl: float | None = None
-    ttr: float | None = None
-    delay: float | None = None
-    utube: str | None = None
-    unique: str | None = None
-
-    @classmethod
-    def parse(
-        cls, options: Mapping[str, Any], allowed: frozenset[str], type_name: str
-    ) -> PutDefaults:
-        """Check the options of a put.
-
-        Raises:
-            InvalidOptionError: A value is out of range, or the type lacks the option.
-        """
-        refuse_foreign(options, allowed, type_name)
-        present = {name: value for name, value in options.items() if value is not None}
-        checked: dict[str, Any] = {
-            name: _NAME_CHECKS[name](value) if name in _NAME_CHECKS else _CHECKS[name](name, value)
-            for name, value in present.items()
-        }
-        return cls(**checked)
-
-    def over(self, item: PutItem, allowed: frozenset[str], type_name: str) -> PutDefaults:
-        """Return the item's own options, and these where the item has none."""
-        own = {name: getattr(item, name) for name in _PUT_NAMES}
-        if all(value is None for value in own.values()):
-            return self
-        mine = PutDefaults.parse(own, allowed, type_name)
-        merged = {
-            name: getattr(self, name) if getattr(mine, name) is None else getattr(mine, name)
-            for name in _PUT_NAMES
-        }
-        return PutDefaults(**merged)
-
-
-_PUT_NAMES = tuple(f.name for f in fields(PutDefaults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,26 +265,34 @@ def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
     return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))
 
 
-def new_task(put: PutDefaults, tube: TubeOptions, now_us: int, trace: str | None = None) -> NewTask:
-    """Apply a tube's defaults and its order: the delay is added to the ttl; the default ttr is the given ttl."""
-    ttl_s = tube.ttl if put.ttl is None else put.ttl
-    ttr_s = tube.ttr if put.ttr is None else put.ttr
+def new_task(
+    put: Mapping[str, Any], tube: TubeOptions, now_us: int, trace: str | None = None
+) -> NewTask:
+    """Apply a tube's defaults and its order: the delay is added to the ttl; the default ttr is the given ttl.
+
+    Args:
+        put: The checked options of the put.
+        tube: The options of the tube.
+        now_us: The moment.
+        trace: The span in which it is put.
+    """
+    ttl_s, ttr_s = put.get("ttl", tube.ttl), put.get("ttr", tube.ttr)
     ttr = us_from_seconds(ttl_s if ttr_s is None else ttr_s)
-    delay = us_from_seconds(tube.delay if put.delay is None else put.delay)
+    delay = us_from_seconds(put.get("delay", tube.delay))
     ttl = plus(us_from_seconds(ttl_s), delay)
     expires_at = plus(now_us, ttl)
     delayed = delay != 0
-    pri = tube.pri if put.pri is None else put.pri
+    pri = put.get("pri", tube.pri)
     return NewTask(
         created=now_us,
         state=TaskState.DELAYED if delayed else TaskState.READY,
         pri=pri,
-        utube=put.utube,
+        utube=put.get("utube"),
         ttl=ttl,
         ttr=ttr,
         next_event=plus(now_us, delay) if delayed else expires_at,
         expires_at=expires_at,
         rank=rank_of(now_us, pri, tube.aging_us),
-        unique=put.unique,
+        unique=put.get("unique"),
         trace=trace,
     )

@@ -12,14 +12,11 @@ from tubeq_spark.errors import (
     StoreError,
     TaskNotFoundError,
     TubeBusyError,
-    TubeExistsError,
     TubeNotFoundError,
 )
 from tubeq_spark.model.states import QueueState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tubeq_spark.task import TaskState
 
 
@@ -94,17 +91,6 @@ def was_dropped(name: str) -> TubeNotFoundError:
 def has_taken_tasks(name: str) -> TubeBusyError:
     """The error for a drop while tasks are taken."""
     return TubeBusyError(f"tube {name!r} has taken tasks")
-
-
-def tube_exists(name: str, differences: Mapping[str, tuple[object, object]]) -> TubeExistsError:
-    """The error for a new tube whose name is used.
-
-    Args:
-        name: The name of the existing tube.
-        differences: By option, the value of the existing tube and the requested one.
-    """
-    how = [f"with {of}={there!r}, not {new!r}" for of, (there, new) in differences.items()]
-    return TubeExistsError(f"tube {name!r} exists already{', ' if how else ''}{', '.join(how)}")
 
 
 def no_spark() -> StoreError:

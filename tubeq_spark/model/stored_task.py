@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model import json_payload
 from tubeq_spark.model.states import due
-from tubeq_spark.model.times import from_us, seconds_from_us
+from tubeq_spark.model.times import from_us, of_us, seconds_from_us
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -56,9 +55,9 @@ class StoredTask:
     ttr: int | None
     next_event: int | None
     expires_at: int | None
-    owner: str | None
-    attempts: int
-    take_id: int | None
+    owner: str | None = None
+    attempts: int = 0
+    take_id: int | None = None
     taken_at: int | None = None
     error: str | None = None
     unique: str | None = None
@@ -108,9 +107,6 @@ class StoredTask:
         if isinstance(data, Unreadable):
             log.warning("the payload of task %d cannot be read: %s", self.task_id, data.reason)
             data = data.text
-        created = from_us(self.created)
-        if created is None:  # never: the column is not null
-            created = dt.datetime.min.replace(tzinfo=dt.UTC)
         state = self.state if state is None else state
         is_taken = state is TaskState.TAKEN
         return Task(
@@ -121,7 +117,7 @@ class StoredTask:
             utube=self.utube,
             ttl=seconds_from_us(self.ttl),
             ttr=seconds_from_us(self.ttr),
-            created=created,
+            created=of_us(self.created),
             next_event=from_us(self.next_event),
             attempts=self.attempts,
             owner=session_of(self.owner) if is_taken else None,
@@ -151,9 +147,6 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
         ttr=new.ttr,
         next_event=new.next_event,
         expires_at=new.expires_at,
-        owner=None,
-        attempts=0,
-        take_id=None,
         unique=new.unique,
         rank=new.rank,
         trace=new.trace,

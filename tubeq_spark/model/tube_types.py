@@ -21,7 +21,7 @@ SUBQUEUE_OPTIONS = frozenset({"storage_mode", "parallel", "rate", "order"})
 _TUBE_OPTIONS = COMMON_OPTIONS | TIMED_TUBE_OPTIONS | SUBQUEUE_OPTIONS | {"capacity"}
 #: Options of puts that every type has.
 COMMON_PUT_OPTIONS = frozenset({"unique"})
-_PUT_OPTIONS = COMMON_PUT_OPTIONS | TIMED_OPTIONS | {"utube"}
+PUT_OPTIONS = COMMON_PUT_OPTIONS | TIMED_OPTIONS | {"utube"}
 _ORDERS = (("task_id",), ("pri", "task_id"))
 #: The order of a tube with aging.
 AGED = ("rank", "task_id")
@@ -57,8 +57,8 @@ class Driver:
             return f"order one of {_ORDERS}"
         if not self.tube_options <= _TUBE_OPTIONS:
             return f"tube_options among {', '.join(sorted(_TUBE_OPTIONS))}"
-        if not self.put_options <= _PUT_OPTIONS:
-            return f"put_options among {', '.join(sorted(_PUT_OPTIONS))}"
+        if not self.put_options <= PUT_OPTIONS:
+            return f"put_options among {', '.join(sorted(PUT_OPTIONS))}"
         if "utube" in self.put_options and not self.subqueues:
             return "subqueues=True, where utube is an option of put"
         if "capacity" in self.tube_options and not self.limited:
@@ -67,13 +67,7 @@ class Driver:
 
 
 #: fifo: tasks are taken in the order of put.
-FIFO = Driver(
-    name="fifo",
-    tube_options=COMMON_OPTIONS,
-    put_options=COMMON_PUT_OPTIONS,
-    order=("task_id",),
-    timed=False,
-)
+FIFO = Driver("fifo", COMMON_OPTIONS, COMMON_PUT_OPTIONS, order=("task_id",), timed=False)
 
 #: fifottl: fifo with priorities, delays, a time to live and a time to run.
 FIFOTTL = Driver(

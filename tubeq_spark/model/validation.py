@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import inspect
 import math
 import numbers
 import operator
@@ -12,7 +14,6 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeVar
 
 from tubeq_spark.errors import InvalidOptionError, SessionError
-from tubeq_spark.model.functions import is_async, is_generator
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def _integer(argument: str, value: Any, allowed: str) -> int:
         refuse(argument, value, allowed)
 
 
-def _between(argument: str, value: Any, least: int, most: int, allowed: str) -> int:
+def _between(argument: str, value: Any, least: int, most: float, allowed: str) -> int:
     number = _integer(argument, value, allowed)
     if not least <= number <= most:
         refuse(argument, value, allowed)
@@ -84,10 +85,7 @@ def old_pri(argument: str, value: Any) -> int:
 
 def count(argument: str, value: Any, least: int = 0) -> int:
     """A whole number, >= `least`."""
-    number = _integer(argument, value, f"a whole number >= {least}")
-    if number < least:
-        refuse(argument, value, f"a whole number >= {least}")
-    return number
+    return _between(argument, value, least, math.inf, f"a whole number >= {least}")
 
 
 def attempts(argument: str, value: Any) -> int:
@@ -136,17 +134,17 @@ def task_id(value: Any) -> int:
     return _integer("task_id", value, "a whole number (the task_id of a task)")
 
 
-def utube(value: Any) -> str:
+def utube(argument: str, value: Any) -> str:
     """The name of a sub-queue: text; an int becomes its decimal text."""
-    return _name("utube", value, "a str without lone surrogates, or an int")
+    return _name(argument, value, "a str without lone surrogates, or an int")
 
 
-def unique(value: Any) -> str:
+def unique(argument: str, value: Any) -> str:
     """The key of a task: text of a limited length; an int becomes its decimal text."""
     allowed = f"a str of at most {KEY_BYTES:,} bytes without lone surrogates, or an int"
-    key = _name("unique", value, allowed)
+    key = _name(argument, value, allowed)
     if len(key.encode()) > KEY_BYTES:
-        refuse("unique", value, allowed)
+        refuse(argument, value, allowed)
     return key
 
 
@@ -173,10 +171,10 @@ def _plain(value: str) -> str:
 def utubes(value: Any) -> frozenset[str | None]:
     """The sub-queues that a take names: one name, or a list of names; `None` in a list is one of them."""
     if not isinstance(value, list | tuple | AbstractSet):
-        return frozenset([utube(value)])
+        return frozenset([utube("utube", value)])
     if not value:
         refuse("utube", value, "a sub-queue, or a list of at least one")
-    return frozenset(None if name is None else utube(name) for name in value)
+    return frozenset(None if name is None else utube("utube", name) for name in value)
 
 
 def is_tube_name(name: Any) -> bool:
@@ -220,3 +218,39 @@ def session_uuid(value: Any) -> uuid.UUID:
             pass
     msg = f"session_uuid={value!r}: must be a uuid.UUID or its text form"
     raise SessionError(msg)
+
+
+def is_async(function: object) -> bool:
+    """Whether a function, or a callable object, is a coroutine function."""
+    return inspect.iscoroutinefunction(_called(function))
+
+
+def is_generator(function: object) -> bool:
+    """Whether a function, or a callable object, is a generator function, asynchronous or not."""
+    called = _called(function)
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _called(function: object) -> Any:
+    """The function that runs when an object is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or isinstance(function, type):
+        return function
+    return getattr(function, "__call__", None)  # noqa: B004  (it is looked at, not called)
+
+
+def require_run(result: object) -> None:
+    """Refuse the result of a function whose code has not run.
+
+    Raises:
+        TypeError: The result is a coroutine or a generator.
+    """
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        # Otherwise Python warns that it was never awaited.
+        result.close()
+    elif not inspect.isasyncgen(result):
+        return
+    kind = type(result).__name__.replace("_", " ")
+    msg = f"the handler returned a {kind}: nothing of it has run"
+    raise TypeError(msg)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.model import refusals
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.lease_times import Headroom
-from tubeq_spark.model.limits import NextBegin
 from tubeq_spark.model.states import QueueState
+from tubeq_spark.model.takes import Headroom, NextBegin
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach

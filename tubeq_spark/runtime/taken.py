@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from tubeq_spark.model.lease_times import is_mostly_left
 from tubeq_spark.model.states import due
+from tubeq_spark.model.takes import is_mostly_left
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SettleRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.statement import Clause
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.model.reports import CheckReport

@@ -20,7 +20,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import was_forked
-from tubeq_spark.model.retry_waits import RetryWaits
+from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.locks.lock_file import RunningStatements
 from tubeq_spark.storage.outcome import Note, Outcome, is_missing_table, outcome_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from tubeq_spark.model.segments import hash_of
+from tubeq_spark.model.ids import hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tubeq_spark.model.limits import UtubeMoments
+    from tubeq_spark.model.takes import UtubeMoments
     from tubeq_spark.storage.rows import TakenTasks
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
 from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of

@@ -14,8 +14,8 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.model.changes import Due, Every, GiveBack, Remove, Renew
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import QueueState
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError
-from tubeq_spark.model.limits import UtubeMoments, begun, moments_text
+from tubeq_spark.model.takes import UtubeMoments, begun, moments_text
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.gate import GatesSeen, Raise

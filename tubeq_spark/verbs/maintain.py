@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import Every, Move, Older, Remove
-from tubeq_spark.model.segments import within
+from tubeq_spark.model.ids import within
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState

@@ -29,8 +29,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.model import arguments
-from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
-from tubeq_spark.model.segments import BUCKETS, Spread, hash_of, rows_of, spread
+from tubeq_spark.model.ids import (
+    BUCKETS,
+    POSITION_BITS,
+    SLOT_BITS,
+    Spread,
+    hash_of,
+    rows_of,
+    spread,
+)
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
 from tubeq_spark.payloads.arrow_values import places

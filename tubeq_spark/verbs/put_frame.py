@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
-from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
+from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.options import MOST_RANK
-from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.payloads.put_columns import refuse_bad
 from tubeq_spark.payloads.sizes import too_large

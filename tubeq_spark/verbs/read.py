@@ -1,4 +1,4 @@
-"""Reads a tube: one task, all tasks in a state, all as a DataFrame, its history."""
+"""Reads a tube: one task, all tasks in a state, all as a DataFrame, its history; and explains why a task waits."""
 
 from __future__ import annotations
 
@@ -10,22 +10,31 @@ import pyarrow as pa
 
 from tubeq_spark.model import refusals
 from tubeq_spark.model.failures import kind_of
+from tubeq_spark.model.stored_task import session_of
+from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.context import told
 from tubeq_spark.storage.expression import row
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.limits import read_limits
+from tubeq_spark.verbs.limits import read_limits, turns_before
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.reports import UtubeCounts
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import Task
 
 T = TypeVar("T")
+
+#: The most characters of an error in a sentence.
+_SHOWN = 200
+_NEXT = "is next: the next take gets it"
+_AT_A_TIME = "taken, as many as may be at a time"
 
 #: The number of rows that `tasks_by_state` holds at a time.
 _PAGE = 10_000
@@ -135,3 +144,115 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterat
             return
         last = position_of(rows[-1], ctx.table.order)
         where = everything & ~ctx.table.up_to(last)
+
+
+# -- why a task is not handed out: the reasons are in the order in which a take would meet them ----------------
+
+
+def why(ctx: TubeContext, task_id: int) -> str:
+    """The sentence about a task. No commit.
+
+    Raises:
+        TaskNotFoundError: No task has this id.
+    """
+    found = ctx.reader.by_ids([task_id])
+    if not found:
+        raise refusals.no_task(task_id)
+    now_us = ctx.queue.now_us()
+    over = ctx.queue.lapsed.owners(now_us)
+    (row,) = ctx.seen(found, now_us, over)
+    if row is None:
+        ended = _moment(found[0].expires_at)
+        reason = f"is not handed out any more: its time to live ended at {ended}"
+    elif row.state is not TaskState.READY:
+        reason = _by_state(row)
+    elif ctx.record.paused:
+        reason = "waits: its tube is paused"
+    else:
+        reason = _while_ready(ctx, row, now_us, over)
+    return f"Task {task_id} {reason}."
+
+
+def _by_state(row: StoredTask) -> str:
+    """The reason of a task that is not ready."""
+    if row.state is TaskState.TAKEN:
+        return f"is taken by session {session_of(row.owner)} {_until(row.next_event)}"
+    if row.state is TaskState.DELAYED:
+        return f"is delayed {_until(row.next_event)}"
+    if row.state is TaskState.DONE:
+        return "is done"
+    error = "" if row.error is None else f"; it failed with: {_first_line(row.error)}"
+    return f"is buried until somebody kicks it{error}"
+
+
+def _while_ready(ctx: TubeContext, row: StoredTask, now_us: int, over: Collection[str]) -> str:
+    """The reason of a ready task."""
+    table, options = ctx.table, ctx.record.options
+    is_taken = table.is_in(TaskState.TAKEN, now_us, over)
+    if options.most_taken is not None:
+        taken = ctx.reader.count(is_taken, skips=())
+        if taken >= options.most_taken:
+            tasks = "task of its tube is" if taken == 1 else "tasks of its tube are"
+            return f"waits: {taken:,} {tasks} {_AT_A_TIME}"
+    before = table.is_in(TaskState.READY, now_us, over) & table.up_to(position_of(row, table.order))
+    if not ctx.driver.subqueues:
+        # The task itself is counted, too.
+        return _behind(ctx.reader.count(before, skips=()) - 1, "")
+    return _in_subqueue(ctx, row, now_us, is_taken, before)
+
+
+def _in_subqueue(
+    ctx: TubeContext, row: StoredTask, now_us: int, is_taken: Expression, before: Expression
+) -> str:
+    """The reason of a ready task in a tube with sub-queues."""
+    options, utube = ctx.record.options, f"its sub-queue {row.utube!r}"
+    taken = ctx.reader.counts("utube", is_taken, skips=())
+    limits = read_limits(ctx, now_us)
+    waiting = limits.waiting_for_rate()
+    if taken.get(row.utube, 0) >= options.parallel:
+        if options.parallel > 1:
+            return f"waits: {taken[row.utube]:,} tasks of {utube} are {_AT_A_TIME}"
+        for first in ctx.reader.of(is_taken & ctx.table.is_of([row.utube]), limit=1, skips=()):
+            lease = _until(first.next_event)
+            return f"waits: {utube} is busy with task {first.task_id}, taken {lease}"
+    if row.utube in waiting:
+        return f"waits: {utube} is over its rate {_until(waiting[row.utube])}"
+    ready = ctx.reader.counts("utube", before, skips=())
+    if ready.get(row.utube, 0) > 1:
+        return _behind(ready[row.utube] - 1, f" of {utube}")
+    busy = {name for name, count in taken.items() if count >= options.parallel}.union(waiting)
+    if options.order == "fair":
+        others = turns_before(ctx, limits, row.utube, busy)
+    else:
+        others = len(ready.keys() - busy - {row.utube})
+    if not others:
+        return _NEXT
+    firsts = f"tasks of {others:,} other sub-queues come"
+    if others == 1:
+        firsts = "task of 1 other sub-queue comes"
+    return f"waits: it is the first of {utube}, and the first {firsts} before it"
+
+
+def _behind(tasks: int, of: str) -> str:
+    """The reason of a task behind so many others."""
+    if tasks < 1:
+        return _NEXT
+    return (
+        f"waits: 1 task{of} comes before it"
+        if tasks == 1
+        else f"waits: {tasks:,} tasks{of} come before it"
+    )
+
+
+def _first_line(error: str) -> str:
+    """The first line of an error, without the rest of its message and its traceback."""
+    line = next((line.strip() for line in error.splitlines() if line.strip()), "")
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
+
+
+def _until(at_us: int | None) -> str:
+    return "without an end" if at_us is None else f"until {_moment(at_us)}"
+
+
+def _moment(at_us: int | None) -> str:
+    return "an unknown time" if at_us is None else f"{of_us(at_us):%Y-%m-%d %H:%M:%S} UTC"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, TubeqError
 from tubeq_spark.model.changes import GiveBack, Renew
-from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.states import due
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import plus
 from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.group_commit import each

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
-from tubeq_spark.model.rivals import beginning
+from tubeq_spark.model.takes import beginning
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.arrow.columns import array, repeated
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
-    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected

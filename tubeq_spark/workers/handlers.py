@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.failures import Bury, FailedTasks, said
-from tubeq_spark.model.functions import is_async, is_generator, require_run
-from tubeq_spark.model.halving import halves
+from tubeq_spark.model.failures import Bury, FailedTasks, halves, said
+from tubeq_spark.model.validation import is_async, is_generator, require_run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import arguments, validation
-from tubeq_spark.model.functions import is_async
+from tubeq_spark.model.validation import is_async
 from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.workers.call import Ears, Limits, WorkReport
 from tubeq_spark.workers.handlers import Calls, check

@@ -30,7 +30,6 @@ from tubeq_spark.model.changes import (
     Become,
     Buried,
     Change,
-    Delay,
     Due,
     Every,
     GiveBack,
@@ -525,7 +524,9 @@ CHANGES: dict[str, Change] = {
     "GiveBack: kicked": GiveBack(-41, TaskState.READY, attempts=0, event="kick"),
     "GiveBack: untaken": GiveBack(-41, TaskState.READY, untaken=True),
     **{
-        f"Delay: {said}, max_attempts {most}": Delay(-41, delay, NOW, most)
+        f"Delay: {said}, max_attempts {most}": GiveBack(
+            -41, delay_us=delay, now_us=NOW, max_attempts=most
+        )
         for (said, delay), most in product(
             {"5 seconds": 5 * US, "for ever": None, "beyond all time": LAST_US}.items(), ATTEMPTS
         )
@@ -546,10 +547,12 @@ FAILURES: dict[str, Change] = {
     "an ended lease, no backoff": lease_ended(-41, NOW, 3, None),
     "GiveBack: an error": GiveBack(-41, max_attempts=3, error="it's why"),
     "GiveBack: an error for each": GiveBack(-41, error={11: "why {rows}\n漢字"}),
-    "Delay: an error": Delay(-41, 5 * US, NOW, 3, error="why"),
-    "Delay: an error, by a backoff": Delay(-41, BACKOFF, NOW, 3, error="why"),
-    "Delay: an error for each, by a backoff without jitter": Delay(
-        -41, Backoff(first=0, jitter=0), NOW, None, error={11: "why"}
+    "Delay: an error": GiveBack(-41, delay_us=5 * US, now_us=NOW, max_attempts=3, error="why"),
+    "Delay: an error, by a backoff": GiveBack(
+        -41, delay_us=BACKOFF, now_us=NOW, max_attempts=3, error="why"
+    ),
+    "Delay: an error for each, by a backoff without jitter": GiveBack(
+        -41, delay_us=Backoff(first=0, jitter=0), now_us=NOW, max_attempts=None, error={11: "why"}
     ),
 }
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.model.durability import Durability
+from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from tubeq_spark.model.durability import Durability
+from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError, mount_of

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.synced_log import MARK_SUFFIX, synced_log_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.model.times import told_drift

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError
-from tubeq_spark.model.retry_waits import RetryWaits
+from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import FileError, using
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table

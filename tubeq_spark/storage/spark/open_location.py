@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
-from tubeq_spark.model.durability import Durability
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.storage.disk import FileError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.model.durability import Durability
+from tubeq_spark.config import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.log.names import version_of
 from tubeq_spark.storage.store.store import Entry, ExistsError, SimpleStore

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.model.error_text import in_one_line
-from tubeq_spark.model.retry_waits import RetryWaits
+from tubeq_spark.model.times import RetryWaits
+from tubeq_spark.storage.store.error_text import in_one_line
 from tubeq_spark.storage.store.store import RequestError
 
 if TYPE_CHECKING:

@@ -1,21 +1,31 @@
-"""Counts the tasks of tubes by state and age."""
+"""Counts the tasks of tubes by state and age, and finds the first segments, by the log alone where that is enough.
+
+A segment has tasks of one state, or of few states, and usually nothing is due when a queue is measured. Then the
+statistics of the files are enough: values that all rows of a file have, and the least moments of their columns.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.takes import Head
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, count, count_if, least
-from tubeq_spark.storage.tables import predicates, told_files
+from tubeq_spark.storage.rows import Waiting
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import GONE
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.tables.tube_table import TubeTable
+    from tubeq_spark.storage.rows import FileInOrder, ToldFile
 
 #: One query counts at most so many tubes, because each tube is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
@@ -59,8 +69,8 @@ def depth(
     """
     files = engine.tables.told_files(table.name)
     if files is not None:
-        with suppress(told_files.UntoldError):
-            by_state, oldest_us = told_files.states(files, table.id, now_us, soon_us, over)
+        with suppress(UntoldError):
+            by_state, oldest_us = states(files, table.id, now_us, soon_us, over)
             return Depth(by_state, oldest_us, 0, 0, None)
     due = predicates.is_due(now_us)
     ending = all_of(
@@ -119,3 +129,157 @@ def _counting(table: TubeTable, now_us: int, over: Collection[str]) -> Select:
         "n": count(),
     }
     return Select(table.name, columns, table.mine(), by=["state"], skips=())
+
+
+# -- by the log alone --------------------------------------------------------------------------------
+
+#: States that wait for `next_event`, by their letters.
+_HOLDING = {state.value for state, timer in TIMERS.items() if timer.event is not None}
+_TAKEN, _READY = TaskState.TAKEN.value, TaskState.READY.value
+#: States that time does not make ready.
+_NOT_READY = {TaskState.BURIED.value, TaskState.DONE.value}
+#: The most segments of `heads`.
+_HEADS = 64
+
+
+class UntoldError(Exception):
+    """The log is not enough: the rows must be read."""
+
+
+def waiting(files: Sequence[ToldFile], tube: int, now_us: int, rows: int) -> Waiting:
+    """The result of `SegmentReader.waiting`.
+
+    Raises:
+        UntoldError: Something may be due, or the log does not have it.
+    """
+    sizes, owners = Counter[int](), dict[str, None]()
+    for file, tasks, _, owner in _unchanged(files, tube, now_us):
+        if owner is None:
+            sizes[_segment(file)] += tasks
+        else:
+            owners[owner] = None
+    gone = {
+        _segment(file)
+        for file in files
+        if file.values.get("tube") == -tube and _text(file, "state") == GONE
+    }
+    return Waiting(0, tuple(owners), len(gone), sum(0 < size <= rows for size in sizes.values()))
+
+
+def states(
+    files: Sequence[ToldFile], tube: int, now_us: int, soon_us: int, over: Collection[str]
+) -> tuple[dict[str, int], int | None]:
+    """Measure the tasks of a tube whose leases do not end soon.
+
+    Args:
+        files: All files of the tube's table.
+        tube: The id of the tube.
+        now_us: The moment.
+        soon_us: Leases that end by this moment end soon.
+        over: Owners whose sessions are over.
+
+    Returns:
+        The number of tasks by the letter of their state, and the moment at which the oldest ready one was put.
+
+    Raises:
+        UntoldError: Something may be due, or end soon, or the log does not have it.
+    """
+    found, created = Counter[str](), list[int]()
+    for file, tasks, state, owner in _unchanged(files, tube, now_us):
+        if state is None:
+            continue
+        found[state] += tasks
+        if state == _READY:
+            created.append(_known(file.least_us.get("created")))
+        ends_us = file.least_us["next_event"]
+        if owner is not None and (owner in over or (ends_us is not None and ends_us <= soon_us)):
+            raise UntoldError
+    return found, min(created, default=None)
+
+
+def heads(
+    files: Iterable[FileInOrder], tube: int, now_us: int
+) -> tuple[tuple[int, ...], list[Head]]:
+    """The first segments, of ready tasks that all have the priority of the tube's first task.
+
+    A file that may also have other tasks is left out, but the first task of the tube may be in it.
+
+    Args:
+        files: All files of the tube's table, in the tube's order.
+        tube: The tube's id.
+        now_us: The moment.
+
+    Returns:
+        The priority (the values that the order compares before the id), and the first segments.
+
+    Raises:
+        UntoldError: The rows must be read.
+    """
+    key: tuple[int, ...] | None = None
+    found: dict[int, int] = {}
+    for each in files:
+        least, file = each.least, each.told
+        if _known(file.values.get("tube")) != tube or _is_held(file, now_us):
+            continue
+        segment = _segment(file)
+        if segment in OWN_SEGMENTS:
+            continue
+        if least is None:
+            raise UntoldError
+        key = least[:-1] if key is None else key
+        if least[:-1] != key or len(found) == _HEADS:
+            break
+        is_ready = file.values.get("state") == _READY and file.rows is not None
+        if is_ready and (not key or (file.values.get("pri"),) == key):
+            found[segment] = found.get(segment, 0) + (file.rows or 0)
+    return key or (), [Head(segment, count) for segment, count in found.items()]
+
+
+def _is_held(file: ToldFile, now_us: int) -> bool:
+    """Whether no task of a file is ready."""
+    state = file.values.get("state")
+    if state in _HOLDING:
+        until_us = file.least_us.get("next_event", now_us)
+        return until_us is None or until_us > now_us
+    return state in _NOT_READY
+
+
+def _unchanged(
+    files: Sequence[ToldFile], tube: int, now_us: int
+) -> Iterator[tuple[ToldFile, int, str | None, str | None]]:
+    """The files with tasks of a tube, the numbers of these, their state, and the session that holds them.
+
+    Raises:
+        UntoldError: Time may have changed a task, or the log does not have it.
+    """
+    for file in files:
+        if _known(file.values.get("tube")) != tube:
+            continue
+        state = _text(file, "state")
+        owner = _text(file, "owner") if state == _TAKEN else None
+        if file.rows is None or (state == _TAKEN and owner is None):
+            raise UntoldError
+        for name in ("next_event", "expires_at"):
+            # A column that is not there is due.
+            moment = file.least_us.get(name, now_us)
+            if moment is not None and moment <= now_us:
+                raise UntoldError
+        yield file, file.rows, state, owner
+
+
+def _segment(file: ToldFile) -> int:
+    return _known(file.values.get("segment"))
+
+
+def _known(value: object) -> int:
+    if not isinstance(value, int):
+        raise UntoldError
+    return value
+
+
+def _text(file: ToldFile, column: str) -> str | None:
+    """The text of a column in all rows of a file; `None` is NULL."""
+    if column not in file.values:
+        raise UntoldError
+    value = file.values[column]
+    return None if value is None else str(value)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.limits import UtubeMoments
-from tubeq_spark.model.segments import hash_of
+from tubeq_spark.model.ids import hash_of
+from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.storage.expression import (
     FAIL,
     Type,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.failures import PRIME, SPREAD
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS, SLOTS
-from tubeq_spark.model.lease_times import UNNOTICED
 from tubeq_spark.model.states import TIMERS, Timer
+from tubeq_spark.model.takes import UNNOTICED
 from tubeq_spark.model.times import FOREVER_US, LAST_US
 from tubeq_spark.storage.expression import (
     Case,
@@ -36,16 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.failures import Backoff
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression, Row
 
 _HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is not None}
-#: Stored states that a take moves itself. Ended leases are in lease segments, and their ends are written first.
-_TAKEABLE = tuple(
-    state
-    for state, timer in TIMERS.items()
-    if timer.becomes is TaskState.READY and state is not TaskState.TAKEN
-)
 _ROW = row()
 
 
@@ -73,9 +67,8 @@ def _one_of(states: Sequence[TaskState], of: Row) -> Expression:
 
 def _waits_no_more(now_us: int, of: Row) -> Expression:
     """Not in a lease segment, and not delayed."""
-    waiting = [s for s in _TAKEABLE if s in _HOLDING]
-    free = [s for s in _TAKEABLE if s not in _HOLDING]
-    return _one_of(free, of) | (_one_of(waiting, of) & _due(of.next_event, now_us))
+    delayed = _one_of([TaskState.DELAYED], of) & _due(of.next_event, now_us)
+    return _one_of([TaskState.READY], of) | delayed
 
 
 def is_takeable(now_us: int, of: Row = _ROW) -> Expression:

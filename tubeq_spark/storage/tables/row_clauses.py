@@ -8,7 +8,6 @@ from tubeq_spark.model.changes import (
     Become,
     Buried,
     Change,
-    Delay,
     Due,
     Every,
     GiveBack,
@@ -40,7 +39,7 @@ from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from tubeq_spark.model.failures import ErrorTexts
-    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
@@ -83,19 +82,13 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
             return older & (_T.state == _TAKEN) if held else older
 
 
-def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:  # noqa: PLR0911  (one of each)
+def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:
     """The columns that a change sets; `None` removes the row."""
     match change:
         case Remove():
             return _removal(table, change.gone, change.event)
         case GiveBack():
             return _given_back(table, change)
-        case Delay():
-            return (
-                _delayed(change)
-                | _failed(change.error)
-                | _event_of(table, change.event, change.max_attempts)
-            )
         case Touch(dest, increment_us):
             return {
                 "segment": literal(dest),
@@ -133,6 +126,9 @@ def taking(
 
 
 def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
+    if change.delay_us != 0:
+        sets = _delayed(change) | _failed(change.error)
+        return sets | _event_of(table, change.event, change.max_attempts)
     state = predicates.readied_state(change.max_attempts, _T)
     if change.state is not None:
         state = literal(change.state.value)
@@ -152,7 +148,7 @@ def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
     return {"error": literal(error) if isinstance(error, str) else _S.error}
 
 
-def _delayed(change: Delay) -> dict[str, Expression]:
+def _delayed(change: GiveBack) -> dict[str, Expression]:
     worn = _is_worn(change.max_attempts)
     amount: int | Expression | None
     if isinstance(change.delay_us, Backoff):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.model.ids import within
 from tubeq_spark.storage.expression import all_of, case, row
 from tubeq_spark.storage.query import (
     Select,
@@ -18,13 +19,13 @@ from tubeq_spark.storage.query import (
     total,
 )
 from tubeq_spark.storage.rows import Drops, KeptKeys, SegmentSpan, Waiting
-from tubeq_spark.storage.tables import predicates, told_files
+from tubeq_spark.storage.tables import counts, predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
@@ -62,16 +63,12 @@ class SegmentReader:
     def segments_up_to(self, newest: Mapping[int, int], limit: int) -> list[SegmentSpan]:
         """Segments with tasks whose ids are not above the newest one of their slot."""
         columns = {
-            "segment": _ROW.segment,
             "rows": count(),
             "older": count_if(predicates.is_older(newest)),
             "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
-        found = self._engine.rows(
-            self._table.select(
-                columns, by=["segment"], having=_ROW.older > 0, order=["segment"], limit=limit
-            )
-        )
+        order, older = ["segment"], _ROW.older > 0
+        found = self._by_segment(columns, self._table.mine(), order, having=older, limit=limit)
         return [
             SegmentSpan(r["segment"], r["older"] == r["rows"], r["in_lease_segment"]) for r in found
         ]
@@ -79,12 +76,9 @@ class SegmentReader:
     def kept_keys(self, now_us: int, until_us: int | None = None) -> list[KeptKeys]:
         """All segments with rows for keys; arguments as for `predicates.is_free_key`."""
         over = count_if(predicates.is_free_key(now_us, until_us))
-        columns = {"segment": _ROW.segment, "rows": count(), "over": over}
-        where = self._table.is_kept_key()
-        found = self._engine.rows(
-            Select(self._table.name, columns, where, by=["segment"], order=["segment"], skips=())
-        )
-        return [KeptKeys(each["segment"], each["rows"], each["over"]) for each in found]
+        columns = {"rows": count(), "over": over}
+        found = self._by_segment(columns, self._table.is_kept_key(), ["segment"], skips=())
+        return [KeptKeys(**keys) for keys in found]
 
     def tiny_segments(self, rows: int, most: int) -> list[int]:
         """Segments of at most `rows` tasks, none taken, in the order of their tasks.
@@ -92,38 +86,32 @@ class SegmentReader:
         All of them together have at most `most` rows.
         """
         columns = {
-            "segment": _ROW.segment,
             "n": count(),
             "first": least(_ROW.task_id),
             "taken": count_if(_ROW.state == _TAKEN),
         }
-        tiny_ones = (_ROW.n <= rows) & (_ROW.taken == 0)
-        found = self._engine.rows(
-            self._table.select(
-                columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows, skips=()
-            )
-        )
-        tiny, size = [], 0
-        for each in found:
-            size += each["n"]
-            if size > most:
-                break
-            tiny.append(each["segment"])
-        return tiny
+        having = (_ROW.n <= rows) & (_ROW.taken == 0)
+        mine = self._table.mine()
+        found = self._by_segment(columns, mine, ["first"], having=having, limit=rows, skips=())
+        return within([(tiny["segment"], tiny["n"]) for tiny in found], rows, most)
 
     def gone_segments(self) -> list[int]:
         """Segments with gone rows. The change feed has copies of these rows in its own files."""
-        found = self._engine.rows(
-            Select(
-                self._table.name,
-                named("segment"),
-                self._is_gone(),
-                by=["segment"],
-                limit=_MOST_GONE,
-                skips=(),
-            )
+        found = self._by_segment({}, self._is_gone(), limit=_MOST_GONE, skips=())
+        return [gone["segment"] for gone in found]
+
+    def _by_segment(
+        self,
+        columns: Mapping[str, Expression],
+        where: Expression,
+        order: Sequence[str] = (),
+        **options: Any,
+    ) -> list[dict[str, Any]]:
+        """The number of a segment and aggregates over its rows, for each segment with rows of a condition."""
+        all_columns, by = {**named("segment"), **columns}, ["segment"]
+        return self._engine.rows(
+            Select(self._table.name, all_columns, where, by, order=order, **options)
         )
-        return [each["segment"] for each in found]
 
     def _is_gone(self) -> Expression:
         return (_ROW.tube == -self._table.id) & (_ROW.state == GONE)
@@ -137,8 +125,8 @@ class SegmentReader:
         """
         files = self._engine.tables.told_files(self._table.name)
         if files is not None:
-            with suppress(told_files.UntoldError):
-                return told_files.waiting(files, self._table.id, now_us, rows)
+            with suppress(counts.UntoldError):
+                return counts.waiting(files, self._table.id, now_us, rows)
         mine = self._table.mine()
         # A lease segment has only taken tasks, of one owner.
         columns = {

@@ -31,8 +31,8 @@ from tubeq_spark.storage.tables.tube_writer import partitions_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.gate import Raise
     from tubeq_spark.storage.tables.tube_table import TubeTable

@@ -25,7 +25,7 @@ from tubeq_spark.storage.query import (
     total,
 )
 from tubeq_spark.storage.rows import COLUMNS, DueGroup, SubqueueHead, stored_tasks
-from tubeq_spark.storage.tables import predicates, told_files
+from tubeq_spark.storage.tables import counts, predicates
 from tubeq_spark.storage.tables.tube_table import WHOLE_UTUBES, position_in, selections_of
 from tubeq_spark.task import TaskState
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.model.rivals import Head
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.takes import Head
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SegmentSelection
@@ -195,13 +195,13 @@ class TubeReader:
         return heads
 
     def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
-        """The result of `told_files.heads`, without a read of rows; `None` if the log is not enough."""
+        """The result of `counts.heads`, without a read of rows; `None` if the log is not enough."""
         files = self.engine.tables.files_in_order(self._table.name, self._table.order)
         if files is None:
             return None
         try:
-            return told_files.heads(files, self._table.id, now_us)
-        except told_files.UntoldError:
+            return counts.heads(files, self._table.id, now_us)
+        except counts.UntoldError:
             return None
 
     # -- numbers of tasks ---------------------------------------------------------------------

@@ -224,16 +224,8 @@ class TubeTable:
             parts["pri"] = integer(0)
         return Struct(parts)
 
-    def selection_query(
-        self, rows: Select | Firsts, by: Sequence[str] = ("segment",), at_most: int | None = None
-    ) -> Select:
-        """The query for a selection.
-
-        Args:
-            rows: A query for the rows.
-            by: The columns to group by: segments, and sub-queues if these matter.
-            at_most: The most groups.
-        """
+    def selection_query(self, rows: Select | Firsts, by: Sequence[str]) -> Select:
+        """The query for a selection of rows by segments, and by sub-queues if these matter."""
         columns = {
             **named(*by),
             "n": count(),
@@ -242,7 +234,7 @@ class TubeTable:
             "delayed": count_if(_ROW.state == TaskState.DELAYED.value),
             "ttr": least(_ROW.ttr),
         }
-        return Select(rows, columns, by=by, limit=at_most)
+        return Select(rows, columns, by=by)
 
 
 def position_in(found: Mapping[str, int | None]) -> OrderPosition:

@@ -1,0 +1,233 @@
+"""Rules of takes: how long leases last, at which rate they may begin, and where a take begins beside its rivals."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tubeq_spark.model import validation
+from tubeq_spark.model.states import due
+from tubeq_spark.model.times import US, plus, us_from_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: The most leases of a rate, because the moment of each lease is stored.
+MOST_TASKS = 1_000
+#: A period of unlimited length.
+_NEVER_US = 1 << 62
+#: A wait ends so many seconds late, so that no clock's rounding ends it before the moment.
+_LATER = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many leases of one sub-queue may begin in some seconds.
+
+    Attributes:
+        tasks: The largest number of leases, 1 to 1,000.
+        seconds: The length of the period in seconds, > 0: the limit holds for any period of this
+            length.
+
+    Raises:
+        InvalidOptionError: A value is out of range.
+    """
+
+    tasks: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        """Check the ranges, and convert the values to plain numbers, because they are stored as JSON."""
+        tasks = validation.count("tasks", self.tasks, least=1)
+        if tasks > MOST_TASKS:
+            validation.refuse("tasks", self.tasks, f"at most {MOST_TASKS:,}")
+        object.__setattr__(self, "tasks", tasks)
+        object.__setattr__(self, "seconds", validation.lease("seconds", self.seconds))
+
+    @property
+    def period_us(self) -> int:
+        """The length of the period, in microseconds; a very large number if it never ends."""
+        return us_from_seconds(self.seconds) or _NEVER_US
+
+    def room(self, moments: Sequence[int], now_us: int) -> int:
+        """How many leases may begin now.
+
+        Args:
+            moments: The moments at which leases began.
+            now_us: The moment. Later moments, by the clock of another host, count as this one.
+        """
+        since_us = now_us - self.period_us
+        return max(0, self.tasks - sum(moment > since_us for moment in moments))
+
+    def next_us(self, moments: Sequence[int], now_us: int) -> int:
+        """The moment at which the next lease may begin."""
+        last = sorted(min(moment, now_us) for moment in moments)[-self.tasks :]
+        return now_us if len(last) < self.tasks else max(now_us, last[0] + self.period_us)
+
+
+class NextBegin:
+    """The moment at which a rate lets a waiting take find a task, without any commit."""
+
+    def __init__(self) -> None:
+        """Know of no such moment."""
+        self.at_us: int | None = None
+
+    def seconds(self, now_us: int) -> float | None:
+        """The seconds until that moment; `None` if none is known."""
+        if self.at_us is None:
+            return None
+        return max(0, self.at_us - now_us) / US + _LATER
+
+
+@dataclass(frozen=True, slots=True)
+class UtubeMoments:
+    """The moments at which the last leases of a sub-queue began.
+
+    Attributes:
+        utube: The sub-queue. `None` is a sub-queue, too.
+        moments: The moments in microseconds, the newest last.
+        turn: A number that grows with each take from the tube. It orders leases of the same moment.
+    """
+
+    utube: str | None
+    moments: tuple[int, ...] = ()
+    turn: int = 0
+
+    @classmethod
+    def parse(cls, utube: str | None, text: str) -> UtubeMoments:
+        """Parse a text of `moments_text`."""
+        turn, *moments = map(int, text.split())
+        return cls(utube, tuple(moments), turn)
+
+
+def moments_text(turn: int, moments: Sequence[int]) -> str:
+    """The turn and the moments of a sub-queue, as they are stored."""
+    return " ".join(map(str, (turn, *moments)))
+
+
+def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[int]:
+    """The moments of a sub-queue after `count` leases began now: the last `most`, and none later than now.
+
+    It keeps at least as many moments as before, because another program may already know of a greater rate.
+    """
+    most = max(most, len(moments))
+    return [*(min(moment, now_us) for moment in moments), *[now_us] * count][-most:]
+
+
+#: A lease is extended by the expected duration of the commit beyond the ttr divided by this.
+UNNOTICED: Final = 8
+#: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
+_MOST = (3, 4)
+#: The longest extension of a lease, in microseconds. Slower takes renew their leases.
+_LONGEST = 300 * US
+
+
+@dataclass(frozen=True, slots=True)
+class NewLease:
+    """The leases that one statement begins.
+
+    Attributes:
+        owner: The session and epoch that will hold them.
+        at_us: The moment of the decision, in microseconds.
+        headroom_us: The expected duration of the commit, in microseconds.
+    """
+
+    owner: str
+    at_us: int
+    headroom_us: int = 0
+
+    def end(self, ttr_us: int | None) -> int | None:
+        """The end of a lease; `None` is never. `storage.tables.predicates` has the same as an expression."""
+        if ttr_us is None:
+            return None
+        return plus(self.at_us, max(ttr_us, ttr_us - ttr_us // UNNOTICED + self.headroom_us))
+
+
+def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -> bool:
+    """Whether most of the ttr is left in a lease."""
+    if next_event_us is None or ttr_us is None:
+        return True
+    part, whole = _MOST
+    return not due(next_event_us, now_us) and (next_event_us - now_us) * whole >= ttr_us * part
+
+
+class Headroom:
+    """The durations of the takes of one tube, by the queue's clock."""
+
+    def __init__(self) -> None:
+        """Begin without a measured take."""
+        self._last_us = self._before_us = 0
+
+    def took(self, duration_us: int) -> None:
+        """Record the time from a take's decision until it has the tasks."""
+        self._before_us, self._last_us = self._last_us, max(0, duration_us)
+
+    def renewed(self, duration_us: int) -> None:
+        """Record the time for renewing the leases of the last take, if it is longer than that of the take."""
+        self._last_us = max(self._last_us, duration_us)
+
+    @property
+    def expected_us(self) -> int:
+        """The expected time of the next take: the shorter of the last two."""
+        return min(self._last_us, self._before_us, _LONGEST)
+
+    @property
+    def last_us(self) -> int:
+        """The time of the last take, for a step that follows it at once."""
+        return min(self._last_us, _LONGEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A segment of ready tasks, all with the priority of the tube's first task.
+
+    Attributes:
+        segment: Its number.
+        rows: The number of its tasks.
+    """
+
+    segment: int
+    rows: int
+
+
+def beginning(heads: Iterable[Head], wanted: int, rivals: int, who: str) -> Sequence[int]:
+    """The segments that a take reads instead of the first ones, if other programs take without a lock between them.
+
+    A take from a segment rewrites the rest of it. So of several takes of the first tasks only one succeeds, and the
+    others have read and written for nothing. If each takes from segments of its own, all succeed.
+
+    The first segments are divided into places, one for each rival and one for the take itself. A place is
+    one segment, or as many segments as have the wanted tasks. Hashes choose among the places. A segment keeps its
+    hash, so a take stays in a segment until it is empty, also if earlier segments change.
+
+    Args:
+        heads: The first segments in the order of their tasks.
+        wanted: The number of tasks that the take wants, >= 1.
+        rivals: The number of other programs that take at the same time.
+        who: A text that is different for each session.
+
+    Returns:
+        The segments. If empty, the take begins with the first task, as it always does without rivals.
+    """
+    places: list[list[Head]] = []
+    for head in heads:
+        if not places or _rows(places[-1]) >= wanted:
+            if len(places) > rivals:
+                break
+            places.append([])
+        places[-1].append(head)
+    if places and _rows(places[-1]) < wanted:
+        places.pop()
+    if not places:
+        return ()
+    chosen = max(places, key=lambda place: _hash(who, place[0].segment))
+    return () if chosen is places[0] else [head.segment for head in chosen]
+
+
+def _rows(place: Sequence[Head]) -> int:
+    return sum(head.rows for head in place)
+
+
+def _hash(who: str, segment: int) -> bytes:
+    return hashlib.blake2b(f"{who}/{segment}".encode(), digest_size=8).digest()
