@@ -57,14 +57,14 @@ FAULTS = (
     Fault(
         "a take ignores priorities",
         "storage/tables/tube_reader.py",
-        "return self.of(where, order=self._table.order, limit=limit, skips=skips)",
-        'return self.of(where, order=["task_id"], limit=limit, skips=skips)',
+        "order=table.order, limit=limit, skips=skips)\n        return self",
+        'order=["task_id"], limit=limit, skips=skips)\n        return self',
     ),
     Fault(
         "a take hands out delayed tasks",
         "storage/tables/predicates.py",
-        "(_one_of(waiting, of) & _due(of.next_event, now_us))",
-        "_one_of(waiting, of)",
+        "delayed = _one_of([TaskState.DELAYED], of) & _due(of.next_event, now_us)",
+        "delayed = _one_of([TaskState.DELAYED], of)",
     ),
     Fault(
         "an ack removes nothing",
@@ -81,8 +81,8 @@ FAULTS = (
     Fault(
         "a release forgets the delay",
         "model/changes.py",
-        "if delay_us == 0:",
-        "if delay_us is not None:",
+        "        delay_us=delay_us,\n",
+        "        delay_us=0,\n",
     ),
     Fault(
         "a touch shortens the lease",
@@ -146,9 +146,9 @@ FAULTS = (
     ),
     Fault(
         "a take does not raise the gate of its sub-queue",
-        "storage/tables/gates.py",
-        "_S.number + literal(1)",
-        "_S.number",
+        "storage/tables/take_writer.py",
+        '"number": number + 1}',
+        '"number": number}',
     ),
 )
 

@@ -62,7 +62,6 @@ def expected(row: StoredTask, max_attempts: int | None) -> dict[str, Any]:
         "effective_state": state,
         "is_ready": state is TaskState.READY,
         # Ended leases are in lease segments: they are written down before they are taken.
-        "is_takeable": state is TaskState.READY and row.state is not TaskState.TAKEN,
         # A worn out task whose lease has ended is buried too, once that is written down.
         "is_buried": state is TaskState.BURIED and row.state is TaskState.BURIED,
         "is_due": is_due(row),
@@ -98,7 +97,6 @@ def conditions(max_attempts: int | None) -> dict[str, Expression]:
     return {
         "effective_state": predicates.effective_state(NOW, max_attempts, T),
         "is_ready": predicates.is_ready(NOW, max_attempts, T),
-        "is_takeable": predicates.is_takeable(NOW, row("t")),
         "is_buried": predicates.is_buried(NOW, row("t")),
         "is_due": predicates.is_due(NOW, row("t")),
         "readied_state": predicates.readied_state(max_attempts, row("t")),

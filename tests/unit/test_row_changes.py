@@ -10,20 +10,20 @@ from tests.row_oracle import (
     CHANGES,
     GRID,
     HELD,
+    LEASE,
     NOW,
     SELECTIONS,
     TABLE,
     row_after,
     seen_at,
     selects,
+    taken,
 )
 from tubeq_spark.model.changes import (
     Due,
     Every,
     Move,
-    Named,
     Remove,
-    Take,
     errors_of,
 )
 from tubeq_spark.model.times import US
@@ -32,6 +32,7 @@ from tubeq_spark.storage.expression import FAIL, literal, row
 from tubeq_spark.storage.rows_after import rows_after, rows_at
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.task import TaskState
 
 #: For how long a key stays in use.
@@ -86,15 +87,14 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
         rows_after([replace(fails, when=None)], GRID)
 
 
-def test_row_when_the_source_names_it_or_not_is_changed_or_not() -> None:
-    rows = GRID[:3]
-    clause = clause_of(TABLE, Named(), Move(9))
+def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
+    clause = TakeWriter(TABLE, lambda: -1).taken(LEASE)
+    source = {"segment": lambda row: row.task_id + 1_000, "claim": lambda row: -row.task_id}
 
-    after = rows_after(
-        [clause], rows, {"task_id": lambda row: -1 if row is rows[1] else row.task_id}
-    )
+    after = rows_after([clause], GRID, source)
 
-    assert after == [replace(rows[0], segment=9), rows[1], replace(rows[2], segment=9)]
+    assert after == [taken(row, row.task_id + 1_000, -row.task_id, LEASE) for row in GRID]
+    assert rows_after([clause], [], source) == []
 
 
 def test_clause_when_it_inserts_changes_no_row() -> None:
@@ -115,12 +115,6 @@ def test_row_after_a_change_when_its_payload_was_decoded_is_not_decoded_again() 
     (after,) = rows_after([clause_of(TABLE, Every(), Move(9))], [row])
 
     assert after._decoded is row._decoded
-
-
-def test_change_when_there_are_no_rows_makes_none() -> None:
-    take = CHANGES["taken"][0]
-    assert isinstance(take, Take)
-    assert rows_after([clause_of(TABLE, Every(), take)], []) == []
 
 
 @pytest.mark.parametrize("max_attempts", [None, 2])

@@ -82,9 +82,9 @@ class Limits:
         full = {utube for utube in self.seen.taken if self._free(utube) <= 0}
         return full.union(self.waiting_for_rate())
 
-    def most_heads(self, wanted: int) -> int:
-        """The number of heads that must be read to find `wanted` sub-queues that may give tasks."""
-        return _ALL if self.by_turn else wanted
+    def most_heads(self, wanted: int | None) -> int:
+        """The number of heads that must be read to find so many sub-queues that may give tasks; `None` is all."""
+        return _ALL if self.by_turn or wanted is None else wanted
 
     def cut(self, heads: Iterable[SubqueueHead]) -> list[SubqueueHead]:
         """The sub-queues that may give tasks now, in their turn, each with the number of tasks that it may give."""
@@ -234,9 +234,12 @@ def shared_out(
         For each call, the number of tasks to take from each sub-queue.
     """
     left = {head.utube: head.count for head in heads}
-    quotas: list[dict[str | None, int]] = []
-    for request in requests:
-        quota: dict[str | None, int] = {}
+    quotas: list[dict[str | None, int]] = [{} for _ in requests]
+    # Calls that may take from any sub-queue leave the named ones to the others.
+    named_first = sorted(
+        zip(requests, quotas, strict=True), key=lambda pair: pair[0].utubes is None
+    )
+    for request, quota in named_first:
         room = request.count
         for utube in list(left):
             if room > 0 and (request.utubes is None or utube in request.utubes):
@@ -245,7 +248,6 @@ def shared_out(
                 left[utube] -= quota[utube]
                 if parallel == 1 or not left[utube]:
                     del left[utube]
-        quotas.append(quota)
     return quotas
 
 

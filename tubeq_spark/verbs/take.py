@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.takes import beginning
-from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -81,7 +80,7 @@ class Take(Generic[H]):
     columns: Mapping[str, Expression]
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls. All of them name sub-queues, or none does."""
+        """Take for some calls."""
         self._ctx = ctx
         self._requests = requests
         self._attempts = 0
@@ -185,12 +184,10 @@ class Take(Generic[H]):
                 return None
         ready = ctx.table.is_ready(limits.now_us)
         opened = ready & ctx.table.is_of(among, limits.closed)
-        most = sum(request.count for request in requests)
+        # If calls name sub-queues, those of one may come after the first ones of another.
+        most = sum(request.count for request in requests) if len(addresses) == 1 else None
         if most == len(requests) == 1 and not limits.by_turn:
             return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
-        if among is not None and len(addresses) > 1:
-            # All first tasks may be in the sub-queues of one call, so those of all named ones are read.
-            most = len(among)
         heads = ctx.reader.heads(opened, limits.most_heads(most), with_created=limits.by_turn)
         quotas = shared_out(limits.cut(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
@@ -364,51 +361,21 @@ class TakeBatches(Take[LeasedBatch]):
 # -- for the calls of threads ----------------------------------------------------------------------
 
 
-def take_group(
-    ctx: TubeContext, requests: Sequence[TakeRequest]
-) -> Sequence[TakenRows | Exception | None]:
+def take_group(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
     """Take for several calls at once, in their order. Small takes share a lease segment."""
-
-    def take(requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
-        taken = lasting(ctx, requests, TakeRows)
-        remember(ctx, taken)
-        return taken
-
-    return _by_address(requests, take)
+    taken = lasting(ctx, requests, TakeRows)
+    remember(ctx, taken)
+    return taken
 
 
-def take_batches(
-    ctx: TubeContext, requests: Sequence[TakeRequest]
-) -> Sequence[LeasedBatch | Exception | None]:
+def take_batches(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
     """Take batches for several calls at once, without reading rows."""
-    batches = _by_address(requests, lambda requests: lasting(ctx, requests, TakeBatches))
+    batches = lasting(ctx, requests, TakeBatches)
     for batch in batches:
-        if isinstance(batch, LeasedBatch):
+        if batch is not None:
             ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
             ctx.count("take", batch.count)
     return batches
-
-
-def _by_address(
-    requests: Sequence[TakeRequest], take: Callable[[Sequence[TakeRequest]], Sequence[T]]
-) -> Sequence[T | Exception]:
-    """Take for the calls that name sub-queues, and then for the others, which may take from any.
-
-    Calls that name sub-queues share commits, also if they name different ones. Each sub-queue goes to one call.
-    """
-    parts = [
-        part
-        for is_any in (False, True)
-        if (part := [n for n, asked in enumerate(requests) if (asked.utubes is None) is is_any])
-    ]
-    if len(parts) == 1:
-        return take(requests)
-    results: dict[int, T | Exception] = {}
-    taken = each(lambda part: take([requests[n] for n in part]), parts)
-    for part, found in zip(parts, taken, strict=True):
-        shares = [found] * len(part) if isinstance(found, Exception) else found
-        results.update(zip(part, shares, strict=True))
-    return [results[n] for n in range(len(requests))]
 
 
 def lasting(

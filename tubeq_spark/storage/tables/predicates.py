@@ -71,11 +71,6 @@ def _waits_no_more(now_us: int, of: Row) -> Expression:
     return _one_of([TaskState.READY], of) | delayed
 
 
-def is_takeable(now_us: int, of: Row = _ROW) -> Expression:
-    """Effectively ready, and not in a lease segment."""
-    return _waits_no_more(now_us, of) & is_alive(now_us, of)
-
-
 def is_ready(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
     """Effectively ready: takeable now, or after its ended lease is written."""
     ended = (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
