@@ -6,13 +6,14 @@ import contextlib
 import functools
 import math
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import (
-    altering,
     check,
     closing,
     copying,
+    creating,
     opening,
     sweeper,
     tubes,
@@ -377,14 +378,16 @@ class Queue:
             "unique_for": unique_for,
         }
         self._context.require_running()
-        new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
+        new = creating.check_new(
+            self._context, name, type, options, in_replicaset=self._in_replicaset
+        )
         is_mine, began = False, self._seconds()
         with self._lock:
             # Another thread may have closed it meanwhile.
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = tubes.create(
+                record, is_new = creating.create(
                     self._context,
                     self._opened,
                     self._registry,
@@ -435,7 +438,7 @@ class Queue:
     def tubes(self) -> list[str]:
         """Return the names of all tubes, sorted; also of those that this queue object cannot use. Commits: none."""
         self._context.require_running()
-        return sorted(r.name for r in self._registry.records() if tubes.is_live(r))
+        return sorted(record.name for record in self._registry.records())
 
     def _wrap(self, record: TubeRecord, read_at: float = -math.inf) -> Tube:
         """The tube of a record, which was read at a moment; by default nobody knows when."""
@@ -449,12 +452,12 @@ class Queue:
                 if read_at < current.read_at:
                     # The record is of an earlier tube of this name.
                     return known
-            ctx = tubes.make_context(self._context, self._opened, self._registry, record)
+            ctx = tubes.make_context(self._context, self._opened, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
-            registered = altering.registered(self._context, self._registry, record)
+            registered = tubes.registered(self._context, self._registry, record)
             current = CurrentTube(ctx, registered, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
@@ -626,7 +629,7 @@ class Queue:
     def _own_temporary(self, owner: str) -> None:
         for record in self._used.temporary:
             with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-                self._registry.own(record, owner)
+                self._registry.alter(record, lambda r: replace(r, owner=owner), "own")
 
     # -- looking and sweeping -----------------------------------------------------------------
 

@@ -293,8 +293,8 @@ def test_put_when_it_meets_a_drop_that_was_stopped_leaves_the_registry_to_the_sw
     name = "gone_but_known"
     tube = world.mine.create_tube(name)
     rival = world.rivals[name]
-    # It is registered as being dropped, and empty.
-    assert world.probe.stopped_after(2, tube.drop)
+    # It is empty, and not yet marked in the registry.
+    assert world.probe.stopped_after(1, tube.drop)
     registered = world.version("_tubeq_tubes")
 
     with pytest.raises(TubeNotFoundError):

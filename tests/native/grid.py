@@ -239,7 +239,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
     for number, task_id in enumerate(ids):
         tube = chance.choice([TUBE] * 9 + [-TUBE, TUBE + 1, 3, -3, -TUBE - 1])
         is_task = tube > 0
-        # No task is in segment 0, but rows that note drops.
+        # No task is in segment 0, but the tombstone of a drop.
         segment = chance.choice(SEGMENTS[1:] if is_task else SEGMENTS)
         pri = _ENDS_OF_INT[number % 2] if number < 4 else chance.choice(range(-1, 9))
         row = {
@@ -292,12 +292,12 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
             "id": number,
             "type": chance.choice(("fifo", "utubettl")),
             "options": chance.choice(('{"temporary": "session/1"}', "{}", None)),
-            "status": chance.choice(("live", "dropping", "dropped", None)),
+            "status": chance.choice(("live", "dropped", None)),
             "created": chance.choice((NOW, None, 0)),
         }
     temporary = TubeOptions(temporary=True).to_json()
     texts = (TubeOptions().to_json(), temporary.replace("true", '"session/1"'))
-    for status, text in itertools.product(("live", "dropping", "dropped"), texts):
+    for status, text in itertools.product(("live", "dropped"), texts):
         yield {
             "name": "x",
             "table_name": "x",

@@ -38,7 +38,7 @@ from tubeq_spark.storage.rows import (
     Waiting,
 )
 from tubeq_spark.storage.tables.counts import counts, depth
-from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.registry import TubeRecord
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES, TubeTable
@@ -161,7 +161,7 @@ def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
     assert segments.tiny_segments(10, 100) == [5, 6, 7]
     assert segments.tiny_segments(10, 3) == [5]
     assert segments.gone_segments() == []
-    assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3)
+    assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3, is_dropped=False)
 
 
 def test_a_ready_task_before_the_last_of_its_subqueue_is_noticed(place: Place) -> None:
@@ -234,7 +234,7 @@ def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> No
     options = TubeOptions.from_json("{}")
 
     def tube(name: str, table: str) -> TubeRecord:
-        return TubeRecord(name, table, 0, "fifo", options, TubeStatus.LIVE, NOW)
+        return TubeRecord(name, table, 0, "fifo", options, NOW)
 
     foo = tube("Foo", "Foo")
     registry = place.registry
@@ -247,9 +247,8 @@ def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> No
     assert registry.add(tube("bar", "fOO")) is None
     assert registry.add(tube("bar", "bar")) == registry.live("bar")
     assert registry.live("bar").id == 2
-    registry.own(found, "s/1")
-    registry.move(found, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner="s/1")
-    registry.move(found, (TubeStatus.DROPPING,), TubeStatus.DROPPED)
+    registry.alter(found, lambda record: replace(record, owner="s/1"), "own")
+    registry.alter(found, lambda record: replace(record, is_live=False), "drop")
     assert [record.name for record in registry.records()] == ["bar"]
     assert registry.add(foo) is None
     assert registry.add(tube("foo", "foo__2")) == registry.live("foo")

@@ -29,7 +29,7 @@ from tubeq_spark.storage.statement import (
     Statement,
     SubqueueShare,
 )
-from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.registry import TubeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def member(seq: int, *, live: bool = True) -> Member:
 
 
 def record(name: str) -> TubeRecord:
-    return TubeRecord(name, name, 0, "fifo", TubeOptions.from_json("{}"), TubeStatus.LIVE, NOW)
+    return TubeRecord(name, name, 0, "fifo", TubeOptions.from_json("{}"), NOW)
 
 
 def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:

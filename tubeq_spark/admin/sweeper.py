@@ -9,7 +9,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import tubes
+from tubeq_spark.admin import creating
 from tubeq_spark.admin.dead_files import (
     CLOCKS,
     SYSTEM,
@@ -128,7 +128,7 @@ def sweep(
 ) -> SweepReport:
     """Make one pass over all tubes. An error of one tube is reported and does not stop the others.
 
-    It reads the sessions once, and the registry once, or twice if a drop was stopped.
+    It reads the sessions and the registry once.
 
     Args:
         queue: The queue object.
@@ -138,23 +138,24 @@ def sweep(
         now_us: The moment.
     """
     everything = registry.with_dropped()
-    records = [record for record in everything if tubes.holds_name(record)]
-    if not all(map(tubes.is_live, records)):
-        tubes.finish_drops(queue, opened, registry, records)
-        records = [record for record in registry.records() if tubes.is_live(record)]
+    records = [record for record in everything if record.is_live]
     clock_us = queue.now_us()
     survey = queue.sessions.survey(clock_us + CLOCKS)
     dead = DeadSessionJudge(queue, now_us, survey.sessions)
     # A task that is released too early is only done again, but a dropped tube is gone. So sessions that
     # are dead only at a future moment do not drop tubes.
     ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
-    over = tubes.end_temporaries(queue, opened, registry, records, ended)
+    over = creating.end_temporaries(queue, opened, registry, records, ended)
     records = [record for record in records if record.name not in over]
     one_pass = _Pass(queue, now_us, survey, dead)
     report = SweepReport(dropped=over)
     for record in records:
         try:
-            report.tubes[record.name] = _sweep(context_of(record), one_pass, report)
+            swept = _sweep(context_of(record), one_pass, report)
+            if swept is None:
+                creating.mark_dropped(opened, registry, record)
+            else:
+                report.tubes[record.name] = swept
         except Exception as error:
             if queue.engine.unreachable:
                 raise
@@ -162,7 +163,7 @@ def sweep(
             report.tubes[record.name] = TubeSweep(
                 error=f"{type(error).__name__}: {reason_of(error)}"
             )
-    dropped = [record for record in everything if not tubes.holds_name(record)]
+    dropped = [record for record in everything if not record.is_live]
     _clean_up_after(one_pass, opened, dropped, report)
     _tidy_system_tables(one_pass, _system_tables(queue, opened, everything), report)
     if report.idle:
@@ -216,9 +217,12 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
         log.exception("dead files of the system tables were not removed")
 
 
-def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
+def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep | None:
+    """Sweep a tube; `None` if it has a tombstone."""
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
     ended, found = ExpiryCounts(), ctx.segment_reader.waiting(now_us, rows)
+    if found.is_dropped:
+        return None
     while True:
         while found.due:
             passed = end_due(ctx, now_us)

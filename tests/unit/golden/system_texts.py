@@ -17,7 +17,7 @@ from tubeq_spark.model.times import US
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location
 from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.id_slots import Slots
-from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.tables.schema import (
     new_registry,
     new_sessions,
@@ -62,7 +62,7 @@ def record(name: str = "urls", **changes: Any) -> TubeRecord:
         "options": TubeOptions(),
         "created_us": NOW,
     }
-    return TubeRecord(name, f"{name}__2", 7, "fifo", status=TubeStatus.LIVE, **values | changes)
+    return TubeRecord(name, f"{name}__2", 7, "fifo", **values | changes)
 
 
 def found(record: TubeRecord) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def found(record: TubeRecord) -> dict[str, Any]:
         "id": record.id,
         "type": record.type,
         "options": options,
-        "status": record.status.value,
+        "status": "live",
         "created": record.created_us,
     }
 
@@ -108,20 +108,15 @@ def registry() -> Iterator[Case]:
     mortal = record(options=TubeOptions(temporary=True), owner="session/1")
     yield case("add: temporary", lambda table: table.add(mortal), FREE)
     yield case(
-        "move: from two statuses",
-        lambda table: table.move(
-            record(), (TubeStatus.LIVE, TubeStatus.DROPPING), TubeStatus.DROPPED
-        ),
-        here,
-    )
-    yield case(
-        "move: of an owner",
-        lambda table: table.move(
-            mortal, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner="session/1"
-        ),
+        "alter: the owner",
+        lambda table: table.alter(mortal, lambda tube: replace(tube, owner="session/2")),
         [found(mortal)],
     )
-    yield case("own: one", lambda table: table.own(mortal, "session/2"), [found(mortal)])
+    yield case(
+        "alter: a drop",
+        lambda table: table.alter(record(), lambda tube: replace(tube, is_live=False)),
+        here,
+    )
     yield case(
         "alter: a pause",
         lambda table: table.alter(record(), lambda tube: replace(tube, paused=True)),

@@ -93,7 +93,7 @@ _REGISTRY_COLUMNS = {
     "id": ("BIGINT", "unique for ever in this location"),
     "type": ("STRING", "driver"),
     "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
-    "status": ("STRING", "live, dropping or dropped"),
+    "status": ("STRING", "live or dropped"),
     "created": ("TIMESTAMP", "UTC"),
 }
 _SESSION_COLUMNS = {

@@ -13,7 +13,7 @@ from tubeq_spark.model.rivals import Head
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.storage.rows import Waiting
 from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def waiting(files: Sequence[ToldFile], tube: int, now_us: int, rows: int) -> Wai
             counts[each.segment] = counts.get(each.segment, 0) + each.rows
     owners = dict.fromkeys(each.owner for each in tasks if each.owner is not None)
     tiny = sum(0 < count <= rows for count in counts.values())
-    return Waiting(0, tuple(owners), _gone(files, tube), tiny)
+    is_dropped = any(each.segment == SEGMENT_0 for each in tasks)
+    return Waiting(0, tuple(owners), _gone(files, tube), tiny, is_dropped=is_dropped)
 
 
 def states(
