@@ -312,7 +312,7 @@ def test_first_put_of_a_queue_when_its_slot_is_lost_without_metrics_leases_one_s
 ) -> None:
     def leased() -> int:
         sessions = f"delta.`{no_metrics.place}/_tubeq_sessions`"
-        return no_metrics.spark.sql(f"SELECT slot FROM {sessions} WHERE kind = 'slot'").count()
+        return no_metrics.spark.sql(f"SELECT key FROM {sessions} WHERE kind = 'slot'").count()
 
     queue = no_metrics.open_queue(observer=no_metrics.probe)
     before = leased()
@@ -369,7 +369,7 @@ def test_first_put_of_a_queue_when_the_answer_to_its_slot_is_lost_leases_one_slo
 ) -> None:
     def leased() -> int:
         sessions = f"delta.`{world.place}/_tubeq_sessions`"
-        return world.spark.sql(f"SELECT slot FROM {sessions} WHERE kind = 'slot'").count()
+        return world.spark.sql(f"SELECT key FROM {sessions} WHERE kind = 'slot'").count()
 
     queue = world.open_queue(observer=world.probe)
     before = leased()

@@ -794,37 +794,20 @@ def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
 
 
 @pytest.mark.without_spark
-def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
+def test_lease_of_a_slot_when_a_rival_leases_it_first_is_another_one(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ids, "SLOTS", 1)
-    put = ids_of(numbered.open().create_tube("numbered").put_many([1]))
-    latter = numbered.open()
+    put = []
+    tube = numbered.open().create_tube("numbered")
+    rival = numbered.open()["numbered"]
 
-    def make_room() -> None:
+    def lease() -> None:
+        put.extend(ids_of(rival.put_many([1])))
         monkeypatch.setattr(ids, "SLOTS", 2)
 
-    with numbered.probe.interrupted("committed", "lease_slot", make_room):
-        put += ids_of(latter["numbered"].put_many([2]))
-
-    assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
-
-
-@pytest.mark.thorough
-def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_slot(
-    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ids, "SLOTS", 1)
-    put = ids_of(numbered.open().create_tube("numbered").put_many([1]))
-    latter = numbered.open()
-
-    def make_room_and_break() -> None:
-        monkeypatch.setattr(ids, "SLOTS", 2)
-        raise ConnectionError("the answer is lost")
-
-    # The guess has changed nothing, so it is in no history: nobody can tell whether it may still land.
-    with numbered.probe.interrupted("committed", "lease_slot", make_room_and_break):
-        put += ids_of(latter["numbered"].put_many([2]))
+    with numbered.probe.interrupted("decided", "lease_slot", lease):
+        put += ids_of(tube.put_many([2]))
 
     assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 

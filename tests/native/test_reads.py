@@ -19,7 +19,7 @@ from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.limits import UtubeMoments
 from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
-from tubeq_spark.model.times import to_us
+from tubeq_spark.model.times import US, to_us
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.decision import RefusedError
 from tubeq_spark.storage.expression import Column, Micros
@@ -277,12 +277,11 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
     assert sessions.views("one")["one"].members[0].seq == 3
     assert sessions.last_written(5) == dict.fromkeys(("one", "two", "three"), NOW)
     place.notes.note_vacuum(3, NOW)
-    place.notes.ask_to_wait("m", "t", NOW, NOW + 10)
+    place.notes.ask_to_wait(["t"], NOW)
     assert place.notes.asked_to_wait("t", NOW)
-    assert not place.notes.asked_to_wait("t", NOW + 10)
+    assert not place.notes.asked_to_wait("t", NOW + 1_200 * US)
     survey = sessions.survey(NOW + 10)
-    assert (survey.beats, survey.vacuums, survey.asked) == (3, {3: NOW}, {"m": (NOW + 10, 1)})
-    assert place.notes.forget_asks(NOW + 10, place.loop) == 1
+    assert (survey.replaced, survey.vacuums) == (3, {3: NOW})
     assert sessions.compact(1, place.loop) == 3
     sessions.beat(member("four", 1, live=False, put=7, z=1), NOW)
     assert sessions.compact(1, place.loop) == 1
@@ -292,13 +291,14 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
 
 def test_slots_are_leased_extended_and_folded(place: Place) -> None:
     slots = place.slots
-    lease = replace(slots.lease("holder", NOW, 1_000), holder="holder")
+    number = slots.lease("holder", NOW, 1_000).slot
+    lease = slots._leased()[number]
     after = slots.extend(lease, lease.bound + 10**9)
     assert after is not None
     assert (after.slot, after.holder) == (lease.slot, "holder")
     assert slots._leased()[lease.slot].bound == lease.bound + 10**9
     assert slots.extend(lease, lease.bound + 2 * 10**9) is not None
-    assert slots.compact(1, place.loop) == 2
+    assert place.sessions.compact(1, place.loop) == 2
     assert slots._leased()[lease.slot].bound == lease.bound + 2 * 10**9
 
 

@@ -145,7 +145,7 @@ def tidy(utube: str) -> Callable[[Place], object]:
 def slot(number: int, bound: int) -> Callable[[Place], object]:
     def run(place: Place) -> object:
         found, after = SlotLease(number, None, 0), SlotLease(number, "h", bound)
-        plan = place.slots._write(found, after, lambda affected: affected)
+        plan = place.slots._move(found, after, None)
         assert isinstance(plan.statement, Statement)
         return place.run(plan.statement)
 

@@ -21,7 +21,6 @@ from tubeq_spark.admin.dead_files import (
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
-from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
@@ -53,42 +52,31 @@ _SELDOM = 8
 _DROPPED = 16
 
 
-def compact_rows(queue: QueueContext, survey: Survey) -> None:
-    """Remove replaced rows, if there are `fold_heartbeats` of a kind. At most three commits."""
-    least = queue.config.fold_heartbeats
-    for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
-        if replaced >= least:
-            # If a compaction loses to a heartbeat, or to a lease of numbers, the next sweep makes it.
-            with contextlib.suppress(ConflictError):
-                rows.compact(least, queue.loop_without_retry)
-    _merge_files(queue)
-
-
 def compact_rows_at_times(queue: QueueContext) -> None:
-    """Remove replaced rows without a sweep, on engines that count files without a query.
+    """Compact the table of sessions without a sweep, on engines that count files without a query.
 
-    A failure is left to a sweep. At most three commits.
+    A failure is left to a sweep. At most one commit.
     """
     if queue.random.randrange(_SELDOM):
         return
     try:
         if queue.sessions.files() > _FILES:
-            for rows, least in ((queue.sessions, 1), (queue.slots, 0)):
-                with contextlib.suppress(ConflictError):
-                    rows.compact(least, queue.loop_without_retry)
-            _merge_files(queue)
+            _compact(queue)
     except TubeqError:
         log.warning("the sessions were not compacted", exc_info=True)
 
 
-def _merge_files(queue: QueueContext) -> None:
-    """Merge the files of sessions, on engines that count them without a query, if there are many.
+def _compact(queue: QueueContext) -> None:
+    """Remove replaced rows of the table of sessions, and merge its files if there are many. At most one commit.
 
-    Sessions that ended without a close keep their rows, each in a file of its own. At most one commit.
+    Sessions that ended without a close keep their rows, each in a file of its own.
     """
-    if queue.sessions.files() > _FILES * 3 // 4:
-        with contextlib.suppress(ConflictError):
-            queue.sessions.merge_files(queue.loop_without_retry)
+    is_large = queue.sessions.files() > _FILES * 3 // 4
+    # If it loses to a heartbeat, or to a lease of numbers, the next sweep makes it.
+    with contextlib.suppress(ConflictError):
+        queue.sessions.compact(
+            queue.config.fold_heartbeats, queue.loop_without_retry, whole=is_large
+        )
 
 
 class _Pass:
@@ -198,18 +186,13 @@ def _clean_up_after(
 
 
 def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
-    """Remove replaced rows of sessions and id slots, and dead files."""
-    queue, survey = one_pass.queue, one_pass.survey
-    compact_rows(queue, survey)
-    past_us = one_pass.past_us - limited_us(queue.config.skew)
-    if survey.ended_asks(past_us):
-        with contextlib.suppress(ConflictError):
-            queue.vacuum_notes.forget_asks(past_us, queue.loop_without_retry)
-    least = queue.config.fold_heartbeats
-    if survey.runs >= least:
-        with contextlib.suppress(ConflictError):
-            ahead_us = queue.now_us() + CLOCKS
-            queue.vacuum_notes.forget_runs(ahead_us, least, queue.loop_without_retry)
+    """Remove replaced rows and dead files."""
+    queue = one_pass.queue
+    if (
+        one_pass.survey.replaced >= queue.config.fold_heartbeats
+        or queue.sessions.files() > _FILES * 3 // 4
+    ):
+        _compact(queue)
     try:
         if one_pass.remove_dead_files(tables):
             report.vacuumed.append("")
