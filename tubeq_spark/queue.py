@@ -773,8 +773,7 @@ class Queue:
         puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
         its tubes and stop the producers. After that use only one of the two locations.
 
-        If the call is interrupted, nobody can open the target, and the same call goes on. If it was
-        interrupted after its last commit, and the queue has changed since, the same call is refused.
+        If the call is interrupted, nobody can open the target. Remove its files, and call again.
 
         Args:
             target: A path or URI at which nothing exists.
@@ -789,7 +788,7 @@ class Queue:
             TubeBusyError: Tasks are taken; or another queue object may take tasks of a tube that is
                 not paused; or a tube or the list of tubes was changed during the copy; or another
                 call has copied to `target` since this one began.
-            StoreError: Something exists at the target, such as a copy of an earlier state; or this
+            StoreError: Something exists at the target, such as an interrupted copy; or this
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.
 

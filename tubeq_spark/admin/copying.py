@@ -2,22 +2,18 @@
 
 Steps, after a sweep of the source: refuse if tasks are taken or may be taken; write a mark; copy the tables of
 the tubes, file by file; make the table of sessions, with all id slots above the
-ids of the source; write the versions of the source's tables into the mark; compare the copy with the source;
-make the registry in one commit; remove the mark. Before the registry exists the target is no queue, and nobody
-can open it. Nothing is written to the source.
+ids of the source; compare the copy with the source; make the registry in one commit; remove the mark. Before the
+registry exists the target is no queue, and nobody can open it. Nothing is written to the source.
 
-If the copy is interrupted, the next call goes on: the mark shows that the files at the target are from a copy.
-Until the registry exists, the call copies again. After that it only removes the mark, and only if the source
-still has the versions in the mark: programs may have gone on with the source, or with the copy. A call that was
-only paused finds the mark of the next call, and ends.
+If the copy is interrupted, its files must be removed before the next call. A call that was paused meanwhile finds the
+mark of that call, and makes no registry.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -57,7 +53,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.store_options import StorageOptions
     from tubeq_spark.storage.tables.registry import Registry
 
-#: The mark at the target during a copy: its source, and the state of that.
+#: The mark at the target during a copy: the number of the call.
 _MARK = "_tubeq_copy.json"
 _ROW = row()
 
@@ -96,10 +92,10 @@ def copy(
         state = _state_of(queue, opened, kept)
         _require_all(registry, tubes)
         _require_quiet(queue, tubes)
-        work = _Copy(queue, opened, engines, new, uuid4().hex)
+        work = _Copy(queue, opened, engines, new, uuid4().bytes)
         with queue.engine.reading():
-            if work.begin(state):
-                work.run(kept, state)
+            work.begin()
+            work.run(kept, state)
         temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
         return work.report(kept, temporary)
     finally:
@@ -155,7 +151,7 @@ class _Copy:
         opened: OpenedLocation,
         engines: Engines,
         new: OpenedLocation,
-        call: str,
+        call: bytes,
     ) -> None:
         self._queue, self._opened = queue, opened
         self._engines, self._new = engines, new
@@ -170,60 +166,23 @@ class _Copy:
         """The queue at the target, which makes the directory of lock files; so only after `begin`."""
         return opening.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
 
-    def begin(self, state: Mapping[str, int | None]) -> bool:
-        """Write the mark of this call. If it replaces the mark of an earlier call, that one ends when it goes on.
-
-        Returns:
-            False if an earlier call has made the whole copy, and nothing is left to do.
+    def begin(self) -> None:
+        """Write the mark of this call.
 
         Raises:
-            StoreError: The target has files of something else than a copy of this source, or a whole copy of an
-                earlier state.
+            StoreError: Something exists at the target.
         """
-        mark, place = self._read_mark(), self._new.location.text
-        is_own = mark.get("from") == self._opened.uri
-        if self._is_made():
-            if not is_own:
-                msg = f"there is a queue at {place}: a copy needs a new place"
-                raise StoreError(msg)
-            if mark.get("state") != state:
-                msg = (
-                    f"{place} has a copy of an earlier state: an earlier call was interrupted in its last step, and "
-                    f"the queue at {self._opened.uri} may have changed since. If no program has used the copy, remove "
-                    "it, and copy again; or copy to another place"
-                )
-                raise StoreError(msg)
-            self._remove_mark()
-            return False
-        if not is_own and self._target.list("", most=1):
-            msg = f"{place} is not empty: a copy needs a new place"
+        if self._target.list("", most=1):
+            msg = (
+                f"{self._new.location.text} is not empty: a copy needs a new place; if an earlier copy was interrupted, "
+                "remove its files first"
+            )
             raise StoreError(msg)
         if self._new.locks is not None:
             root = self._new.locks.parent
             make_directory(root, synced=True)
             synced_log_of(root).require(Durability.COMMIT)
-        self._write_mark(None)
-        return True
-
-    def _is_made(self) -> bool:
-        """Whether the registry exists, so that programs may use the copy."""
-        return self._tables.is_table(self._new.location.table(TUBES))
-
-    def _read_mark(self) -> dict[str, Any]:
-        """The mark; empty if there is none, or if it cannot be parsed."""
-        try:
-            mark = json.loads(self._target.get(_MARK)[0])
-        except (FileNotFoundError, ValueError):
-            return {}
-        return mark if isinstance(mark, dict) else {}
-
-    def _write_mark(self, state: Mapping[str, int | None] | None) -> None:
-        """Mark the files at the target as this call's copy. `state` is given when all tables of tubes are copied."""
-        mark = {"from": self._opened.uri, "state": state, "call": self._call}
-        self._target.put(_MARK, json.dumps(mark).encode())
-
-    def _remove_mark(self) -> None:
-        self._target.delete([_MARK])
+        self._target.put(_MARK, self._call)
 
     def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
         """Copy tubes.
@@ -235,28 +194,24 @@ class _Copy:
         for ctx in tubes:
             self._copy_table(ctx, ctx.record.table)
         self._make_sessions(tubes)
-        # The state is written before the registry: a call that finds the registry compares the source with it.
-        self._require_alone()
-        self._write_mark(state)
         for ctx in tubes:
             self._compare(ctx)
         self._require_unchanged(tubes, state)
         self._require_alone()
         self._make_registry([ctx.record.id for ctx in tubes])
-        self._remove_mark()
+        self._target.delete([_MARK])
 
     def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
         """Report the tasks of a whole copy, and the tubes that were left out."""
         return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in tubes}, temporary)
 
     def _require_alone(self) -> None:
-        """Refuse to go on after another call has begun or ended, because programs may use its copy."""
-        is_made = self._is_made()
-        is_mine = self._read_mark().get("call") == self._call
-        if is_made and is_mine:
-            # The mark of this call has replaced that of another call, which has made the registry since.
-            self._remove_mark()
-        if is_made or not is_mine:
+        """Refuse to go on after another call has begun: somebody has removed the files of this one."""
+        try:
+            is_mine = self._target.get(_MARK)[0] == self._call
+        except FileNotFoundError:
+            is_mine = False
+        if not is_mine:
             msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
             raise TubeBusyError(msg)
 
@@ -276,14 +231,7 @@ class _Copy:
         """Copy a table of a tube."""
         try:
             newest = _native(self._queue.engine).newest(self._opened.location.table(name))
-            copy_table(
-                self._source,
-                self._target,
-                name,
-                newest,
-                self._require_alone,
-                anew=self._is_local,
-            )
+            copy_table(self._source, self._target, name, newest)
         except FileNotFoundError as error:
             raise _changed(f"tube {ctx.record.name!r}") from error
         tables, table = self._tables, self._new.location.table(name)
@@ -327,7 +275,6 @@ class _Copy:
     def _compare(self, ctx: TubeContext) -> None:
         source, made = self._counts(ctx, of_source=True), self._counts(ctx)
         if source != made:
-            self._require_alone()
             msg = (
                 f"the copy of tube {ctx.record.name!r} has {made[0]} tasks and {made[1]} done, and not "
                 f"{source[0]} and {source[1]}"
@@ -366,5 +313,5 @@ def _native(engine: Engine) -> NativeTables:
 
 def _changed(what: str) -> TubeBusyError:
     return TubeBusyError(
-        f"{what} was changed while it was copied: stop all programs of the queue, and copy again"
+        f"{what} was changed while it was copied: stop all programs of the queue, remove the files of the copy, and copy again"
     )
