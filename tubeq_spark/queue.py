@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import (
-    check,
     closing,
     copying,
     creating,
@@ -760,7 +759,9 @@ class Queue:
         holds the table's lock, so nothing conflicts with it.
         """
         self._context.require_running()
-        return check.check(
+        from tubeq_spark.storage.check import check  # noqa: PLC0415  most programs check nothing
+
+        return check(
             self._opened, repair=repair, accept_loss=accept_loss, engine=self._context.engine
         )
 

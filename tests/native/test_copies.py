@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import operator
 import shutil
@@ -147,22 +146,6 @@ def test_copy_when_a_tube_was_dropped_before_counts_none_of_its_calls_for_the_ne
     assert calls == {"kept": 1, "new": 0}
 
 
-def test_copy_when_its_clock_is_behind_gives_ids_above_all_copied_ones(
-    source: Queue, tmp_path: Path
-) -> None:
-    source.copy_to(tmp_path / "copy")
-    highest = max(
-        task.task_id for name in source.tubes() for task in source[name].tasks_by_state("r")
-    )
-    clock = ManualClock(dt.datetime(2025, 1, 1, tzinfo=dt.UTC))
-
-    for _ in range(4):
-        with opened(tmp_path / "copy", clock) as copy:
-            task = copy["fifo"].put("new")
-            assert task is not None
-            assert task.task_id > highest
-
-
 def test_copy_when_a_table_has_more_columns_has_them_too(source: Queue, tmp_path: Path) -> None:
     table = DeltaTable(tmp_path / "source" / "fifottl")
     [added] = pa.schema([("more", pa.string())])
@@ -238,7 +221,7 @@ def test_copy_when_stopped_cannot_be_opened_and_is_made_again_when_its_files_are
         assert found.check().sound
 
 
-@pytest.mark.parametrize("name", ["_make_sessions", "_compare", "_require_unchanged"])
+@pytest.mark.parametrize("name", ["_make_sessions", "_require_unchanged"])
 def test_copy_when_its_files_are_removed_for_another_call_makes_no_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import creating
 from tubeq_spark.admin.dead_files import (
     CLOCKS,
     SYSTEM,
+    DeadFiles,
     Tables,
-    is_time,
-    remove_dead_files,
-    remove_last_files,
 )
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.error_text import reason_of
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import Registry, TubeRecord
-
-    _Remove = Callable[[QueueContext, Tables, int, int | None, int | None], bool]
 
 log = logging.getLogger(__name__)
 
@@ -79,32 +76,15 @@ def _compact(queue: QueueContext) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _Pass:
     """One sweep, with the results of reads that serve all tubes."""
 
-    def __init__(
-        self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadSessionJudge
-    ) -> None:
-        self.queue, self.now_us, self.survey, self.dead = queue, now_us, survey, dead
-        #: Never ahead of the clock: a note with a future moment would stop removals until then.
-        self.past_us = min(now_us, queue.now_us())
-
-    def remove_dead_files(self, tables: Tables, remove: _Remove = remove_dead_files) -> bool:
-        """Remove dead files of some tables, if it is time."""
-        last_us = self.survey.vacuums.get(tables.key)
-        tried_us = self.survey.tried_vacuums.get(tables.key)
-        return remove(self.queue, tables, self.past_us, last_us, tried_us)
-
-    def may_clean(self, record: TubeRecord) -> bool:
-        """Whether it is time to remove files of a dropped tube, and some may be left."""
-        done, tried = self.survey.vacuums, self.survey.tried_vacuums
-        return -record.id not in done and is_time(
-            self.queue,
-            record.created_us,
-            self.past_us,
-            done.get(record.id),
-            tried.get(record.id),
-        )
+    queue: QueueContext
+    now_us: int
+    survey: Survey
+    dead: DeadSessionJudge
+    files: DeadFiles
 
 
 def sweep(
@@ -135,7 +115,9 @@ def sweep(
     ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
     over = creating.end_temporaries(queue, opened, registry, records, ended)
     records = [record for record in records if record.name not in over]
-    one_pass = _Pass(queue, now_us, survey, dead)
+    # Never ahead of the clock: a note with a future moment would stop removals until then.
+    files = DeadFiles(queue, survey, min(now_us, queue.now_us()))
+    one_pass = _Pass(queue, now_us, survey, dead, files)
     report = SweepReport(dropped=over)
     for record in records:
         try:
@@ -173,13 +155,14 @@ def _clean_up_after(
     one_pass: _Pass, opened: OpenedLocation, dropped: list[TubeRecord], report: SweepReport
 ) -> None:
     """Remove the files of some dropped tubes, whose tables stay; a few in each sweep."""
-    due = [record for record in dropped if one_pass.may_clean(record)]
+    files, done = one_pass.files, one_pass.survey.vacuums
+    due = [r for r in dropped if -r.id not in done and files.is_time(r.id, r.created_us)]
     # Each tube takes requests, and mostly a commit or more, even if no files are left.
     for record in due[:_DROPPED]:
         name = opened.location.table(record.table)
         try:
             tables = Tables(record.id, [(name, opened.table_lock(record.table))], record.created_us)
-            if one_pass.remove_dead_files(tables, remove_last_files):
+            if files.remove(tables, dropped=True):
                 report.vacuumed.append(record.name)
         except Exception:
             log.exception("dead files of the dropped tube %s were not removed", record.name)
@@ -194,7 +177,7 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
     ):
         _compact(queue)
     try:
-        if one_pass.remove_dead_files(tables):
+        if one_pass.files.remove(tables):
             report.vacuumed.append("")
     except Exception:
         log.exception("dead files of the system tables were not removed")
@@ -225,7 +208,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep 
     removed += fold_kept_keys(ctx)
     compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)
-    if one_pass.remove_dead_files(own):
+    if one_pass.files.remove(own):
         report.vacuumed.append(ctx.record.name)
     ctx.events.notify()
     return TubeSweep(ended.readied, ended.expired, ended.released, compacted, removed)
