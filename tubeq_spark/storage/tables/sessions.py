@@ -75,7 +75,7 @@ class Sessions(KeyedTable):
             kinds[each["kind"]].append(each)
         return Survey(
             _views([*kinds[_MEMBER], *kinds[_DEAD]]),
-            sum(each["n"] - 1 + each["gone"] for each in rows),
+            sum(each["n"] - 1 + each["gone"] for each in rows if each["kind"] != _TOTAL),
             {int(each["key"]): each["seq"] for each in kinds[VACUUMED]},
             {int(each["key"]): each["seq"] for each in kinds[TRIED]},
         )
@@ -202,25 +202,14 @@ class Sessions(KeyedTable):
 
         def attempt() -> Plan[int]:
             rows = _marked(self._newest(None, status=_ROW.status, calls=_ROW.calls))
-            removable: dict[int, int] = Counter()
-            for each in rows:
+            others = [each for each in rows if each["kind"] != _TOTAL]
+            removable = Counter[int]()
+            for each in others:
                 removable[each["bucket"]] += each["n"] - 1 + each["gone"]
-            removed = sum(removable.values())
-            if removed < least and not whole:
+            if removable.total() < least and not whole:
                 return Plan(None, lambda _: 0)
-            source: list[tuple[Any, ...]] = []
-            seen, total = -1, Counter[str]()
-            for each in rows:
-                is_total = each["kind"] == _TOTAL
-                if each["gone"] or is_total:
-                    total += Counter(each["calls"] or {})
-                if is_total:
-                    seen = each["seq"]
-                elif whole or removable[each["bucket"]]:
-                    place = each["bucket"], each["kind"], each["key"]
-                    source.append((*place, each["seq"] + each["gone"], None, None))
-            if any(each["gone"] for each in rows):
-                source.append((_TOTAL_BUCKET, _TOTAL, _TOTAL, seen + 2, seen, dict(total)))
+            changed = [each for each in others if whole or removable[each["bucket"]]]
+            source = [*map(_place, changed), *_totals(rows)]
             return Plan(self._compaction(source), lambda affected: affected.deleted)
 
         return loop.run("fold_sessions", self._table_lock, attempt)
@@ -291,6 +280,22 @@ def _marked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for each in rows:
         each["gone"] = each["kind"] == _MEMBER and each["session"] not in there
     return rows
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The row of a compaction for a key: its rows below a `seq` are removed."""
+    return row["bucket"], row["kind"], row["key"], row["seq"] + row["gone"], None, None
+
+
+def _totals(rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """The row of a compaction for the total, if counters of removed members are added to it."""
+    gone = [each["calls"] or {} for each in rows if each["gone"]]
+    before = [each for each in rows if each["kind"] == _TOTAL]
+    if not gone:
+        return []
+    calls = sum(map(Counter, [*gone, *(each["calls"] for each in before)]), Counter[str]())
+    seen = max((each["seq"] for each in before), default=-1)
+    return [(_TOTAL_BUCKET, _TOTAL, _TOTAL, seen + 2, seen, dict(calls))]
 
 
 def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:

@@ -84,13 +84,8 @@ class KeyedTable(SystemTable):
 
     def _append(self, operation: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows of equal columns by a blind append, which conflicts with nothing. One commit."""
-        columns = {
-            name: counts([each[name] for each in rows])
-            if name == "calls"
-            else array([each[name] for each in rows], _TYPES[name][1])
-            for name in rows[0]
-        }
-        added = pa.table(columns)
+        columns = {name: [each[name] for each in rows] for name in rows[0]}
+        added = pa.table({name: _array(name, columns[name]) for name in columns})
 
         def attempt() -> Plan[None]:
             return Plan(Append(self._table, added, self._operation_id()), lambda _: None)
@@ -109,6 +104,10 @@ class KeyedTable(SystemTable):
             ONE_ROW,
             {"bucket": [bucket]},
         )
+
+
+def _array(name: str, values: Sequence[Any]) -> pa.Array:
+    return counts(values) if name == "calls" else array(values, _TYPES[name][1])
 
 
 def _literal(name: str, value: Any) -> Literal:
