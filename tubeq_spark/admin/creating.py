@@ -23,6 +23,7 @@ from tubeq_spark.model import arguments, refusals
 from tubeq_spark.model.arguments import NewTube, refuse_other
 from tubeq_spark.payloads import ddl
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
+from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 from tubeq_spark.verbs import maintain
@@ -108,7 +109,13 @@ def create(
 
 def _is_emptied(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
     """Whether a tube has a tombstone: its drop was stopped, or is not done yet."""
-    return make_context(queue, opened, record).segment_reader.is_dropped()
+    ctx = make_context(queue, opened, record)
+    try:
+        return ctx.segment_reader.is_dropped()
+    except Exception as error:
+        if not is_missing_table(error):
+            raise
+        return False
 
 
 def _make_unused(
