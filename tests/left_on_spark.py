@@ -370,7 +370,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
         {
             "test_batch_when_it_is_split_by_frames_of_its_own_settles_each_as_told",
             "test_put_when_a_rival_truncates_meanwhile_is_there",
-            "test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_slot",
             "test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot",
             "test_take_when_a_rival_takes_all_candidates_looks_at_the_next",
         }
@@ -437,7 +436,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     ),
     "test_vacuum": frozenset(
         {
-            "test_sweep_when_a_writer_that_asked_to_wait_has_ended_removes_what_it_asked",
             "test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off",
             "test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begin_anew",
         }

@@ -6,13 +6,13 @@ import contextlib
 import functools
 import math
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import (
-    altering,
-    check,
     closing,
     copying,
+    creating,
     opening,
     sweeper,
     tubes,
@@ -377,14 +377,16 @@ class Queue:
             "unique_for": unique_for,
         }
         self._context.require_running()
-        new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
+        new = creating.check_new(
+            self._context, name, type, options, in_replicaset=self._in_replicaset
+        )
         is_mine, began = False, self._seconds()
         with self._lock:
             # Another thread may have closed it meanwhile.
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = tubes.create(
+                record, is_new = creating.create(
                     self._context,
                     self._opened,
                     self._registry,
@@ -435,7 +437,7 @@ class Queue:
     def tubes(self) -> list[str]:
         """Return the names of all tubes, sorted; also of those that this queue object cannot use. Commits: none."""
         self._context.require_running()
-        return sorted(r.name for r in self._registry.records() if tubes.is_live(r))
+        return sorted(record.name for record in self._registry.records())
 
     def _wrap(self, record: TubeRecord, read_at: float = -math.inf) -> Tube:
         """The tube of a record, which was read at a moment; by default nobody knows when."""
@@ -449,12 +451,12 @@ class Queue:
                 if read_at < current.read_at:
                     # The record is of an earlier tube of this name.
                     return known
-            ctx = tubes.make_context(self._context, self._opened, self._registry, record)
+            ctx = tubes.make_context(self._context, self._opened, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
-            registered = altering.registered(self._context, self._registry, record)
+            registered = tubes.registered(self._context, self._registry, record)
             current = CurrentTube(ctx, registered, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
@@ -626,7 +628,7 @@ class Queue:
     def _own_temporary(self, owner: str) -> None:
         for record in self._used.temporary:
             with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-                self._registry.own(record, owner)
+                self._registry.alter(record, lambda r: replace(r, owner=owner), "own")
 
     # -- looking and sweeping -----------------------------------------------------------------
 
@@ -757,7 +759,9 @@ class Queue:
         holds the table's lock, so nothing conflicts with it.
         """
         self._context.require_running()
-        return check.check(
+        from tubeq_spark.storage.check import check  # noqa: PLC0415  most programs check nothing
+
+        return check(
             self._opened, repair=repair, accept_loss=accept_loss, engine=self._context.engine
         )
 
@@ -770,8 +774,7 @@ class Queue:
         puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
         its tubes and stop the producers. After that use only one of the two locations.
 
-        If the call is interrupted, nobody can open the target, and the same call goes on. If it was
-        interrupted after its last commit, and the queue has changed since, the same call is refused.
+        If the call is interrupted, nobody can open the target. Remove its files, and call again.
 
         Args:
             target: A path or URI at which nothing exists.
@@ -786,7 +789,7 @@ class Queue:
             TubeBusyError: Tasks are taken; or another queue object may take tasks of a tube that is
                 not paused; or a tube or the list of tubes was changed during the copy; or another
                 call has copied to `target` since this one began.
-            StoreError: Something exists at the target, such as a copy of an earlier state; or this
+            StoreError: Something exists at the target, such as an interrupted copy; or this
                 queue does not use the native engine; or a tube has an unknown type, or its table
                 cannot be copied.
 

@@ -1255,10 +1255,8 @@ class Tube:
             TubeBusyError: Tasks are taken.
             TubeNotFoundError: The tube was dropped before.
 
-        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between, and
-        1 more if moments of leases are left (`rate`, `order="fair"`). If the drop is interrupted after the first
-        commit, the next sweep or creation of the tube finishes it. If a task is taken between the first two commits,
-        1 more to the registry and 1 more to the tube undo the drop.
+        Commits: 1 to the tube, then 1 to the registry. If the drop is interrupted in between, the next sweep or
+        creation of the tube finishes it.
         """
         self._verb(self._drop, name="drop")
 

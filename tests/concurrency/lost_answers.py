@@ -196,7 +196,7 @@ def opened(bench: Bench, _: object) -> tuple[str, int]:
         tube.put("a")
         taken = letters([tube.take(0), tube.take(0)])
         slots = queue._context.engine.rows(
-            select(queue._context.sessions._table, "slot", where=row().kind == "slot")
+            select(queue._context.sessions._table, "key", where=row().kind == "slot")
         )
     return taken, len(slots)
 

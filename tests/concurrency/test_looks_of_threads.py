@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, names, on_another_host
+from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, on_another_host
 from tubeq_spark.runtime.threads import in_thread
 from tubeq_spark.storage.log import reading
 from tubeq_spark.testing import ManualClock
@@ -47,35 +47,6 @@ def beside(*acts: Callable[[], object]) -> None:
     """Do something in other threads, each of which begins anew."""
     for act in acts:
         in_thread(act).result()
-
-
-def test_sweep_when_a_drop_is_undone_between_looks_of_another_thread_leaves_the_tube_alone(
-    open_one: OpenOne,
-) -> None:
-    dropping, finishing = Probe(), Probe()
-    stopped, sweeper = open_one(dropping), open_one(finishing)
-    other, consumer = open_one(), open_one()
-    tube = consumer.create_tube("work")
-    tube.put_many(["a", "b"])
-    looking = sweeper["work"]
-    held: list[Task] = []
-    with dropping.interrupted("committed", "drop", lambda: held.extend(tube.take_many(1))):
-        assert dropping.stopped(3, stopped["work"].drop)
-
-    def undo() -> None:
-        beside(
-            lambda: sweeper._registry.find("work"),
-            other.sweep,
-            lambda: tube.ack(held[0].task_id),
-            lambda: tube.put("c"),
-            looking._ctx.segment_reader.drops,
-        )
-
-    with finishing.interrupted("read", "drop", undo):
-        sweeper.sweep()
-
-    assert "work" in sweeper.tubes()
-    assert names(tube.take_many(3)) == "bc"
 
 
 def test_identify_when_a_queue_joins_between_looks_of_another_thread_keeps_what_that_queue_takes(

@@ -53,8 +53,8 @@ class Place:
     def bounds(self) -> list[int]:
         """The bounds that are stored, in order."""
         table = path_table(f"{self.place}/_tubeq_sessions")
-        slots = select(table, "bound", where=row().kind == "slot")
-        return sorted(each["bound"] for each in self.sweeper._context.engine.rows(slots))
+        slots = select(table, "seq", where=row().kind == "slot")
+        return sorted(each["seq"] for each in self.sweeper._context.engine.rows(slots))
 
     def each_number_came_once(self) -> bool:
         return len(set(self.put)) == len(self.put)
@@ -98,7 +98,7 @@ def test_sweep_when_it_stops_while_it_removes_leases_keeps_the_highest_bound(pla
         pytest.fail("the sweep never came to its end")
 
     assert {"decided", "committed"} <= {
-        step for step, operation in place.probe.events if operation == "fold_slots"
+        step for step, operation in place.probe.events if operation == "fold_sessions"
     }
     assert place.bounds() == [highest]
     place.visit()
@@ -114,7 +114,7 @@ def test_sweep_when_a_rival_writes_while_it_removes_leases_gives_no_number_twice
         place.visit()
     acts = {"another sweep": place.open().sweep, "a lease": place.visit}
 
-    with place.probe.interrupted("decided", "fold_slots", acts[rival]):
+    with place.probe.interrupted("decided", "fold_sessions", acts[rival]):
         place.sweeper.sweep()
     place.sweeper.sweep()
     place.visit()

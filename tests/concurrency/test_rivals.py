@@ -7,8 +7,6 @@ what it was decided on is gone, and the verb must decide anew on what is there.
 from __future__ import annotations
 
 import datetime as dt
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,6 @@ import pytest
 from tests.concurrency.support import (
     PAST_TTR,
     TTR,
-    WAIT,
     Probe,
     World,
     end_heartbeat,
@@ -35,7 +32,6 @@ from tubeq_spark import (
     Queue,
     QueueConfig,
     SessionError,
-    SweepReport,
     TaskNotFoundError,
     TubeBusyError,
     TubeExistsError,
@@ -798,37 +794,20 @@ def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
 
 
 @pytest.mark.without_spark
-def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
+def test_lease_of_a_slot_when_a_rival_leases_it_first_is_another_one(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ids, "SLOTS", 1)
-    put = ids_of(numbered.open().create_tube("numbered").put_many([1]))
-    latter = numbered.open()
+    put = []
+    tube = numbered.open().create_tube("numbered")
+    rival = numbered.open()["numbered"]
 
-    def make_room() -> None:
+    def lease() -> None:
+        put.extend(ids_of(rival.put_many([1])))
         monkeypatch.setattr(ids, "SLOTS", 2)
 
-    with numbered.probe.interrupted("committed", "lease_slot", make_room):
-        put += ids_of(latter["numbered"].put_many([2]))
-
-    assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
-
-
-@pytest.mark.thorough
-def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_slot(
-    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ids, "SLOTS", 1)
-    put = ids_of(numbered.open().create_tube("numbered").put_many([1]))
-    latter = numbered.open()
-
-    def make_room_and_break() -> None:
-        monkeypatch.setattr(ids, "SLOTS", 2)
-        raise ConnectionError("the answer is lost")
-
-    # The guess has changed nothing, so it is in no history: nobody can tell whether it may still land.
-    with numbered.probe.interrupted("committed", "lease_slot", make_room_and_break):
-        put += ids_of(latter["numbered"].put_many([2]))
+    with numbered.probe.interrupted("decided", "lease_slot", lease):
+        put += ids_of(tube.put_many([2]))
 
     assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 
@@ -860,57 +839,6 @@ def new_tube(world: World, name: str, letters: str) -> tuple[Tube, Tube]:
     rival = world.rivals.create_tube(name)
     rival.put_many(list(letters))
     return world.mine[name], rival
-
-
-@pytest.mark.without_spark
-def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
-    world: World,
-) -> None:
-    """One finds a task taken; the task is acked; the other empties the table; the first undoes."""
-    mine, holder = new_tube(world, "disputed", "ab")
-    ids: list[int] = []
-    with world.probe.interrupted(
-        "committed", "drop", lambda: ids.extend(ids_of(holder.take_many(1)))
-    ):
-        assert world.probe.stopped(3, mine.drop)
-    assert world.probe.events[-1] == ("read", "drop")
-    emptied, undone = threading.Event(), threading.Event()
-    steps: list[str] = []
-
-    def second(step: str, operation: str) -> None:
-        if (step, operation) == ("committed", "drop") and not emptied.is_set():
-            emptied.set()
-            assert undone.wait(WAIT)
-
-    def first(step: str, operation: str) -> None:
-        if operation != "drop" or "sweeping" in steps:
-            return
-        steps.append(step)
-        # read of the emptying (which finds it busy), then read of the undoing
-        if steps == ["read", "read"]:
-            holder.ack_many(ids)
-            emptying.append(pool.submit(other.sweep))
-            assert emptied.wait(WAIT)
-        if step == "committed":
-            steps.append("sweeping")
-            undone.set()
-
-    emptying: list[Future[SweepReport]] = []
-    other = world.open_queue(observer=second)
-    undoing = world.open_queue(observer=first)
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            undoing.sweep()
-        finally:
-            undone.set()
-        emptying[0].result(WAIT)
-
-    world.rivals.sweep()
-    if "disputed" in world.rivals.tubes():
-        again = world.rivals["disputed"]
-    else:
-        again = world.rivals.create_tube("disputed")
-    assert again.put("c") is not None
 
 
 @pytest.mark.without_spark
@@ -957,9 +885,8 @@ def test_take_when_a_rival_drops_the_tube_gets_nothing(world: World) -> None:
 def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: World) -> None:
     mine, rival = new_tube(world, "taken_in_drop", "ab")
 
-    # Its second operation empties the table; the first has marked the registry.
     with (
-        world.probe.interrupted("decided", "drop", lambda: rival.take_many(1), nth=2),
+        world.probe.interrupted("decided", "drop", lambda: rival.take_many(1)),
         pytest.raises(TubeBusyError),
     ):
         mine.drop()
@@ -985,26 +912,27 @@ def test_drop_when_tasks_are_taken_is_refused_before_others_see_the_tube_as_drop
 
 
 @pytest.mark.without_spark
-def test_drop_when_a_sweep_finds_it_busy_and_undoes_it_first_is_refused_and_the_tube_lives(
-    world: World,
+@pytest.mark.parametrize("finishes", ["drop", "sweep", "create_tube"])
+def test_drop_when_another_program_comes_before_its_last_commit_has_dropped_the_tube(
+    world: World, finishes: str
 ) -> None:
-    mine, rival = new_tube(world, "undone_by_a_sweep", "ab")
-    ids: list[int] = []
+    name = f"dropped_before_{finishes}"
+    mine, rival = new_tube(world, name, "ab")
 
-    # Marked, found busy; before it takes back the mark a sweep comes upon it, and does that.
-    with (
-        world.probe.interrupted(
-            "committed", "drop", lambda: ids.extend(ids_of(rival.take_many(1)))
-        ),
-        world.probe.interrupted("read", "drop", world.rivals.sweep, nth=3),
-        pytest.raises(TubeBusyError),
-    ):
+    def finish() -> None:
+        if finishes == "drop":
+            with pytest.raises(TubeNotFoundError):
+                rival.drop()
+        elif finishes == "sweep":
+            world.rivals.sweep()
+        else:
+            world.rivals.create_tube(name).put("c")
+
+    with world.probe.interrupted("committed", "drop", finish):
         mine.drop()
 
-    assert stored(world.rivals["undone_by_a_sweep"]) == "at br"
-    assert names(rival.ack_many(ids)) == "a"
-    mine.drop()
-    assert "undone_by_a_sweep" not in world.rivals.tubes()
+    assert (name in world.rivals.tubes()) == (finishes == "create_tube")
+    assert stored(world.rivals.create_tube(name, if_not_exists=True)) in ("", "cr")
 
 
 @pytest.mark.thorough
@@ -1029,7 +957,7 @@ def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_n
         rivals.sweep()
         rivals.create_tube("made_anew").put("b")
 
-    with probe.interrupted("committed", "drop", make_anew, nth=2):
+    with probe.interrupted("committed", "drop", make_anew):
         tube.drop()
 
     assert stored(rivals["made_anew"]) == "br"

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Batch, Task, Tube
-    from tubeq_spark.testing import ManualClock
 
 MOST_COMMITS = 12
 
@@ -516,47 +515,30 @@ def registry(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 # What sweeps comes first: each tube that is left makes every later sweep longer.
 
 
-@pytest.mark.without_spark
-def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_the_holders_end(
-    registry: tuple[Probe, Queue, Queue], open_queue: OpenQueue, clock: ManualClock
-) -> None:
-    probe, mine, rivals = registry
-    tube = mine.create_tube("held_in_drop")
-    tube.put("a")
-    held = open_queue(ttr=10)["held_in_drop"]
-
-    # Marked, found busy, and stopped before the mark is taken back.
-    with probe.interrupted("committed", "drop", lambda: held.take(0)):
-        assert probe.stopped(4, tube.drop)
-    clock.advance(11)
-    rivals.sweep()
-    rivals.sweep()
-
-    anew = rivals.create_tube("held_in_drop", if_not_exists=True)
-    assert anew.put("b") is not None
-    assert stored(anew) in ("br", "ar br")
-
-
 @pytest.mark.thorough
 def test_drop_when_it_stops_between_any_two_commits_is_finished_by_a_sweep_or_was_not_begun(
     registry: tuple[Probe, Queue, Queue],
 ) -> None:
     probe, mine, rivals = registry
     tube: Tube | None = None
-    for commits in range(4):
+    for commits, finishes in ((0, ""), (1, "sweep"), (1, "create_tube"), (2, "")):
         if tube is None:
-            tube = mine.create_tube(f"dropped_{commits}")
+            tube = mine.create_tube(f"dropped_{commits}_{finishes}")
             tube.put("a")
         assert probe.stopped_after(commits, tube.drop)
         if not commits:
             assert stored(rivals.tube(tube.name)) == "ar"
             continue
 
-        # From its first commit on nobody can use it; whoever sweeps or creates finishes it.
-        with pytest.raises(TubeNotFoundError):
-            rivals.tube(tube.name)
-        if commits == 2:
+        # From its first commit on nobody puts into it; whoever sweeps or creates finishes it.
+        if finishes:
+            with pytest.raises(TubeNotFoundError):
+                rivals.tube(tube.name).put("b")
+        if finishes == "sweep":
             rivals.sweep()
+        if finishes != "create_tube":
+            with pytest.raises(TubeNotFoundError):
+                rivals.tube(tube.name)
         anew = rivals.create_tube(tube.name)
         assert stored(anew) == ""
         assert anew.take(0) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import threading
 import time
@@ -15,7 +14,6 @@ from pyspark.sql import functions as F
 from tests.concurrency.support import FOR_EVER, WAIT, on_another_host
 from tests.waiting import until
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.locks.table_lock import TableLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,48 +142,6 @@ def test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off(
     assert not dead.exists()
     assert all(file.exists() for file in written)
     assert len(rivals["long"].take_many(10)) == ROWS
-
-
-@pytest.mark.thorough
-def test_sweep_when_a_writer_that_asked_to_wait_has_ended_removes_what_it_asked(
-    spark: SparkSession, clock: ManualClock, tmp_path: Path
-) -> None:
-    place = str(tmp_path)
-    mine, living, rivals = (_open(spark, place, clock, vacuum_hours=24) for _ in range(3))
-    sessions = mine._context.sessions
-
-    def ask(queue: Queue, name: str) -> None:
-        with queue._context.loop.tally.running.running(name, TableLock(None)):
-            clock.advance(300)
-            queue._context.session.beat_if_needed()
-
-    def asked() -> list[str]:
-        rows = spark.sql(f"SELECT * FROM {sessions._table} WHERE kind = 'writing'").collect()
-        return sorted(row["status"] for row in rows)
-
-    # In the end it asks twice, the second time for another table.
-    ask(mine, "first")
-    clock.advance(200)
-    ask(living, "long")
-    ask(living, "longer")
-    assert asked() == ["first", "long", "longer"]
-    rivals.sweep()
-    assert asked() == ["first", "long", "longer"]
-
-    clock.advance(500)
-    # A sweep for a moment that lies ahead removes nothing that may be alive.
-    rivals.sweep(clock.now() + dt.timedelta(days=1))
-    assert asked() == ["long", "longer"]
-    clock.advance(450)
-    # The older one is over; but who asked may live.
-    rivals.sweep()
-    assert asked() == ["long", "longer"]
-    clock.advance(300)
-    rivals.sweep()
-    assert asked() == []
-    before = sessions.last_commit()
-    rivals.sweep()
-    assert sessions.last_commit() == before
 
 
 def _open(spark: SparkSession, place: str, clock: ManualClock, **options: object) -> Queue:

@@ -98,14 +98,12 @@ SCHEMAS = {
             "bucket": _INT,
             "kind": _TEXT,
             "session": _TEXT,
-            "member": _TEXT,
+            "key": _TEXT,
             "epoch": _LONG,
             "seq": _LONG,
             "status": _TEXT,
             "lease_until": _MOMENT,
             "calls": pa.map_(_TEXT, _LONG),
-            "slot": _INT,
-            "bound": _LONG,
             "at": _MOMENT,
         }
     ),
@@ -239,7 +237,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
     for number, task_id in enumerate(ids):
         tube = chance.choice([TUBE] * 9 + [-TUBE, TUBE + 1, 3, -3, -TUBE - 1])
         is_task = tube > 0
-        # No task is in segment 0, but rows that note drops.
+        # No task is in segment 0, but the tombstone of a drop.
         segment = chance.choice(SEGMENTS[1:] if is_task else SEGMENTS)
         pri = _ENDS_OF_INT[number % 2] if number < 4 else chance.choice(range(-1, 9))
         row = {
@@ -292,12 +290,12 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
             "id": number,
             "type": chance.choice(("fifo", "utubettl")),
             "options": chance.choice(('{"temporary": "session/1"}', "{}", None)),
-            "status": chance.choice(("live", "dropping", "dropped", None)),
+            "status": chance.choice(("live", "dropped", None)),
             "created": chance.choice((NOW, None, 0)),
         }
     temporary = TubeOptions(temporary=True).to_json()
     texts = (TubeOptions().to_json(), temporary.replace("true", '"session/1"'))
-    for status, text in itertools.product(("live", "dropping", "dropped"), texts):
+    for status, text in itertools.product(("live", "dropped"), texts):
         yield {
             "name": "x",
             "table_name": "x",
@@ -309,7 +307,7 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 
 def _sessions(chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Rows of each kind. Those of one member differ in `seq`, and those of one slot in their bound."""
+    """Rows of each kind. Those of one member differ in `seq`, and those of one slot."""
     sessions = ("a session", *(name for name in NAMES if name is not None))
     for seq in range(120):
         session = chance.choice(sessions)
@@ -317,7 +315,7 @@ def _sessions(chance: random.Random) -> Iterator[dict[str, Any]]:
             "bucket": bucket_of_session(session),
             "kind": chance.choice(("member", "member", "member", "dead")),
             "session": session,
-            "member": chance.choice(("member 1", "member 2", "O'Neil", None)),
+            "key": chance.choice(("member 1", "member 2", "O'Neil", None)),
             "epoch": chance.choice((1, 2, 3)),
             "seq": seq,
             "status": chance.choice(("live", "left", None)),
@@ -326,28 +324,19 @@ def _sessions(chance: random.Random) -> Iterator[dict[str, Any]]:
             "at": chance.choice(_MOMENTS),
         }
     for seq, kind in enumerate(("vacuum", "vacuum_tried") * 3, 200):
-        yield {"bucket": 2_000, "kind": kind, "seq": seq, "at": NOW + seq}
-    for seq in (None, None, 300, 301):
-        yield {
-            "bucket": 2_000,
-            "kind": "writing",
-            "member": chance.choice(("member 1", "O'Neil")),
-            "seq": seq,
-            "status": PATH.table("O'Neil"),
-            "lease_until": chance.choice((NOW, LATER)),
-            "at": NOW,
-        }
+        yield {"bucket": 2_000, "kind": kind, "key": str(seq % 3), "seq": NOW + seq}
+    for until in (NOW, LATER, None):
+        yield {"bucket": 2_000, "kind": "writing", "key": PATH.table("O'Neil"), "seq": until}
     for seq in (4, 9):
         calls = {"7/urls": 2, "8/pages": 1}
-        yield {"bucket": 2_001, "kind": "total", "member": "total", "seq": seq, "calls": calls}
+        yield {"bucket": 2_001, "kind": "total", "key": "total", "seq": seq, "calls": calls}
     for number in range(200):
         yield {
             "bucket": 1_000 + number % 64,
             "kind": "slot",
-            "member": chance.choice(("member 1", HOLDER, None)),
-            "seq": 0,
-            "slot": number % 64 + 64 * chance.choice((0, 0, 1)),
-            "bound": TICK - 100 + number,
+            "key": str(number % 64 + 64 * chance.choice((0, 0, 1))),
+            "seq": TICK - 100 + number,
+            "status": chance.choice(("member 1", HOLDER, None)),
         }
 
 

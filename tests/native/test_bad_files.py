@@ -383,7 +383,9 @@ def test_truncate_and_drop_when_a_file_is_lost_name_it_and_remove_nothing(
             other["work"].drop()
         assert str(file) in files_of(tmp_path / "work")
     with Queue(None, str(tmp_path), engine="native", config=CONFIG) as again:
-        again.sweep()
+        assert told(again["work"].take_many(2)) == ["first", "second"]
+        again["work"].release_all()
+        again["work"].drop()
         assert again.tubes() == []
 
 

@@ -17,7 +17,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.takes import UtubeMoments
-from tubeq_spark.model.times import to_us
+from tubeq_spark.model.times import US, to_us
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.decision import RefusedError
 from tubeq_spark.storage.expression import Column, Micros
@@ -36,7 +36,7 @@ from tubeq_spark.storage.rows import (
     Waiting,
 )
 from tubeq_spark.storage.tables.counts import counts, depth
-from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.registry import TubeRecord
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES, TubeTable
@@ -158,7 +158,7 @@ def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
     assert segments.tiny_segments(10, 100) == [5, 6, 7]
     assert segments.tiny_segments(10, 3) == [5]
     assert segments.gone_segments() == []
-    assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3)
+    assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3, is_dropped=False)
 
 
 def test_subqueues_are_found_by_their_first_tasks(place: Place) -> None:
@@ -220,7 +220,7 @@ def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> No
     options = TubeOptions.from_json("{}")
 
     def tube(name: str, table: str) -> TubeRecord:
-        return TubeRecord(name, table, 0, "fifo", options, TubeStatus.LIVE, NOW)
+        return TubeRecord(name, table, 0, "fifo", options, NOW)
 
     foo = tube("Foo", "Foo")
     registry = place.registry
@@ -233,9 +233,8 @@ def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> No
     assert registry.add(tube("bar", "fOO")) is None
     assert registry.add(tube("bar", "bar")) == registry.live("bar")
     assert registry.live("bar").id == 2
-    registry.own(found, "s/1")
-    registry.move(found, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner="s/1")
-    registry.move(found, (TubeStatus.DROPPING,), TubeStatus.DROPPED)
+    registry.alter(found, lambda record: replace(record, owner="s/1"), "own")
+    registry.alter(found, lambda record: replace(record, is_live=False), "drop")
     assert [record.name for record in registry.records()] == ["bar"]
     assert registry.add(foo) is None
     assert registry.add(tube("foo", "foo__2")) == registry.live("foo")
@@ -264,12 +263,11 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
     assert sessions.views("one")["one"].members[0].seq == 3
     assert sessions.last_written(5) == dict.fromkeys(("one", "two", "three"), NOW)
     place.notes.note_vacuum(3, NOW)
-    place.notes.ask_to_wait("m", "t", NOW, NOW + 10)
+    place.notes.ask_to_wait(["t"], NOW)
     assert place.notes.asked_to_wait("t", NOW)
-    assert not place.notes.asked_to_wait("t", NOW + 10)
+    assert not place.notes.asked_to_wait("t", NOW + 1_200 * US)
     survey = sessions.survey(NOW + 10)
-    assert (survey.beats, survey.vacuums, survey.asked) == (3, {3: NOW}, {"m": (NOW + 10, 1)})
-    assert place.notes.forget_asks(NOW + 10, place.loop) == 1
+    assert (survey.replaced, survey.vacuums) == (3, {3: NOW})
     assert sessions.compact(1, place.loop) == 3
     sessions.beat(member("four", 1, live=False, put=7, z=1), NOW)
     assert sessions.compact(1, place.loop) == 1
@@ -279,13 +277,14 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
 
 def test_slots_are_leased_extended_and_folded(place: Place) -> None:
     slots = place.slots
-    lease = replace(slots.lease("holder", NOW, 1_000), holder="holder")
+    number = slots.lease("holder", NOW, 1_000).slot
+    lease = slots._leased()[number]
     after = slots.extend(lease, lease.bound + 10**9)
     assert after is not None
     assert (after.slot, after.holder) == (lease.slot, "holder")
     assert slots._leased()[lease.slot].bound == lease.bound + 10**9
     assert slots.extend(lease, lease.bound + 2 * 10**9) is not None
-    assert slots.compact(1, place.loop) == 2
+    assert place.sessions.compact(1, place.loop) == 2
     assert slots._leased()[lease.slot].bound == lease.bound + 2 * 10**9
 
 

@@ -85,7 +85,7 @@ def test_session_when_its_files_are_few_removes_nothing(
     assert DeltaTable(f"{location}/_tubeq_sessions").version() == before + 2
 
 
-def test_slot_when_those_that_are_guessed_are_in_use_is_another_one_of_the_bucket(
+def test_slot_when_all_of_a_bucket_are_in_use_is_one_of_another_bucket(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
@@ -105,7 +105,6 @@ def test_slot_when_those_that_are_guessed_are_in_use_is_another_one_of_the_bucke
         queue["work"].put("a")
 
     slots = [queue._context.session._slot.slot for queue in queues]  # type: ignore[union-attr]
-    assert slots[0] == 5
     assert {slot % SLOT_FILES for slot in slots[:-1]} == {5}
     assert len(set(slots)) == len(slots)
     # All of one bucket are in use: it is the last who looks at all.

@@ -26,7 +26,7 @@ from tubeq_spark.storage.statement import (
     SettleRow,
     Statement,
 )
-from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.registry import TubeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def member(seq: int, *, live: bool = True) -> Member:
 
 
 def record(name: str) -> TubeRecord:
-    return TubeRecord(name, name, 0, "fifo", TubeOptions.from_json("{}"), TubeStatus.LIVE, NOW)
+    return TubeRecord(name, name, 0, "fifo", TubeOptions.from_json("{}"), NOW)
 
 
 def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:
@@ -131,7 +131,7 @@ def tidy(utube: str) -> Callable[[Place], object]:
 def slot(number: int, bound: int) -> Callable[[Place], object]:
     def run(place: Place) -> object:
         found, after = SlotLease(number, None, 0), SlotLease(number, "h", bound)
-        plan = place.slots._write(found, after, lambda affected: affected)
+        plan = place.slots._move(found, after, None)
         assert isinstance(plan.statement, Statement)
         return place.run(plan.statement)
 

@@ -118,9 +118,6 @@ class _Sessions:
         self._dead[session] = max(self._dead[session], epoch)
         return True
 
-    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
-        """Nothing is removed from memory that anybody could be asked to leave."""
-
 
 class _Slots:
     """Who holds which slot; they are handed out in turn."""

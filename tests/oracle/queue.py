@@ -77,7 +77,6 @@ class OracleQueue:
             Counters(),
             name,
             held,
-            held,
         )
         # No heart beats: the session dies as its clock says.
         self.session.stop()

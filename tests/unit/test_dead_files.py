@@ -10,8 +10,9 @@ import pytest
 from delta.exceptions import MetadataChangedException
 
 from tubeq_spark import QueueConfig
-from tubeq_spark.admin.dead_files import Tables, remove_dead_files
+from tubeq_spark.admin.dead_files import DeadFiles, Tables
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.model.membership import Survey
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.locks.committer import Committer
 from tubeq_spark.storage.locks.table_lock import TableLock
@@ -19,6 +20,7 @@ from tubeq_spark.storage.spark.tables import SparkTables
 from tubeq_spark.storage.tables.schema import LOG_CLEANUP
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tubeq_spark.runtime.context import QueueContext
@@ -74,10 +76,15 @@ class FakeQueue:
             raise self.fails
 
 
+def surveyed(tried: Mapping[int, int] | None = None) -> Survey:
+    """What a sweep knows of earlier removals: the moments at which they were only tried."""
+    return Survey({}, 0, {}, tried or {})
+
+
 def removed(queue: FakeQueue, table_lock: TableLock, hours: int = 1) -> list[str]:
     """The statements of a removal so many hours after the table was made."""
     tables = Tables(1, [("t", table_lock)], 0)
-    remove_dead_files(cast("QueueContext", queue), tables, hours * HOUR, None)
+    DeadFiles(cast("QueueContext", queue), surveyed(), hours * HOUR).remove(tables)
     return queue.ran
 
 
@@ -123,7 +130,7 @@ def test_remove_dead_files_when_the_store_tells_that_the_clock_is_hours_ahead_re
     queue.tables.clock_drift = lambda location: seconds  # type: ignore[method-assign]
     tables = Tables(1, [("delta.`s3://bucket/t`", TableLock(None))], 0)
 
-    is_done = remove_dead_files(cast("QueueContext", queue), tables, HOUR, None)
+    is_done = DeadFiles(cast("QueueContext", queue), surveyed(), HOUR).remove(tables)
 
     assert is_done is (hours <= 0)
     assert queue.noted == ([True, False] if is_done else [True])
@@ -134,7 +141,8 @@ def test_remove_dead_files_when_it_was_tried_waits_for_a_part_of_the_interval() 
     tables = Tables(1, [("t", TableLock(None))], 0)
 
     def is_done(now_us: int) -> bool:
-        return remove_dead_files(cast("QueueContext", queue), tables, now_us, None, 2 * HOUR)
+        survey = surveyed({1: 2 * HOUR})
+        return DeadFiles(cast("QueueContext", queue), survey, now_us).remove(tables)
 
     assert not is_done(2 * HOUR + HOUR // 24 - 1)
     assert (queue.ran, queue.noted) == ([], [])

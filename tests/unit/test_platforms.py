@@ -17,9 +17,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tubeq_spark import Queue, QueueConfig, StoreError, local_session
-from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
+from tubeq_spark.admin.dead_files import SYSTEM, DeadFiles, Tables
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.jobs.program import starting
+from tubeq_spark.model.membership import Survey
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locks.table_lock import table_lock_of
@@ -199,10 +200,6 @@ class Catalog:
         """Whether a long write goes on."""
         return False
 
-    def last_vacuum(self) -> int | None:
-        """When it was done."""
-        return self.noted[-1] if self.noted else None
-
     def note_vacuum(self, _key: int, now_us: int, *, tried: bool = False) -> None:
         """Note that it is done."""
         if not tried:
@@ -226,8 +223,9 @@ def test_dead_files_of_a_catalog_managed_table_are_left_to_the_catalog(
     tables = Tables(SYSTEM, [("own", table_lock), ("managed", table_lock), ("last", table_lock)], 0)
 
     with caplog.at_level(logging.INFO, "tubeq_spark"):
-        assert remove_dead_files(catalog, tables, HOUR_US, catalog.last_vacuum())
-        assert not remove_dead_files(catalog, tables, HOUR_US + 1, catalog.last_vacuum())
+        assert DeadFiles(catalog, Survey({}, 0, {}, {}), HOUR_US).remove(tables)
+        survey = Survey({}, 0, {SYSTEM: HOUR_US}, {})
+        assert not DeadFiles(catalog, survey, HOUR_US + 1).remove(tables)
 
     assert catalog.vacuumed == ["own", "last"]
     assert [(record.levelname, "managed" in record.message) for record in caplog.records] == [

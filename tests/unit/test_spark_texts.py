@@ -57,7 +57,6 @@ MAKERS = (
 WITHOUT_SQL = {
     # By `find`.
     "Registry.current",
-    "Registry.require_dropping",
     "Registry.version",
     "Sessions.extent",
     "Sessions.files",

@@ -15,7 +15,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import tubes
+from tubeq_spark.admin import creating, tubes
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.model.states import QueueState
@@ -72,7 +72,7 @@ def drop(
         TubeNotFoundError: It was dropped before.
     """
     with used.lock:
-        tubes.drop(queue, opened, registry, record, with_taken=with_taken)
+        creating.drop(queue, opened, registry, record, with_taken=with_taken)
         used.forget(record)
         if not used.temporary:
             queue.session.keep_no_longer()
@@ -241,7 +241,7 @@ def end(queue: QueueContext, engines: Engines) -> None:
 
 def known_tubes(queue: QueueContext, registry: Registry) -> list[TubeRecord]:
     """All live tubes of known types, sorted by name."""
-    known = [r for r in registry.records() if tubes.is_live(r) and r.type in queue.drivers]
+    known = [r for r in registry.records() if r.type in queue.drivers]
     return sorted(known, key=lambda record: record.name)
 
 
@@ -257,7 +257,7 @@ def close_when_forgotten(closing: Closing, engines: Engines) -> None:
     """
     heart = closing.queue.session.heart
     queue = closing.queue.for_its_heart()
-    context_of = functools.partial(tubes.make_context, queue, closing.opened, closing.registry)
+    context_of = functools.partial(tubes.make_context, queue, closing.opened)
     leave = functools.partial(end, queue, engines)
     place = (closing.opened, closing.registry, closing.used)
     heart.leave = Closing(queue, leave, *place, context_of).close

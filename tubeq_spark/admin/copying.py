@@ -1,23 +1,19 @@
 """Copies a queue to a new place: tubes with their tasks, ids, keys of puts, counts and moments.
 
-Steps, after a sweep of the source: refuse if tasks are taken or may be taken; write a mark; copy the tables of
-the tubes, file by file; make the table of sessions, with all id slots above the
-ids of the source; write the versions of the source's tables into the mark; compare the copy with the source;
-make the registry in one commit; remove the mark. Before the registry exists the target is no queue, and nobody
-can open it. Nothing is written to the source.
+Steps, after a sweep of the source: refuse if tasks are taken or may be taken; write a mark; copy the tables of the
+tubes, file by file; make the table of sessions, with the bounds of all id slots; make the registry in one commit;
+remove the mark. Before the registry exists the target is no queue, and nobody can open it. Nothing is written to the
+source.
 
-If the copy is interrupted, the next call goes on: the mark shows that the files at the target are from a copy.
-Until the registry exists, the call copies again. After that it only removes the mark, and only if the source
-still has the versions in the mark: programs may have gone on with the source, or with the copy. A call that was
-only paused finds the mark of the next call, and ends.
+If the copy is interrupted, its files must be removed before the next call. A call that was paused meanwhile finds the
+mark of that call, and makes no registry.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -27,7 +23,6 @@ from tubeq_spark.admin import opening
 from tubeq_spark.admin.engines import engines_of
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import InvalidOptionError, StoreError, TubeBusyError
-from tubeq_spark.model import ids
 from tubeq_spark.model.reports import CopyReport
 from tubeq_spark.observe.sessions import sessions_of
 from tubeq_spark.observe.statistics import written_calls
@@ -38,13 +33,12 @@ from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, refuse_mounts
 from tubeq_spark.storage.native.file_copy import copy_table
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.query import Select, count, greatest, least, named
+from tubeq_spark.storage.query import Select, count, named
 from tubeq_spark.storage.tables.schema import (
     LOG_CLEANUP,
     new_registry,
     new_sessions,
 )
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -57,7 +51,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.store.store_options import StorageOptions
     from tubeq_spark.storage.tables.registry import Registry
 
-#: The mark at the target during a copy: its source, and the state of that.
+#: The mark at the target during a copy: the number of the call.
 _MARK = "_tubeq_copy.json"
 _ROW = row()
 
@@ -96,10 +90,10 @@ def copy(
         state = _state_of(queue, opened, kept)
         _require_all(registry, tubes)
         _require_quiet(queue, tubes)
-        work = _Copy(queue, opened, engines, new, uuid4().hex)
+        work = _Copy(queue, opened, engines, new, uuid4().bytes)
         with queue.engine.reading():
-            if work.begin(state):
-                work.run(kept, state)
+            work.begin()
+            work.run(kept, state)
         temporary = [ctx.record.name for ctx in tubes if ctx.record.options.temporary]
         return work.report(kept, temporary)
     finally:
@@ -155,7 +149,7 @@ class _Copy:
         opened: OpenedLocation,
         engines: Engines,
         new: OpenedLocation,
-        call: str,
+        call: bytes,
     ) -> None:
         self._queue, self._opened = queue, opened
         self._engines, self._new = engines, new
@@ -170,60 +164,23 @@ class _Copy:
         """The queue at the target, which makes the directory of lock files; so only after `begin`."""
         return opening.make_context(self._engines, self._new, self._queue.clock, self._queue.config)
 
-    def begin(self, state: Mapping[str, int | None]) -> bool:
-        """Write the mark of this call. If it replaces the mark of an earlier call, that one ends when it goes on.
-
-        Returns:
-            False if an earlier call has made the whole copy, and nothing is left to do.
+    def begin(self) -> None:
+        """Write the mark of this call.
 
         Raises:
-            StoreError: The target has files of something else than a copy of this source, or a whole copy of an
-                earlier state.
+            StoreError: Something exists at the target.
         """
-        mark, place = self._read_mark(), self._new.location.text
-        is_own = mark.get("from") == self._opened.uri
-        if self._is_made():
-            if not is_own:
-                msg = f"there is a queue at {place}: a copy needs a new place"
-                raise StoreError(msg)
-            if mark.get("state") != state:
-                msg = (
-                    f"{place} has a copy of an earlier state: an earlier call was interrupted in its last step, and "
-                    f"the queue at {self._opened.uri} may have changed since. If no program has used the copy, remove "
-                    "it, and copy again; or copy to another place"
-                )
-                raise StoreError(msg)
-            self._remove_mark()
-            return False
-        if not is_own and self._target.list("", most=1):
-            msg = f"{place} is not empty: a copy needs a new place"
+        if self._target.list("", most=1):
+            msg = (
+                f"{self._new.location.text} is not empty: a copy needs a new place; if an earlier copy was interrupted, "
+                "remove its files first"
+            )
             raise StoreError(msg)
         if self._new.locks is not None:
             root = self._new.locks.parent
             make_directory(root, synced=True)
             synced_log_of(root).require(Durability.COMMIT)
-        self._write_mark(None)
-        return True
-
-    def _is_made(self) -> bool:
-        """Whether the registry exists, so that programs may use the copy."""
-        return self._tables.is_table(self._new.location.table(TUBES))
-
-    def _read_mark(self) -> dict[str, Any]:
-        """The mark; empty if there is none, or if it cannot be parsed."""
-        try:
-            mark = json.loads(self._target.get(_MARK)[0])
-        except (FileNotFoundError, ValueError):
-            return {}
-        return mark if isinstance(mark, dict) else {}
-
-    def _write_mark(self, state: Mapping[str, int | None] | None) -> None:
-        """Mark the files at the target as this call's copy. `state` is given when all tables of tubes are copied."""
-        mark = {"from": self._opened.uri, "state": state, "call": self._call}
-        self._target.put(_MARK, json.dumps(mark).encode())
-
-    def _remove_mark(self) -> None:
-        self._target.delete([_MARK])
+        self._target.put(_MARK, self._call)
 
     def run(self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]) -> None:
         """Copy tubes.
@@ -235,28 +192,22 @@ class _Copy:
         for ctx in tubes:
             self._copy_table(ctx, ctx.record.table)
         self._make_sessions(tubes)
-        # The state is written before the registry: a call that finds the registry compares the source with it.
-        self._require_alone()
-        self._write_mark(state)
-        for ctx in tubes:
-            self._compare(ctx)
         self._require_unchanged(tubes, state)
         self._require_alone()
         self._make_registry([ctx.record.id for ctx in tubes])
-        self._remove_mark()
+        self._target.delete([_MARK])
 
     def report(self, tubes: Sequence[TubeContext], temporary: list[str]) -> CopyReport:
         """Report the tasks of a whole copy, and the tubes that were left out."""
-        return CopyReport({ctx.record.name: self._counts(ctx)[0] for ctx in tubes}, temporary)
+        return CopyReport({ctx.record.name: self._tasks(ctx) for ctx in tubes}, temporary)
 
     def _require_alone(self) -> None:
-        """Refuse to go on after another call has begun or ended, because programs may use its copy."""
-        is_made = self._is_made()
-        is_mine = self._read_mark().get("call") == self._call
-        if is_made and is_mine:
-            # The mark of this call has replaced that of another call, which has made the registry since.
-            self._remove_mark()
-        if is_made or not is_mine:
+        """Refuse to go on after another call has begun: somebody has removed the files of this one."""
+        try:
+            is_mine = self._target.get(_MARK)[0] == self._call
+        except FileNotFoundError:
+            is_mine = False
+        if not is_mine:
             msg = f"another call has copied to {self._new.location.text} since this one began: it is left alone"
             raise TubeBusyError(msg)
 
@@ -276,14 +227,7 @@ class _Copy:
         """Copy a table of a tube."""
         try:
             newest = _native(self._queue.engine).newest(self._opened.location.table(name))
-            copy_table(
-                self._source,
-                self._target,
-                name,
-                newest,
-                self._require_alone,
-                anew=self._is_local,
-            )
+            copy_table(self._source, self._target, name, newest)
         except FileNotFoundError as error:
             raise _changed(f"tube {ctx.record.name!r}") from error
         tables, table = self._tables, self._new.location.table(name)
@@ -301,11 +245,7 @@ class _Copy:
         )
         with table_lock.changing(self._made.engine.committer):
             self._tables.create(new)
-        highest = max((self._highest(ctx) for ctx in tubes), default=0)
-        # Ids are ordered by milliseconds first, then by slots. So this is above all ids of the last millisecond.
-        floor = ids.tick_of(highest | ((1 << (ids.SLOT_BITS + ids.POSITION_BITS)) - 1)) + 1
-        bounds = self._queue.slots.bounds()
-        self._made.slots.raise_to({s: max(bounds.get(s, 0), floor) for s in range(ids.SLOTS)})
+        self._made.slots.raise_to(self._queue.slots.bounds())
         # The copy may give the id of a tube that is not copied to a new tube, so its calls are left out.
         ids_of_copied = {str(ctx.record.id) for ctx in tubes}
         self._made.sessions.begin_with(
@@ -313,33 +253,11 @@ class _Copy:
             for calls in written_calls(self._queue)
         )
 
-    def _highest(self, ctx: TubeContext) -> int:
-        """The highest number in the rows of a tube, of ids and segments."""
-        columns = {
-            "task_id": greatest(_ROW.task_id),
-            "segment": greatest(_ROW.segment),
-            "moved": least(_ROW.segment),
-        }
-        where = ctx.table.mine() & (_ROW.segment != SEGMENT_0)
-        found = self._queue.engine.rows(Select(ctx.table.name, columns, where))[0]
-        return max(found["task_id"] or 0, found["segment"] or 0, ~(found["moved"] or 0))
-
-    def _compare(self, ctx: TubeContext) -> None:
-        source, made = self._counts(ctx, of_source=True), self._counts(ctx)
-        if source != made:
-            self._require_alone()
-            msg = (
-                f"the copy of tube {ctx.record.name!r} has {made[0]} tasks and {made[1]} done, and not "
-                f"{source[0]} and {source[1]}"
-            )
-            raise StoreError(msg)
-
-    def _counts(self, ctx: TubeContext, *, of_source: bool = False) -> tuple[int, int]:
-        """The number of stored tasks of a tube, and of ended ones."""
-        queue, opened = (self._queue, self._opened) if of_source else (self._made, self._new)
-        table = opened.location.table(ctx.record.table)
-        rows = queue.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
-        return rows[0]["n"], queue.engine.tables.ended(table, ctx.record.id)
+    def _tasks(self, ctx: TubeContext) -> int:
+        """The number of stored tasks of a tube of the copy."""
+        table = self._new.location.table(ctx.record.table)
+        rows = self._made.engine.rows(Select(table, {"n": count()}, ctx.table.mine()))
+        return int(rows[0]["n"])
 
     def _make_registry(self, tubes: Sequence[int]) -> None:
         table_lock = self._new.table_lock(TUBES)
@@ -366,5 +284,5 @@ def _native(engine: Engine) -> NativeTables:
 
 def _changed(what: str) -> TubeBusyError:
     return TubeBusyError(
-        f"{what} was changed while it was copied: stop all programs of the queue, and copy again"
+        f"{what} was changed while it was copied: stop all programs of the queue, remove the files of the copy, and copy again"
     )

@@ -18,6 +18,7 @@ from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tubeq_spark.model.membership import Survey
     from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.locks.table_lock import TableLock
 
@@ -48,109 +49,84 @@ class Tables:
     since_us: int
 
 
-def remove_dead_files(
-    queue: QueueContext,
-    tables: Tables,
-    now_us: int,
-    last_us: int | None,
-    tried_us: int | None = None,
-) -> bool:
-    """Remove files that no kept version needs, if it is time for that.
+class DeadFiles:
+    """The removal of dead files by one sweep."""
 
-    Tables whose commits a catalog manages are left alone: only the catalog may clean them up, for
-    example Databricks' predictive optimization. Delta refuses a VACUUM by anybody else.
+    def __init__(self, queue: QueueContext, survey: Survey, now_us: int) -> None:
+        """Remove files through a queue object, by the notes of earlier removals and at a moment."""
+        self._queue, self._notes, self._now_us = queue, survey, now_us
+        self._interval_us = limited_us(queue.config.vacuum_hours * 3600)
 
-    No version names the files of an uncommitted write, and the write may take longer than files are
-    kept, or its process may be paused. With a table lock a write and VACUUM exclude each other. Without
-    one, a commit to the table comes first: it makes all running writes fail, and later writes have
-    younger files. Long writes ask for a delay, so that they need not fail, and VACUUM waits for a while.
+    def is_time(self, key: int, since_us: int) -> bool:
+        """Whether enough time has passed for something to remove. Nothing is read.
 
-    It does nothing if no file can be old enough: in tables younger than the retention, and in tables
-    without commits since the last removal.
+        Args:
+            key: The key of the tables in notes.
+            since_us: When they were made.
+        """
+        interval, now_us = self._interval_us, self._now_us
+        if not interval or now_us < since_us + max(interval, _kept(self._queue)):
+            return False
+        last_us = self._notes.vacuums.get(key)
+        if last_us is not None and now_us < last_us + interval:
+            return False
+        tried_us = self._notes.tried_vacuums.get(key)
+        return tried_us is None or now_us >= tried_us + interval // _AGAIN
 
-    Steps: a note that it is tried, (a commit to the table,) VACUUM, a note that it is done. If it is
-    interrupted or fails in between, it is tried again after a part of `vacuum_hours`. Not every sweep
-    may try, because each try blocks the writers, or on storage without lock files makes running writes
-    start again. Two sweepers that try at the same moment may both do it.
+    def remove(self, tables: Tables, *, dropped: bool = False) -> bool:
+        """Remove files that no kept version needs, if it is time for that.
 
-    Args:
-        queue: The queue object.
-        tables: The tables.
-        now_us: The moment.
-        last_us: When it was last done, if ever.
-        tried_us: When it was last tried, if ever.
+        Tables whose commits a catalog manages are left alone: only the catalog may clean them up, for
+        example Databricks' predictive optimization. Delta refuses a VACUUM by anybody else.
 
-    Returns:
-        Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and two
-        notes in `_tubeq_sessions`; on storage without lock files one more to each table, which
-        conflicts with all running writes.
-    """
-    if not is_time(queue, tables.since_us, now_us, last_us, tried_us):
-        return False
-    if last_us is not None and _were_removed(queue, tables, last_us):
-        return False
-    return _remove(queue, tables, now_us, last_us)
+        No version names the files of an uncommitted write, and the write may take longer than files are
+        kept, or its process may be paused. With a table lock a write and VACUUM exclude each other. Without
+        one, a commit to the table comes first: it makes all running writes fail, and later writes have
+        younger files. Long writes ask for a delay, so that they need not fail, and VACUUM waits for a while.
 
+        It does nothing if no file can be old enough: in tables younger than the retention, and in tables
+        without commits since the last removal.
 
-def _remove(queue: QueueContext, tables: Tables, now_us: int, last_us: int | None) -> bool:
-    """Remove dead files, unless long writes have asked to wait; returns whether it was done."""
-    if _is_put_off(queue, tables, now_us, last_us):
-        return False
-    queue.vacuum_notes.note_vacuum(tables.key, now_us, tried=True)
-    done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
-    if not all(done):
-        return False
-    queue.vacuum_notes.note_vacuum(tables.key, now_us)
-    return True
+        Steps: a note that it is tried, (a commit to the table,) VACUUM, a note that it is done. If it is
+        interrupted or fails in between, it is tried again after a part of `vacuum_hours`. Not every sweep
+        may try, because each try blocks the writers, or on storage without lock files makes running writes
+        start again. Two sweepers that try at the same moment may both do it.
 
+        Args:
+            tables: The tables.
+            dropped: Whether it is the table of a dropped tube. When no files are left, this is noted under the tube's
+                negated id, and no sweep looks at the table again.
 
-def remove_last_files(
-    queue: QueueContext,
-    tables: Tables,
-    now_us: int,
-    last_us: int | None,
-    tried_us: int | None = None,
-) -> bool:
-    """Remove the dead files of a dropped tube's table as `remove_dead_files` does, if it is time.
+        Returns:
+            Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and two
+            notes in `_tubeq_sessions`; on storage without lock files one more to each table, which
+            conflicts with all running writes.
+        """
+        queue, now_us = self._queue, self._now_us
+        if not self.is_time(tables.key, tables.since_us):
+            return False
+        last_us = self._notes.vacuums.get(tables.key)
+        are_gone = last_us is not None and _were_removed(queue, tables, last_us)
+        if dropped and (are_gone or not queue.engine.tables.is_table(tables.names[0][0])):
+            queue.vacuum_notes.note_vacuum(-tables.key, now_us)
+            return False
+        if are_gone or self._is_put_off(tables, last_us):
+            return False
+        queue.vacuum_notes.note_vacuum(tables.key, now_us, tried=True)
+        done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
+        if not all(done):
+            return False
+        queue.vacuum_notes.note_vacuum(tables.key, now_us)
+        return True
 
-    When none are left, it notes this under the tube's negated id, and no sweep looks at the table again.
-
-    Returns:
-        Whether files were removed.
-    """
-    [(name, _)] = tables.names
-    if not queue.engine.tables.is_table(name) or (
-        last_us is not None and _were_removed(queue, tables, last_us)
-    ):
-        queue.vacuum_notes.note_vacuum(-tables.key, now_us)
-        return False
-    is_due = is_time(queue, tables.since_us, now_us, last_us, tried_us)
-    return is_due and _remove(queue, tables, now_us, last_us)
-
-
-def _is_put_off(queue: QueueContext, tables: Tables, now_us: int, last_us: int | None) -> bool:
-    """Whether a long write has asked to wait, and not too often."""
-    late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * _interval(queue)
-    return now_us < late and any(
-        not table_lock.is_exclusive and queue.vacuum_notes.asked_to_wait(name, now_us)
-        for name, table_lock in tables.names
-    )
-
-
-def is_time(
-    queue: QueueContext, since_us: int, now_us: int, last_us: int | None, tried_us: int | None
-) -> bool:
-    """Whether enough time has passed for something to remove. Nothing is read."""
-    interval, kept = _interval(queue), _kept(queue)
-    if not interval or now_us < since_us + max(interval, kept):
-        return False
-    if last_us is not None and now_us < last_us + interval:
-        return False
-    return tried_us is None or now_us >= tried_us + interval // _AGAIN
-
-
-def _interval(queue: QueueContext) -> int:
-    return limited_us(queue.config.vacuum_hours * 3600)
+    def _is_put_off(self, tables: Tables, last_us: int | None) -> bool:
+        """Whether a long write has asked to wait, and not too often."""
+        late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * self._interval_us
+        return self._now_us < late and any(
+            not table_lock.is_exclusive
+            and self._queue.vacuum_notes.asked_to_wait(name, self._now_us)
+            for name, table_lock in tables.names
+        )
 
 
 def _kept(queue: QueueContext) -> int:

@@ -213,20 +213,26 @@ def _chosen(
     wanted: object,
     storage_options: StorageOptions | None,
 ) -> str:
-    wanted = _asked(wanted)
+    asked = _asked(wanted)
     _require_reachable(location)
-    if wanted == "spark":
+    if asked == "spark":
         if storage_options is not None:
             refuse(
                 "storage_options", storage_options, "None with engine='spark': Spark has its own"
             )
         return "spark"
     why_not = _why_not_native(spark, location)
-    if why_not is None and (wanted == "native" or spark is None):
+    if asked == "native" or spark is None:
+        if why_not is not None:
+            raise StoreError(why_not) from _missing(location)
         return "native"
-    if why_not is not None and (wanted == "native" or spark is None):
-        raise StoreError(why_not) from _missing(location)
-    return _by_itself(spark, location, storage_options, why_not)
+    if why_not is None and storage_options is None:
+        why_not = _why_not_unasked(spark, location)
+    if why_not is None:
+        log.info("row verbs at %s are run by the native engine", location.text)
+        return "native"
+    log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
+    return "spark"
 
 
 def _require_reachable(location: Location) -> None:
@@ -245,22 +251,6 @@ def _asked(wanted: object) -> str:
     if asked not in ENGINES:
         refuse(f"the environment variable {_VARIABLE}", asked, f"one of {', '.join(ENGINES)}")
     return asked
-
-
-def _by_itself(
-    spark: SparkSession | None,
-    location: Location,
-    storage_options: StorageOptions | None,
-    why_not: str | None,
-) -> str:
-    """The engine that "auto" chooses in a program with a session."""
-    if why_not is None and storage_options is None:
-        why_not = _why_not_unasked(spark, location)
-    if why_not is None:
-        log.info("row verbs at %s are run by the native engine", location.text)
-        return "native"
-    log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
-    return "spark"
 
 
 def _missing(location: Location) -> ModuleNotFoundError | None:

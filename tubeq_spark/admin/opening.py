@@ -19,14 +19,13 @@ from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
-from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 from tubeq_spark.storage.commit_loop import CommitLoop, Larger, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.lock_file import LogReaders
 from tubeq_spark.storage.opened_location import why_not
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
+from tubeq_spark.storage.tables.vacuum_notes import LONG, VacuumNotes
 
 if TYPE_CHECKING:
     from tubeq_spark.admin.engines import Engines
@@ -68,8 +67,7 @@ def make_context(
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     notes = VacuumNotes(engine, table, loop, table_lock, source)
-    requests = VacuumRequests(notes, tally.running)
-    session = Session(sessions, slots, clock, config, counters, name, held_tasks, requests)
+    session = Session(sessions, slots, clock, config, counters, name, held_tasks)
     unknown = UnknownTakes(clock)
     lapsed = ExpiredSessionCache(
         sessions.views,
@@ -131,6 +129,7 @@ def _traces(clock: Clock) -> Traces:
 
 def _look_after(queue: QueueContext) -> None:
     """Do the regular work of the heart's helper."""
+    queue.vacuum_notes.ask_to_wait(queue.loop.tally.running.longer_than(LONG), queue.now_us())
     queue.unknown_takes.look()
     compact_rows_at_times(queue)
 

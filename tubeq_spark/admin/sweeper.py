@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import tubes
+from tubeq_spark.admin import creating
 from tubeq_spark.admin.dead_files import (
     CLOCKS,
     SYSTEM,
+    DeadFiles,
     Tables,
-    is_time,
-    remove_dead_files,
-    remove_last_files,
 )
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
-from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
-    _Remove = Callable[[QueueContext, Tables, int, int | None, int | None], bool]
-
 log = logging.getLogger(__name__)
 
 #: The table of sessions may have so many data files, two for each bucket: every reader may have to read them.
@@ -53,70 +49,42 @@ _SELDOM = 8
 _DROPPED = 16
 
 
-def compact_rows(queue: QueueContext, survey: Survey) -> None:
-    """Remove replaced rows, if there are `fold_heartbeats` of a kind. At most three commits."""
-    least = queue.config.fold_heartbeats
-    for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
-        if replaced >= least:
-            # If a compaction loses to a heartbeat, or to a lease of numbers, the next sweep makes it.
-            with contextlib.suppress(ConflictError):
-                rows.compact(least, queue.loop_without_retry)
-    _merge_files(queue)
-
-
 def compact_rows_at_times(queue: QueueContext) -> None:
-    """Remove replaced rows without a sweep, on engines that count files without a query.
+    """Compact the table of sessions without a sweep, on engines that count files without a query.
 
-    A failure is left to a sweep. At most three commits.
+    A failure is left to a sweep. At most one commit.
     """
     if queue.random.randrange(_SELDOM):
         return
     try:
         if queue.sessions.files() > _FILES:
-            for rows, least in ((queue.sessions, 1), (queue.slots, 0)):
-                with contextlib.suppress(ConflictError):
-                    rows.compact(least, queue.loop_without_retry)
-            _merge_files(queue)
+            _compact(queue)
     except TubeqError:
         log.warning("the sessions were not compacted", exc_info=True)
 
 
-def _merge_files(queue: QueueContext) -> None:
-    """Merge the files of sessions, on engines that count them without a query, if there are many.
+def _compact(queue: QueueContext) -> None:
+    """Remove replaced rows of the table of sessions, and merge its files if there are many. At most one commit.
 
-    Sessions that ended without a close keep their rows, each in a file of its own. At most one commit.
+    Sessions that ended without a close keep their rows, each in a file of its own.
     """
-    if queue.sessions.files() > _FILES * 3 // 4:
-        with contextlib.suppress(ConflictError):
-            queue.sessions.merge_files(queue.loop_without_retry)
+    is_large = queue.sessions.files() > _FILES * 3 // 4
+    # If it loses to a heartbeat, or to a lease of numbers, the next sweep makes it.
+    with contextlib.suppress(ConflictError):
+        queue.sessions.compact(
+            queue.config.fold_heartbeats, queue.loop_without_retry, whole=is_large
+        )
 
 
+@dataclass(frozen=True, slots=True)
 class _Pass:
     """One sweep, with the results of reads that serve all tubes."""
 
-    def __init__(
-        self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadSessionJudge
-    ) -> None:
-        self.queue, self.now_us, self.survey, self.dead = queue, now_us, survey, dead
-        #: Never ahead of the clock: a note with a future moment would stop removals until then.
-        self.past_us = min(now_us, queue.now_us())
-
-    def remove_dead_files(self, tables: Tables, remove: _Remove = remove_dead_files) -> bool:
-        """Remove dead files of some tables, if it is time."""
-        last_us = self.survey.vacuums.get(tables.key)
-        tried_us = self.survey.tried_vacuums.get(tables.key)
-        return remove(self.queue, tables, self.past_us, last_us, tried_us)
-
-    def may_clean(self, record: TubeRecord) -> bool:
-        """Whether it is time to remove files of a dropped tube, and some may be left."""
-        done, tried = self.survey.vacuums, self.survey.tried_vacuums
-        return -record.id not in done and is_time(
-            self.queue,
-            record.created_us,
-            self.past_us,
-            done.get(record.id),
-            tried.get(record.id),
-        )
+    queue: QueueContext
+    now_us: int
+    survey: Survey
+    dead: DeadSessionJudge
+    files: DeadFiles
 
 
 def sweep(
@@ -128,7 +96,7 @@ def sweep(
 ) -> SweepReport:
     """Make one pass over all tubes. An error of one tube is reported and does not stop the others.
 
-    It reads the sessions once, and the registry once, or twice if a drop was stopped.
+    It reads the sessions and the registry once.
 
     Args:
         queue: The queue object.
@@ -138,23 +106,26 @@ def sweep(
         now_us: The moment.
     """
     everything = registry.with_dropped()
-    records = [record for record in everything if tubes.holds_name(record)]
-    if not all(map(tubes.is_live, records)):
-        tubes.finish_drops(queue, opened, registry, records)
-        records = [record for record in registry.records() if tubes.is_live(record)]
+    records = [record for record in everything if record.is_live]
     clock_us = queue.now_us()
     survey = queue.sessions.survey(clock_us + CLOCKS)
     dead = DeadSessionJudge(queue, now_us, survey.sessions)
     # A task that is released too early is only done again, but a dropped tube is gone. So sessions that
     # are dead only at a future moment do not drop tubes.
     ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
-    over = tubes.end_temporaries(queue, opened, registry, records, ended)
+    over = creating.end_temporaries(queue, opened, registry, records, ended)
     records = [record for record in records if record.name not in over]
-    one_pass = _Pass(queue, now_us, survey, dead)
+    # Never ahead of the clock: a note with a future moment would stop removals until then.
+    files = DeadFiles(queue, survey, min(now_us, queue.now_us()))
+    one_pass = _Pass(queue, now_us, survey, dead, files)
     report = SweepReport(dropped=over)
     for record in records:
         try:
-            report.tubes[record.name] = _sweep(context_of(record), one_pass, report)
+            swept = _sweep(context_of(record), one_pass, report)
+            if swept is None:
+                creating.mark_dropped(opened, registry, record)
+            else:
+                report.tubes[record.name] = swept
         except Exception as error:
             if queue.engine.unreachable:
                 raise
@@ -162,7 +133,7 @@ def sweep(
             report.tubes[record.name] = TubeSweep(
                 error=f"{type(error).__name__}: {reason_of(error)}"
             )
-    dropped = [record for record in everything if not tubes.holds_name(record)]
+    dropped = [record for record in everything if not record.is_live]
     _clean_up_after(one_pass, opened, dropped, report)
     _tidy_system_tables(one_pass, _system_tables(queue, opened, everything), report)
     if report.idle:
@@ -184,41 +155,40 @@ def _clean_up_after(
     one_pass: _Pass, opened: OpenedLocation, dropped: list[TubeRecord], report: SweepReport
 ) -> None:
     """Remove the files of some dropped tubes, whose tables stay; a few in each sweep."""
-    due = [record for record in dropped if one_pass.may_clean(record)]
+    files, done = one_pass.files, one_pass.survey.vacuums
+    due = [r for r in dropped if -r.id not in done and files.is_time(r.id, r.created_us)]
     # Each tube takes requests, and mostly a commit or more, even if no files are left.
     for record in due[:_DROPPED]:
         name = opened.location.table(record.table)
         try:
             tables = Tables(record.id, [(name, opened.table_lock(record.table))], record.created_us)
-            if one_pass.remove_dead_files(tables, remove_last_files):
+            if files.remove(tables, dropped=True):
                 report.vacuumed.append(record.name)
         except Exception:
             log.exception("dead files of the dropped tube %s were not removed", record.name)
 
 
 def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
-    """Remove replaced rows of sessions and id slots, and dead files."""
-    queue, survey = one_pass.queue, one_pass.survey
-    compact_rows(queue, survey)
-    past_us = one_pass.past_us - limited_us(queue.config.skew)
-    if survey.ended_asks(past_us):
-        with contextlib.suppress(ConflictError):
-            queue.vacuum_notes.forget_asks(past_us, queue.loop_without_retry)
-    least = queue.config.fold_heartbeats
-    if survey.runs >= least:
-        with contextlib.suppress(ConflictError):
-            ahead_us = queue.now_us() + CLOCKS
-            queue.vacuum_notes.forget_runs(ahead_us, least, queue.loop_without_retry)
+    """Remove replaced rows and dead files."""
+    queue = one_pass.queue
+    if (
+        one_pass.survey.replaced >= queue.config.fold_heartbeats
+        or queue.sessions.files() > _FILES * 3 // 4
+    ):
+        _compact(queue)
     try:
-        if one_pass.remove_dead_files(tables):
+        if one_pass.files.remove(tables):
             report.vacuumed.append("")
     except Exception:
         log.exception("dead files of the system tables were not removed")
 
 
-def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
+def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep | None:
+    """Sweep a tube; `None` if it has a tombstone."""
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
     ended, found = ExpiryCounts(), ctx.segment_reader.waiting(now_us, rows)
+    if found.is_dropped:
+        return None
     while True:
         while found.due:
             passed = end_due(ctx, now_us)
@@ -238,7 +208,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     removed += fold_kept_keys(ctx)
     compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)
-    if one_pass.remove_dead_files(own):
+    if one_pass.files.remove(own):
         report.vacuumed.append(ctx.record.name)
     ctx.events.notify()
     return TubeSweep(ended.readied, ended.expired, ended.released, compacted, removed)

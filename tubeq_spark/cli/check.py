@@ -54,11 +54,11 @@ def _show(call: Call, report: CheckReport) -> None:
 
 def _report(call: Call, *, repair: bool, accept_loss: bool) -> CheckReport:
     with call.answering():
-        from tubeq_spark.admin import check as admin  # noqa: PLC0415  calls that check nothing are quick
+        from tubeq_spark.storage import check as storage  # noqa: PLC0415  calls that check nothing are quick
 
-        opened = admin.on_local_files(call.settings.queue_location(), call.settings.config)
+        opened = storage.on_local_files(call.settings.queue_location(), call.settings.config)
         if opened is not None and call.settings.remote is None:
-            return admin.check(opened, repair=repair, accept_loss=accept_loss)
+            return storage.check(opened, repair=repair, accept_loss=accept_loss)
     with call.queue() as queue:
         return queue.check(repair=repair, accept_loss=accept_loss)
 

@@ -20,7 +20,7 @@ def copy(
     """Copy a queue to a new place: ids, keys of puts, counts and moments stay.
 
     Stop all programs of the queue before, or pause its tubes and stop those that put. If the call is
-    interrupted, nobody can open the copy, and the same call goes on.
+    interrupted, nobody can open the copy: remove its files, and call again.
     """
     call: Call = ctx.obj
     settings = replace(call.settings, location=source, engine="native", remote=None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from tubeq_spark.model.states import due
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from uuid import UUID
 
 
@@ -131,26 +131,15 @@ class Survey:
 
     Attributes:
         sessions: The rows of each session, by session.
-        beats: The number of replaced heartbeats, and of heartbeats of ended sessions.
-        leases: The number of replaced leases of slots.
+        replaced: The number of rows that a compaction would remove.
         vacuums: The time of the last removal of dead files, by tube id (0 for the system tables).
         tried_vacuums: The time of the last attempt at a removal.
-        runs: The number of replaced notes about removals.
-        asked: For each queue object that has asked VACUUM to wait: the latest moment until which it asks, and the
-            number of its rows.
     """
 
     sessions: Mapping[str, SessionView]
-    beats: int
-    leases: int
+    replaced: int
     vacuums: Mapping[int, int]
     tried_vacuums: Mapping[int, int]
-    runs: int
-    asked: Mapping[str, tuple[int, int]]
-
-    def ended_asks(self, at_us: int) -> int:
-        """The number of requests for a delay of VACUUM that have ended by a time."""
-        return sum(rows for until, rows in self.asked.values() if until <= at_us)
 
 
 class SessionTable(Protocol):
@@ -173,14 +162,6 @@ class SessionTable(Protocol):
         ...
 
 
-class VacuumTable(Protocol):
-    """The storage for requests that the removal of dead files waits."""
-
-    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
-        """Ask sweeps to delay VACUUM of a table for a long statement."""
-        ...
-
-
 class SlotTable(Protocol):
     """The storage for id slots."""
 
@@ -190,12 +171,4 @@ class SlotTable(Protocol):
 
     def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
         """Raise the bound of a slot; `None` if another producer has leased it."""
-        ...
-
-
-class LongStatements(Protocol):
-    """The running statements of a queue object."""
-
-    def longer_than(self, seconds: float) -> Iterable[str]:
-        """The tables of statements that have run for at least some time."""
         ...

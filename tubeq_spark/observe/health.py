@@ -13,7 +13,6 @@ from tubeq_spark.model.times import US, limited_us, to_us, told_drift
 from tubeq_spark.observe.statistics import measure_tube
 from tubeq_spark.storage.durability.recovery import damage
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.tables.registry import TubeStatus
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -116,13 +115,13 @@ def examine(
     for record in known:
         with _noted(queue, found, f"tube {record.name}", record.name):
             found += _damage(opened, record.table, record.name)
-        if record.status is not TubeStatus.LIVE:
-            message = "is being dropped; a drop that was stopped is finished by the next sweep"
-            found.append(Problem("dropping", record.name, message))
-        elif record.type in queue.drivers:
+        if record.type in queue.drivers:
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
                 found += _bad_files(ctx)
+                if ctx.segment_reader.is_dropped():
+                    message = "its drop was stopped: the next sweep finishes it"
+                    found.append(Problem("dropping", record.name, message))
                 metrics = measure_tube(ctx, [], 0)
                 found += _tube(record.name, metrics, limits)
                 for owner in ctx.reader.owners(_MOST):

@@ -261,8 +261,6 @@ class TubeContext:
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents
-    #: Asks the registry whether the tube still exists.
-    is_live: Callable[[], bool] = lambda: True
     #: The time that the last takes needed.
     headroom: Headroom = field(default_factory=Headroom)
     #: How many attempts of takes lost a conflict.
@@ -332,12 +330,12 @@ class TubeContext:
         """Refuse a verb on a tube that was dropped.
 
         Args:
-            look: Ask the registry, too. Otherwise only drops that this process knows count.
+            look: Look for its tombstone, too. Otherwise only drops that this process knows count.
 
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        if self.table_lock.is_dropped or (look and not self.is_live()):
+        if self.table_lock.is_dropped or (look and self.segment_reader.is_dropped()):
             raise dropped(self)
 
 

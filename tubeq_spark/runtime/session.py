@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     )
     from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
-    from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 
 log = logging.getLogger(__name__)
 #: Seconds from the last heartbeat of a session until its tasks are released.
@@ -50,7 +49,6 @@ class Session:
         counters: Counters,
         name: SessionName,
         held_tasks: HeldTasks,
-        requests: VacuumRequests,
     ) -> None:
         """Begin a new session. It is written when it is needed first.
 
@@ -63,7 +61,6 @@ class Session:
             name: A new name, which `join` changes.
             held_tasks: The tasks that it has taken. The heart beats while it holds any, and forgets them if
                 the session is found dead.
-            requests: Its requests to delay VACUUM.
         """
         self._sessions = sessions
         self._slots = slots
@@ -72,7 +69,6 @@ class Session:
         self._counters = counters
         self._name = name
         self._holdings = held_tasks
-        self._requests = requests
         #: Called as often as the heart beats. The lock is not held, because the call may commit to tubes, whose
         #: writers may wait for numbers of this session.
         self.after_beat: Callable[[], None] = lambda: None
@@ -232,7 +228,6 @@ class Session:
 
     def _look_after(self) -> None:
         if not self._stop.is_set():
-            self._requests.renew(self.member, self._now())
             self.after_beat()
 
     def _beat_if_needed(self) -> None:

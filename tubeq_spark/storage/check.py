@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,20 +10,20 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.model.refusals import loss_without_repair, no_queue
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability.recovery import move_aside, move_lost, point_to
 from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, examine, repaired
-from tubeq_spark.storage.location import SYSTEM, TUBES, local_directory
+from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
 from tubeq_spark.storage.log.actions import encoded
 from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.names import version_of
 from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
-from tubeq_spark.storage.opened_location import require_format
+from tubeq_spark.storage.opened_location import OpenedLocation, require_format
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.store import ExistsError
 from tubeq_spark.storage.tables.schema import PARTITION
@@ -30,7 +31,9 @@ from tubeq_spark.storage.tables.schema import PARTITION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.durability.synced_log import SyncedLog
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.log.facts import Verdict
     from tubeq_spark.storage.store.store import Store
@@ -39,12 +42,52 @@ if TYPE_CHECKING:
 _TIMED = "inCommitTimestamp"
 
 
-def local_store(path: str) -> Store:
+def _local_store(path: str) -> Store:
     """The files of the table in a directory."""
     return LocalStore(synced_log_of(Path(path)))
 
 
-def check_location(
+def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
+    """Find a location without an engine; `None` if it is in a catalog or not on local files.
+
+    Raises:
+        InvalidOptionError: The text is no location.
+    """
+    location = Location.parse(text)
+    if location.in_catalog:
+        return None
+    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    return None if opened.locks is None else opened
+
+
+def check(
+    opened: OpenedLocation, *, repair: bool, accept_loss: bool, engine: Engine | None = None
+) -> CheckReport:
+    """Check all tables of a location; on an object store an engine reads them.
+
+    Raises:
+        InvalidOptionError: `accept_loss` without `repair`.
+        StoreError: The engine cannot check tables there, or repairs are wanted on an object store; or a table
+            cannot be locked or written.
+    """
+    if accept_loss and not repair:
+        raise loss_without_repair()
+    if local_directory(opened.uri) is None:
+        text = opened.location.text
+        if repair:
+            msg = f"only tables on local files are repaired, and {text} is not there"
+            raise StoreError(msg)
+        if engine is None:
+            msg = f"only an engine that reaches the object store of {text} checks its tables"
+            raise StoreError(msg)
+        with engine.reading():
+            return _check(text.rstrip("/"), engine.tables.store_of)
+    # The lock must not repair the table first: the check itself examines the state after a power cut.
+    lock_of = functools.partial(opened.table_lock, as_it_is=True) if repair else None
+    return _check(opened.uri, _local_store, lock_of, accept_loss=accept_loss)
+
+
+def _check(
     location: str,
     store_of: Callable[[str], Store],
     lock_of: Callable[[str], TableLock] | None = None,

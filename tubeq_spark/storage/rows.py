@@ -231,19 +231,6 @@ class SegmentSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class Drops:
-    """The drops of a tube.
-
-    Attributes:
-        is_done: Whether a drop has emptied it, so that it has a tombstone.
-        undone: The number of drops that were undone because tasks were taken.
-    """
-
-    is_done: bool
-    undone: int
-
-
-@dataclass(frozen=True, slots=True)
 class KeptKeys:
     """The number of rows in a segment that are kept for keys of ended tasks, and the number of those that are due."""
 
@@ -318,12 +305,14 @@ class Waiting:
         owners: The owners of taken tasks, also of those with ended leases.
         gone: The number of segments with gone rows.
         tiny: The number of segments of few tasks, none of them taken.
+        is_dropped: Whether the tube has a tombstone.
     """
 
     due: int
     owners: tuple[str, ...]
     gone: int
     tiny: int
+    is_dropped: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,7 +258,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
         ctx: The tube.
         at_us: The moment at which sessions are judged. `None` is now, and does nothing if this queue object has
             checked the tube less than `config.session_check` seconds ago.
-        there: Whether the tube must still be in the registry.
+        there: Whether to look for the tombstone of the tube first.
 
     Returns:
         The number of tasks released.

@@ -292,13 +292,6 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
     _tidy(ctx, seen, texts)
 
 
-def forget_dropped(ctx: TubeContext) -> None:
-    """Remove the moments of an emptied tube, in which no take commits any more. At most one commit."""
-    if remembers(ctx.record.options):
-        seen = ctx.gates.read(with_rows=True)
-        _tidy(ctx, seen, dict.fromkeys(seen.moments))
-
-
 def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | None]) -> None:
     """Change taken-utube rows; if a take comes first, the next sweep does."""
     if texts:

@@ -19,7 +19,6 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import forget_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -90,59 +89,32 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], newest: Mapping[int,
     return replace(ctx.writer.settle(rows, changes), ended=None)
 
 
-def drain(
-    ctx: TubeContext, require: Callable[[], object] | None = None, *, with_taken: bool = False
-) -> None:
-    """Delete all rows unless a task is taken; with `with_taken` taken tasks, too.
+def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
+    """Delete all rows and leave a tombstone; without `with_taken` only if no task is taken.
 
-    One more commit removes the moments of leases. If it is interrupted before, the program that finishes the drop makes
-    it.
-
-    Args:
-        ctx: The tube.
-        require: For a program that finishes the drop of another one: raises if that drop was undone. If it is undone
-            after this call, the statement fails.
-        with_taken: Whether taken tasks are deleted, too.
+    Returns:
+        Whether this call has dropped the tube; False if it had a tombstone before.
 
     Raises:
         TubeBusyError: A task is taken, and its lease has not ended.
     """
 
-    def attempt() -> Plan[None]:
-        now_us, undone = ctx.queue.now_us(), None
-        if require is not None:
-            # The number is read before the registry: an undo changes the registry first, and then the number.
-            undone = ctx.segment_reader.drops().undone
-            with ctx.queue.looking_anew():
-                require()
+    def attempt() -> Plan[bool]:
+        now_us = ctx.queue.now_us()
+        if ctx.segment_reader.is_dropped():
+            return Plan(None, lambda _: False)
         if not with_taken:
             require_none_taken(ctx, now_us)
-        statement = ctx.writer.drain(now_us, with_taken=with_taken, undone=undone)
-        return Plan(statement, lambda _: None)
-
-    ctx.queue.loop.run("drop", ctx.table_lock, attempt)
-    forget_dropped(ctx)
-
-
-def undo_drop(ctx: TubeContext) -> bool:
-    """Make programs fail that finish a drop which the registry has undone; False if one has finished it first.
-
-    One commit, none if the drop was finished.
-    """
-
-    def attempt() -> Plan[bool]:
-        drops = ctx.segment_reader.drops()
-        if drops.is_done:
-            return Plan(None, lambda _: False)
+        statement = ctx.writer.drain(now_us, with_taken=with_taken)
 
         def finish(affected: Affected) -> bool:
             if not affected.inserted:
                 raise Stale
             return True
 
-        return Plan(ctx.writer.undo_drop(drops.undone), finish)
+        return Plan(statement, finish)
 
-    return ctx.queue.loop.run("undo_drop", ctx.table_lock, attempt)
+    return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
 
 
 def require_none_taken(ctx: TubeContext, now_us: int) -> None:

@@ -405,7 +405,7 @@ def put_rows(
         loop: The commit loop of the engine that makes the commit.
         with_keys: Whether rows may have keys.
         appends: Whether rows without keys are appended, even if the driver holds them. An append does not see
-            the drop of the tube, so the registry is asked first.
+            the drop of the tube, so this looks for its tombstone first.
 
     Returns:
         The result of the put; `None` if the capacity is too small for all rows.

@@ -15,9 +15,8 @@ from tubeq_spark.model.membership import Member, SlotLease
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import US
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location
-from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.id_slots import Slots
-from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.tables.schema import (
     new_registry,
     new_sessions,
@@ -30,6 +29,7 @@ from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.storage.tables.system_table import SystemTable
 
 __all__ = ["system_cases"]
@@ -62,7 +62,7 @@ def record(name: str = "urls", **changes: Any) -> TubeRecord:
         "options": TubeOptions(),
         "created_us": NOW,
     }
-    return TubeRecord(name, f"{name}__2", 7, "fifo", status=TubeStatus.LIVE, **values | changes)
+    return TubeRecord(name, f"{name}__2", 7, "fifo", **values | changes)
 
 
 def found(record: TubeRecord) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def found(record: TubeRecord) -> dict[str, Any]:
         "id": record.id,
         "type": record.type,
         "options": options,
-        "status": record.status.value,
+        "status": "live",
         "created": record.created_us,
     }
 
@@ -108,20 +108,15 @@ def registry() -> Iterator[Case]:
     mortal = record(options=TubeOptions(temporary=True), owner="session/1")
     yield case("add: temporary", lambda table: table.add(mortal), FREE)
     yield case(
-        "move: from two statuses",
-        lambda table: table.move(
-            record(), (TubeStatus.LIVE, TubeStatus.DROPPING), TubeStatus.DROPPED
-        ),
-        here,
-    )
-    yield case(
-        "move: of an owner",
-        lambda table: table.move(
-            mortal, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner="session/1"
-        ),
+        "alter: the owner",
+        lambda table: table.alter(mortal, lambda tube: replace(tube, owner="session/2")),
         [found(mortal)],
     )
-    yield case("own: one", lambda table: table.own(mortal, "session/2"), [found(mortal)])
+    yield case(
+        "alter: a drop",
+        lambda table: table.alter(record(), lambda tube: replace(tube, is_live=False)),
+        here,
+    )
     yield case(
         "alter: a pause",
         lambda table: table.alter(record(), lambda tube: replace(tube, paused=True)),
@@ -135,18 +130,13 @@ MEMBER = Member("a session", "member 1", 2, 3, live=True, lease_until=LATER)
 #: One of each kind of rows that a sweep asks for.
 SURVEY: list[dict[str, Any]] = [
     {
-        "kind": kind,
         "bucket": 1,
+        "kind": kind,
         "session": "a session",
-        "member": "member 1",
-        "slot": None,
-        "key": 7,
-        "epoch": 2,
+        "key": "7" if kind.startswith("vacuum") else "member 1",
         "seq": 3,
-        "last": {"status": "live", "until": LATER, "epoch": 2},
         "n": 2,
-        "at": NOW,
-        "until": LATER,
+        "last": {"status": "live", "until": LATER, "epoch": 2},
     }
     for kind in ("member", "dead", "slot", "vacuum", "vacuum_tried", "writing")
 ]
@@ -212,65 +202,39 @@ def maintenance_of_sessions() -> Iterator[Case]:
             lambda table, tried=tried: table.note_vacuum(7, NOW, tried=tried),
         )
     name = PATH.table("O'Neil")
-    yield of_notes(
-        "ask_to_wait: one", lambda table: table.ask_to_wait("member 1", name, NOW, LATER)
-    )
+    yield of_notes("ask_to_wait: one", lambda table: table.ask_to_wait([name], NOW))
     yield of_notes("asked_to_wait: one", lambda table: table.asked_to_wait(name, NOW))
-    asks = [{"member": "member 1", "asks": 9, "until": NOW}]
-    member = {"bucket": 1, "session": "a session", "member": "member 1", "newest": 9, "beats": 9}
-    members = [
-        member | {"last": {"status": "left", "calls": {"7/urls": 3}}},
-        member | {"session": "O'Neil", "last": {"status": "live", "calls": None}},
-    ]
-    total = [{"seq": 4, "calls": {"7/urls": 2, "8/pages": 1}}]
-    no_total: list[dict[str, Any]] = [{"seq": None, "calls": None}]
-    highest = [{"bucket": 1_000, "slot": 0, "bound": 5, "leases": 9}]
-    yield removal("VacuumNotes.forget_asks", "one", lambda t, loop: t.forget_asks(NOW, loop), asks)
-    yield removal("VacuumNotes.forget_asks", "none", lambda t, loop: t.forget_asks(NOW, loop), [])
-    runs = [{"kind": "vacuum", "key": 204, "n": 9, "newest": LATER}]
-    for said, least in {"enough": 5, "few": 99}.items():
-        yield removal(
-            "VacuumNotes.forget_runs",
-            said,
-            lambda t, loop, least=least: t.forget_runs(LATER, least, loop),
-            runs,
+    member = SURVEY[0] | {"last": {"status": "left", "calls": {"7/urls": 3}}}
+    lives = SURVEY[0] | {"session": "O'Neil", "last": {"status": "live", "calls": None}}
+    calls = {"7/urls": 2, "8/pages": 1}
+    total = {"bucket": 2_001, "kind": "total", "session": None, "key": "total", "seq": 4, "n": 1}
+    kept = [lives, total | {"last": {"status": None, "calls": calls}}]
+    for said, least, whole, rows in (
+        ("first", 2, False, [member, lives]),
+        ("later", 2, False, [member, *kept]),
+        ("without members that are gone", 1, False, kept),
+        ("few", 99, False, [member, lives]),
+        ("whole", 99, True, [lives | {"n": 1}]),
+    ):
+        yield Case(
+            f"Sessions.compact: {said}",
+            lambda recorder, least=least, whole=whole: made(Sessions, SESSIONS, recorder).compact(
+                least, recorder.loop, whole=whole
+            ),
+            [rows],
         )
-    for said, before in {"first": no_total, "later": total}.items():
-        yield removal("Sessions.compact", said, lambda t, loop: t.compact(5, loop), members, before)
-    yield removal("Sessions.merge_files", "all", lambda t, loop: t.merge_files(loop))
-    yield removal("Sessions.compact", "few", lambda t, loop: t.compact(99, loop), members)
-    for said, least in {"enough": 5, "few": 99}.items():
-        yield removal(
-            "Slots.compact", said, lambda t, loop, least=least: t.compact(least, loop), highest
-        )
-    yield removal("Slots.compact", "none", lambda t, loop: t.compact(0, loop), [])
-
-
-def removal(
-    method: str, said: str, call: Callable[[Any, Any], object], *answers: list[dict[str, Any]]
-) -> Case:
-    """A removal of rows that are in the way, where so many are."""
-    kind = {"Slots": Slots, "Sessions": Sessions, "VacuumNotes": VacuumNotes}[
-        method.split(".", maxsplit=1)[0]
-    ]
-    return Case(
-        f"{method}: {said}",
-        lambda recorder: call(made(kind, SESSIONS, recorder), recorder.loop),
-        answers,
-    )
 
 
 # -- slots ---------------------------------------------------------------------------------------------
 
 TICK = tick_at(NOW)
 HOLDER = "O'Neil"
-#: What a lease that is written without a look is answered where somebody has the slot.
-IN_USE = Affected()
 
 
 def leased(count: int, bound: int) -> list[dict[str, Any]]:
     """So many slots, all with a bound."""
-    return [{"slot": slot, "member": "member 1", "bound": bound} for slot in range(count)]
+    last = {"holder": "member 1"}
+    return [{"key": str(slot), "seq": bound, "last": last} for slot in range(count)]
 
 
 def slots() -> Iterator[Case]:
@@ -293,23 +257,11 @@ def slots() -> Iterator[Case]:
     yield case("bounds: all", lambda table: table.bounds())
     yield case("raise_to: two", lambda table: table.raise_to({3: TICK, 4: TICK + 1}))
     busy = leased(SLOTS, TICK + 5)
-    yield case("lease: the first guess is free", lease)
-    yield case("lease: the second guess is free", lease, affected=[IN_USE])
-    yield case("lease: one of a bucket was never used", lease, affected=[IN_USE, IN_USE])
-    yield case(
-        "lease: one of a bucket is free", lease, leased(3, TICK - 5), affected=[IN_USE, IN_USE]
-    )
-    yield case(
-        "lease: a bucket is in use, another slot is free",
-        lease,
-        busy,
-        leased(3, TICK - 5),
-        affected=[IN_USE, IN_USE],
-    )
-    yield case("lease: all are in use", lease, busy, busy, affected=[IN_USE, IN_USE])
-    yield case(
-        "lease: nobody can tell", lease, affected=[CommitUnknownError("lost", -1) for _ in range(4)]
-    )
+    yield case("lease: one of a bucket was never used", lease)
+    yield case("lease: one of a bucket is free", lease, leased(3, TICK - 5))
+    yield case("lease: a bucket is in use, another slot is free", lease, busy, leased(3, TICK - 5))
+    yield case("lease: all are in use", lease, busy, busy)
+    yield case("lease: the answer is lost", lease, affected=[CommitUnknownError("lost", -1)])
     held = SlotLease(3, "member 1", TICK)
     for said, answer in {"held": leased(4, TICK), "of another holder": []}.items():
         yield case(f"extend: {said}", lambda table: table.extend(held, TICK + 9), answer)

@@ -287,9 +287,8 @@ def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", lambda segments: segments.tiny_segments(7, 10), tiny)
     yield case("gone_segments: any", lambda segments: segments.gone_segments())
-    drops = {"done": 0, "undone": None}
-    yield case("drops: any", lambda segments: segments.drops(), [drops])
-    waiting = {"due": None, "owners": ["session/1"], "gone": 0, "tiny": 0}
+    yield case("is_dropped: any", lambda segments: segments.is_dropped(), [{"n": 0}])
+    waiting = {"due": None, "owners": ["session/1"], "gone": 0, "tiny": 0, "dropped": 0}
     yield case("waiting: of 7 rows", lambda segments: segments.waiting(NOW, 7), [waiting])
 
 
@@ -448,8 +447,6 @@ def removals(table: TubeTable) -> Iterator[Case]:
     yield statements(table, "delete_segments: two", lambda make: make.delete_segments([-5, 6]))
     yield statements(table, "drain: all", lambda make: make.drain(NOW))
     yield statements(table, "drain: with taken ones", lambda make: make.drain(NOW, with_taken=True))
-    yield statements(table, "drain: unless undone", lambda make: make.drain(NOW, undone=2))
-    yield statements(table, "undo_drop: the third", lambda make: make.undo_drop(2))
 
 
 #: The rows of a settlement, by what is said of them.

@@ -1,8 +1,7 @@
 """Copies tables file by file, also to another storage: the data files first, then the log that names them.
 
 A copy has the newest version of its table under the same number, with the transaction ids of its log: keys of
-puts and totals of ended tasks. The log of the copy begins at a checkpoint, as after a clean-up. If a copy to an
-object store was interrupted, the next call copies only the missing files.
+puts and totals of ended tasks. The log of the copy begins at a checkpoint, as after a clean-up.
 """
 
 from __future__ import annotations
@@ -14,21 +13,11 @@ from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.names import checkpoints_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.store.store import Store
 
 
-def copy_table(
-    source: Store,
-    target: Store,
-    name: str,
-    newest: Snapshot,
-    require_alone: Callable[[], None],
-    *,
-    anew: bool,
-) -> None:
+def copy_table(source: Store, target: Store, name: str, newest: Snapshot) -> None:
     """Copy a table.
 
     Args:
@@ -36,9 +25,6 @@ def copy_table(
         target: The files of the new location.
         name: Its name.
         newest: Its newest version.
-        require_alone: Raises if other programs may use the target; called before each change of a log there.
-        anew: Whether files that are there with the same length are copied again. After a power cut a local file may
-            have its length without its contents.
 
     Raises:
         FileNotFoundError: Another program has removed old files meanwhile.
@@ -46,17 +32,9 @@ def copy_table(
         StoreError: The log lacks a commit.
     """
     log = _log_at(source, name, newest.version)
-    there = {f"{name}/{file.name}": file.size for file in target.list(name)}
-    for path in there:
-        if path.startswith(f"{name}/{LOG}/") and path not in log:
-            require_alone()
-            target.delete([path])
     data = {f"{name}/{path}": file.size for path, file in newest.files.items()}
     for path, size in (data | log).items():
-        if anew or there.get(path) != size:
-            if path in log:
-                require_alone()
-            _copy_file(source, target, path, size)
+        _copy_file(source, target, path, size)
 
 
 def _copy_file(source: Store, target: Store, path: str, size: int) -> None:

@@ -18,7 +18,7 @@ from tubeq_spark.storage.query import Select, Union, count, count_if, least
 from tubeq_spark.storage.rows import Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
-from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, TubeTable
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -152,8 +152,9 @@ def waiting(files: Sequence[ToldFile], tube: int, now_us: int, rows: int) -> Wai
     Raises:
         UntoldError: Something may be due, or the log does not have it.
     """
-    sizes, owners = Counter[int](), dict[str, None]()
+    sizes, owners, is_dropped = Counter[int](), dict[str, None](), False
     for file, tasks, _, owner in _unchanged(files, tube, now_us):
+        is_dropped |= _segment(file) == SEGMENT_0
         if owner is None:
             sizes[_segment(file)] += tasks
         else:
@@ -163,7 +164,8 @@ def waiting(files: Sequence[ToldFile], tube: int, now_us: int, rows: int) -> Wai
         for file in files
         if file.values.get("tube") == -tube and _text(file, "state") == GONE
     }
-    return Waiting(0, tuple(owners), len(gone), sum(0 < size <= rows for size in sizes.values()))
+    tiny = sum(0 < size <= rows for size in sizes.values())
+    return Waiting(0, tuple(owners), len(gone), tiny, is_dropped=is_dropped)
 
 
 def states(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.errors import TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import (
-    Contains,
     Lower,
     Micros,
     all_of,
@@ -29,21 +26,15 @@ from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Statement
 from tubeq_spark.storage.tables.system_table import SystemTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tubeq_spark.storage.expression import Expression, Row
 
 _ROW, _T = row(), row("t")
 #: The key, among the stored options, of a paused tube.
 _PAUSED = "paused"
-
-
-class TubeStatus(StrEnum):
-    """Whether a tube may be used."""
-
-    LIVE = "live"
-    DROPPING = "dropping"
-    DROPPED = "dropped"
+#: The status of a tube that may be used, and of all others.
+_LIVE, _DROPPED = "live", "dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +47,10 @@ class TubeRecord:
         id: Its id, which no other tube of this location ever has.
         type: The name of its driver.
         options: Its options.
-        status: Whether it may be used.
         created_us: The moment at which it was registered.
         owner: The session and epoch with which a temporary tube ends; `None` if they were not noted.
         paused: Whether takes find nothing.
+        is_live: Whether it was not dropped.
         text: Its options as they are stored.
     """
 
@@ -68,10 +59,10 @@ class TubeRecord:
     id: int
     type: str
     options: TubeOptions
-    status: TubeStatus
     created_us: int
     owner: str | None = None
     paused: bool = False
+    is_live: bool = True
     text: str = field(default="", compare=False)
 
     @property
@@ -89,7 +80,7 @@ class Registry(SystemTable):
         Raises:
             QueueNotFoundError: The registry was removed.
         """
-        return self._read(_ROW.status != TubeStatus.DROPPED.value)
+        return self._read(_ROW.status == _LIVE)
 
     def with_dropped(self) -> list[TubeRecord]:
         """All tubes, including dropped ones; errors as for `records`."""
@@ -128,10 +119,10 @@ class Registry(SystemTable):
         """The tube of exactly this name.
 
         Raises:
-            TubeNotFoundError: No tube has this name, or it is being dropped.
+            TubeNotFoundError: No tube has this name.
         """
         record = self.find(name)
-        if record is None or record.name != name or record.status is not TubeStatus.LIVE:
+        if record is None or record.name != name:
             raise refusals.no_tube(name)
         return record
 
@@ -162,7 +153,7 @@ class Registry(SystemTable):
                 "id": literal(number),
                 "type": literal(new.type),
                 "options": literal(text),
-                "status": literal(TubeStatus.LIVE.value),
+                "status": literal(_LIVE),
                 "created": at(new.created_us),
             }
             # The statement inserts nothing if a program has registered the name, the table or the id since the read.
@@ -183,58 +174,6 @@ class Registry(SystemTable):
 
         return self._loop.run("create_tube", self._table_lock, attempt)
 
-    def move(
-        self,
-        record: TubeRecord,
-        before: Sequence[TubeStatus],
-        after: TubeStatus,
-        *,
-        owner: str | None = None,
-    ) -> None:
-        """Change a tube's status. One commit.
-
-        Args:
-            record: The tube.
-            before: The statuses that it may have.
-            after: The new status.
-            owner: The session with which it must still end, if that matters.
-
-        Raises:
-            TubeNotFoundError: Its status is none of `before`, or it has another owner.
-        """
-
-        def attempt() -> Plan[None]:
-            current = self.find(record.name)
-            if (
-                current is None
-                or current.id != record.id
-                or current.status not in before
-                or owner not in (None, current.owner)
-            ):
-                msg = f"tube {record.name!r} is no longer {before[0].value}"
-                raise TubeNotFoundError(msg)
-            operation_id = self._operation_id()
-            where = all_of(
-                _ROW.id == record.id,
-                _ROW.status.is_in(status.value for status in before),
-                _ROW.id != operation_id,
-            )
-            if owner is not None:
-                where &= Contains(_ROW.options, owner)
-            sets = {"status": literal(after.value)}
-            statement = Statement(self._table, where, [Clause(sets)], operation_id, _ROW.id)
-            return Plan(statement, self._one)
-
-        self._loop.run("drop", self._table_lock, attempt)
-
-    def own(self, record: TubeRecord, owner: str) -> TubeRecord:
-        """Bind a temporary tube to another session. One commit.
-
-        Raises:
-            TubeNotFoundError: It is no longer live.
-        """
-        return self.alter(record, lambda current: replace(current, owner=owner), "own")
-
     def current(self, record: TubeRecord) -> TubeRecord:
         """The newest record of a live tube.
 
@@ -242,20 +181,9 @@ class Registry(SystemTable):
             TubeNotFoundError: It is not live.
         """
         found = self.find(record.name)
-        if found is None or found.id != record.id or found.status is not TubeStatus.LIVE:
+        if found is None or found.id != record.id:
             raise refusals.was_dropped(record.name)
         return found
-
-    def require_dropping(self, record: TubeRecord) -> None:
-        """Refuse a tube whose drop is done, or was undone.
-
-        Raises:
-            TubeNotFoundError: The drop is done, or was undone.
-        """
-        found = self.find(record.name)
-        if found is None or (found.id, found.status) != (record.id, TubeStatus.DROPPING):
-            msg = f"tube {record.name!r} is no longer dropping"
-            raise TubeNotFoundError(msg)
 
     def alter(
         self,
@@ -263,7 +191,7 @@ class Registry(SystemTable):
         change: Callable[[TubeRecord], TubeRecord],
         operation: str = "alter",
     ) -> TubeRecord:
-        """Change the options of a live tube, or its pause. One commit, none if nothing changes.
+        """Change a live tube, or drop it. One commit, none if nothing changes.
 
         Args:
             record: The tube.
@@ -287,32 +215,29 @@ class Registry(SystemTable):
             operation_id = self._operation_id()
             where = all_of(
                 _ROW.id == record.id,
-                _ROW.status == TubeStatus.LIVE.value,
+                _ROW.status == _LIVE,
                 _ROW.options == current.text,
                 _ROW.id != operation_id,
             )
-            sets = {"options": literal(text)}
+            status = _LIVE if changed.is_live else _DROPPED
+            sets = {"options": literal(text), "status": literal(status)}
             statement = Statement(self._table, where, [Clause(sets)], operation_id, _ROW.id)
 
             def finish(affected: Affected) -> TubeRecord:
-                self._one(affected)
+                if affected.total != 1:
+                    raise Stale
                 return changed
 
             return Plan(statement, finish)
 
         return self._loop.run(operation, self._table_lock, attempt)
 
-    @staticmethod
-    def _one(affected: Affected) -> None:
-        if affected.total != 1:
-            raise Stale
-
 
 def _excludes(of: Row, new: TubeRecord) -> Expression:
     """Whether a record has the name or the table of a new tube. A dropped tube still has its table."""
     has_name = Lower(of.name) == Lower(literal(new.name))
     has_table = Lower(of.table_name) == Lower(literal(new.table))
-    return (has_name & (of.status != TubeStatus.DROPPED.value)) | has_table
+    return (has_name & (of.status == _LIVE)) | has_table
 
 
 def _record(found: Mapping[str, Any]) -> TubeRecord:
@@ -326,10 +251,10 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         found["id"],
         found["type"],
         TubeOptions.from_json(found["options"]),
-        TubeStatus(found["status"]),
         found["created"],
         owner,
         bool(stored.get(_PAUSED)),
+        found["status"] == _LIVE,
         found["options"],
     )
 

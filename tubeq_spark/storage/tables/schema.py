@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The property of the registry with the format of all tables of a location.
 FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
-OUR_FORMAT = "3"
+OUR_FORMAT = "4"
 #: The property of the registry with the engine that made the queue. Where only one engine may commit, it is this one.
 WRITERS = "tubeq.writers"
 #: Delta's property for the change data feed.
@@ -93,7 +93,7 @@ _REGISTRY_COLUMNS = {
     "id": ("BIGINT", "unique for ever in this location"),
     "type": ("STRING", "driver"),
     "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
-    "status": ("STRING", "live, dropping or dropped"),
+    "status": ("STRING", "live or dropped"),
     "created": ("TIMESTAMP", "UTC"),
 }
 _SESSION_COLUMNS = {
@@ -109,14 +109,21 @@ _SESSION_COLUMNS = {
         ),
     ),
     "session": ("STRING", "uuid"),
-    "member": ("STRING", "one queue object of the session; of a slot: its holder"),
+    "key": (
+        "STRING",
+        "a queue object of the session; a slot, 0 to 1023, which is the number space of a producer; or a table",
+    ),
     "epoch": ("BIGINT", "grows when a dead session begins anew"),
-    "seq": ("BIGINT", "of one member, the row with the highest counts"),
-    "status": ("STRING", "of a member: live or left; of writing: the table"),
+    "seq": (
+        "BIGINT",
+        (
+            "of the rows of a kind and key the one with the highest counts; of a slot: ticks at or above were never "
+            "used under it; of vacuum and writing: a moment in microseconds"
+        ),
+    ),
+    "status": ("STRING", "of a member: live or left; of a slot: its holder"),
     "lease_until": ("TIMESTAMP", "UTC; NULL is never"),
     "calls": ("MAP<STRING, BIGINT>", "call counters since the member began, tube id/name -> calls"),
-    "slot": ("INT", "number space of a producer, 0 to 1023"),
-    "bound": ("BIGINT", "ticks at or above were never used under this slot"),
     "at": ("TIMESTAMP", "when this row was written, UTC"),
 }
 

@@ -18,7 +18,7 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.rows import Drops, KeptKeys, SegmentSpan, Waiting
+from tubeq_spark.storage.rows import KeptKeys, SegmentSpan, Waiting
 from tubeq_spark.storage.tables import counts, predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
@@ -51,14 +51,10 @@ class SegmentReader:
         # A tombstone has no id.
         return {each["slot"]: each["last"] for each in found if each["last"] is not None}
 
-    def drops(self) -> Drops:
-        """Whether this tube was dropped, and the number of its undone drops."""
-        columns = {
-            "done": count_if(self._table.mine()),
-            "undone": greatest(case((self._table.is_undone_drop(), _ROW.task_id))),
-        }
-        found = self._engine.rows(Select(self._table.name, columns, _ROW.segment == SEGMENT_0))[0]
-        return Drops(found["done"] > 0, found["undone"] or 0)
+    def is_dropped(self) -> bool:
+        """Whether the tube has a tombstone."""
+        where = (_ROW.segment == SEGMENT_0) & self._table.mine()
+        return bool(self._engine.rows(Select(self._table.name, {"n": count()}, where))[0]["n"])
 
     def segments_up_to(self, newest: Mapping[int, int], limit: int) -> list[SegmentSpan]:
         """Segments with tasks whose ids are not above the newest one of their slot."""
@@ -135,6 +131,7 @@ class SegmentReader:
             "n": count_if(mine),
             "due": count_if(mine & predicates.is_due(now_us)),
             "gone": any_holds(self._is_gone()),
+            "dropped": any_holds(mine & (_ROW.segment == SEGMENT_0)),
         }
         segments = Select(self._table.name, columns, by=["segment", "owner"], skips=())
         is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
@@ -142,7 +139,14 @@ class SegmentReader:
             "due": total(_ROW.due),
             "owners": collected(_ROW.owner),
             "gone": count_if(_ROW.gone),
+            "dropped": count_if(_ROW.dropped),
             "tiny": count_if(is_tiny),
         }
         found = self._engine.rows(Select(segments, columns))[0]
-        return Waiting(found["due"] or 0, tuple(found["owners"]), found["gone"], found["tiny"])
+        return Waiting(
+            found["due"] or 0,
+            tuple(found["owners"]),
+            found["gone"],
+            found["tiny"],
+            is_dropped=found["dropped"] > 0,
+        )

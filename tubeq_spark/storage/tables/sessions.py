@@ -1,8 +1,7 @@
 """Sessions, their leases and counters: `_tubeq_sessions`.
 
-A heartbeat is an append that reads nothing, so heartbeats never conflict. Of the rows of one member the one with
-the highest `seq` counts. A change that must be exclusive (a dead mark) is a MERGE over the literal bucket, which
-all competing commits read.
+A heartbeat is an append that reads nothing, so heartbeats never conflict. A row that must be exclusive (a dead mark) is
+inserted by a MERGE over the bucket of its session.
 """
 
 from __future__ import annotations
@@ -11,32 +10,24 @@ import zlib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from tubeq_spark.model.membership import Member, SessionView, Survey
-from tubeq_spark.storage.arrow.columns import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.expression import (
     FAIL,
-    Literal,
     Micros,
     Type,
     all_of,
     any_of,
-    at,
-    case,
     integer,
-    literal,
-    null,
     row,
 )
-from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
-from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
-from tubeq_spark.storage.tables.system_table import SystemTable
-from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED, WRITING, noted_until
+from tubeq_spark.storage.query import Select, greatest
+from tubeq_spark.storage.statement import Clause, Rows, Statement
+from tubeq_spark.storage.tables.system_table import KeyedTable
+from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tubeq_spark.storage.engine import Extent
     from tubeq_spark.storage.expression import Expression
@@ -44,22 +35,14 @@ if TYPE_CHECKING:
 _BUCKETS = 64
 _TOTAL_BUCKET = 2_001
 _ROW, _T, _S = row(), row("t"), row("s")
-#: The buckets of members and dead marks. Slots, of which there may be a thousand, have other buckets.
-_MEMBERS = _ROW.bucket < integer(_BUCKETS)
-#: The row with the counters of all removed members.
-_IS_TOTAL = (_ROW.bucket == integer(_TOTAL_BUCKET)) & (_ROW.kind == "total")
 _LIVE, _LEFT = "live", "left"
-#: The `seq` of the total if it has no row.
-_NO_TOTAL = -1
-#: Aggregates over the rows of one member, or over the dead marks of one session.
-_NEWEST = {
-    "epoch": greatest(_ROW.epoch),
-    "seq": greatest(_ROW.seq),
-    "last": last_by(
-        Struct({"status": _ROW.status, "until": Micros(_ROW.lease_until), "epoch": _ROW.epoch}),
-        _ROW.seq,
-    ),
-}
+_MEMBER, _DEAD, _TOTAL = "member", "dead", "total"
+#: The buckets of members and dead marks. Slots, of which there may be a thousand, have other buckets.
+_IS_MEMBER = all_of(_ROW.bucket < integer(_BUCKETS), _ROW.kind == _MEMBER)
+#: The row with the counters of all removed members.
+_IS_TOTAL = all_of(_ROW.bucket == integer(_TOTAL_BUCKET), _ROW.kind == _TOTAL)
+#: The columns of members and dead marks.
+_STATE = {"status": _ROW.status, "until": Micros(_ROW.lease_until), "epoch": _ROW.epoch}
 
 
 def bucket_of(session: str) -> int:
@@ -67,21 +50,17 @@ def bucket_of(session: str) -> int:
     return zlib.crc32(session.encode()) % _BUCKETS
 
 
-class Sessions(SystemTable):
+class Sessions(KeyedTable):
     """Reads and writes `_tubeq_sessions`."""
 
     # -- reads --------------------------------------------------------------------------------
 
     def views(self, session: str | None = None) -> dict[str, SessionView]:
         """The stored rows of one session, or of all, without the counters."""
-        where: Expression = _MEMBERS
+        where: Expression = _ROW.bucket < integer(_BUCKETS)
         if session is not None:
             where = (_ROW.bucket == integer(bucket_of(session))) & (_ROW.session == session)
-        by = ["kind", "session", "member"]
-        kinds = _ROW.kind.is_in(["member", "dead"])
-        return _views(
-            self._engine.rows(Select(self._table, named(*by) | _NEWEST, where & kinds, by))
-        )
+        return _views(self._newest(where & _ROW.kind.is_in([_MEMBER, _DEAD]), **_STATE))
 
     def survey(self, ahead_us: int) -> Survey:
         """All data that a sweep needs of this table, in one read.
@@ -89,33 +68,16 @@ class Sessions(SystemTable):
         Args:
             ahead_us: Notes of VACUUM runs with a later moment come from a wrong clock, and do not count.
         """
-        keys = {
-            **named("kind", "bucket", "session"),
-            "member": case((_ROW.kind == "slot", null(Type.STRING)), other=_ROW.member),
-            "slot": _ROW.slot,
-            "key": case((_ROW.kind.is_in([VACUUMED, TRIED]), _ROW.seq)),
-        }
-        found = {
-            **_NEWEST,
-            "n": count(),
-            "at": Micros(greatest(noted_until(ahead_us))),
-            "until": Micros(greatest(_ROW.lease_until)),
-        }
-        rows = self._engine.rows(Select(self._table, keys | found, by=[*keys]))
+        counts = ~_ROW.kind.is_in([VACUUMED, TRIED]) | (_ROW.seq <= ahead_us)
+        rows = _marked(self._newest(counts, **_STATE))
         kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for each in rows:
             kinds[each["kind"]].append(each)
-        left: dict[str, bool] = defaultdict(lambda: True)
-        for each in kinds["member"]:
-            left[each["session"]] &= each["last"]["status"] == _LEFT
         return Survey(
-            _views([*kinds["member"], *kinds["dead"]]),
-            sum(each["n"] - (not left[each["session"]]) for each in kinds["member"]),
-            sum(each["n"] - 1 for each in kinds["slot"]),
-            _noted(kinds[VACUUMED]),
-            _noted(kinds[TRIED]),
-            sum(each["n"] - (each["at"] is not None) for each in kinds[VACUUMED] + kinds[TRIED]),
-            {each["member"]: (each["until"], each["n"]) for each in kinds[WRITING]},
+            _views([*kinds[_MEMBER], *kinds[_DEAD]]),
+            sum(each["n"] - 1 + each["gone"] for each in rows if each["kind"] != _TOTAL),
+            {int(each["key"]): each["seq"] for each in kinds[VACUUMED]},
+            {int(each["key"]): each["seq"] for each in kinds[TRIED]},
         )
 
     def calls(self, but: str) -> list[Mapping[str, int]]:
@@ -124,15 +86,7 @@ class Sessions(SystemTable):
         Args:
             but: The member to leave out.
         """
-        members = (_MEMBERS & (_ROW.kind == "member")) | _IS_TOTAL
-        rows = self._engine.rows(
-            Select(
-                self._table,
-                {"calls": last_by(_ROW.calls, _ROW.seq)},
-                members & (_ROW.member != but),
-                by=["bucket", "member"],
-            )
-        )
+        rows = self._newest((_IS_MEMBER | _IS_TOTAL) & (_ROW.key != but), calls=_ROW.calls)
         return [each["calls"] or {} for each in rows]
 
     def last_written(self, limit: int) -> dict[str, int]:
@@ -141,7 +95,7 @@ class Sessions(SystemTable):
             Select(
                 self._table,
                 {"session": _ROW.session, "last": Micros(greatest(_ROW.at))},
-                _MEMBERS & (_ROW.kind == "member"),
+                _IS_MEMBER,
                 by=["session"],
                 order=["last"],
                 descending=True,
@@ -170,35 +124,14 @@ class Sessions(SystemTable):
 
     def beat(self, member: Member, now_us: int) -> None:
         """Write a member's newest row. One commit, a blind append: it conflicts with nothing."""
-        row = pa.table(
-            {
-                "bucket": array([bucket_of(member.session)], pa.int32()),
-                "kind": array(["member"], pa.string()),
-                "session": array([member.session], pa.string()),
-                "member": array([member.member], pa.string()),
-                "epoch": array([member.epoch], pa.int64()),
-                "seq": array([member.seq], pa.int64()),
-                "status": array([_LIVE if member.live else _LEFT], pa.string()),
-                "lease_until": array([member.lease_until], pa.timestamp("us", "UTC")),
-                "calls": counts([member.calls]),
-                "at": array([now_us], pa.timestamp("us", "UTC")),
-            }
-        )
-
-        self._append("heartbeat", row)
+        self._append("heartbeat", [_row(member, now_us)])
 
     def begin_with(self, calls: Iterable[Mapping[str, int]]) -> None:
         """Write counters of calls that were made elsewhere. One commit, a blind append."""
         total = sum(map(Counter, calls), Counter[str]())
-        row = {
-            "bucket": array([_TOTAL_BUCKET], pa.int32()),
-            "kind": array(["total"], pa.string()),
-            "member": array(["total"], pa.string()),
-            # The `seq` grows with the counters, so the row that is written last counts.
-            "seq": array([total.total()], pa.int64()),
-            "calls": counts([total]),
-        }
-        self._append("begin", pa.table(row))
+        row = {"bucket": _TOTAL_BUCKET, "kind": _TOTAL, "key": _TOTAL, "calls": total}
+        # The row that is written last counts, because the counters only grow.
+        self._append("begin", [row | {"seq": total.total()}])
 
     def renew(self, member: Member, now_us: int) -> bool:
         """Write a member's row after its lease has ended, unless its epoch has a dead mark.
@@ -206,19 +139,11 @@ class Sessions(SystemTable):
         Returns:
             False if its epoch has a dead mark. One commit, over the session's bucket.
         """
-        row: dict[str, Expression] = {
-            "kind": literal("member"),
-            "member": literal(member.member),
-            "seq": literal(member.seq),
-            "status": literal(_LIVE),
-            "lease_until": at(member.lease_until),
-            "calls": Literal(member.calls, Type.COUNTS),
-            "at": at(now_us),
-        }
-        statement = self._unless_dead(member.session, member.epoch, row)
+        unless = (_T.session == member.session) & _is_dead(member.epoch)
 
         def attempt() -> Plan[bool]:
-            return Plan(statement(self._operation_id()), lambda affected: affected.inserted == 1)
+            statement = self._insert(_row(member, now_us), unless)
+            return Plan(statement, lambda affected: affected.inserted == 1)
 
         return self._loop.run("renew", self._table_lock, attempt)
 
@@ -231,7 +156,15 @@ class Sessions(SystemTable):
         Returns:
             Whether the epoch has the mark now. At most one commit.
         """
-        mark = {"kind": literal("dead"), "seq": literal(0), "at": at(now_us)}
+        mark = {
+            "bucket": bucket_of(session),
+            "kind": _DEAD,
+            "session": session,
+            "key": f"{session}/{epoch}",
+            "epoch": epoch,
+            "seq": 0,
+            "at": now_us,
+        }
 
         def attempt() -> Plan[bool]:
             view = self.views(session).get(session)
@@ -240,196 +173,140 @@ class Sessions(SystemTable):
                 return Plan(None, lambda _: True)
             if any(m.epoch == epoch and m.alive(now_us, skew_us) for m in members):
                 return Plan(None, lambda _: False)
-            seen = [(_T.member == member.member) & (_T.seq <= member.seq) for member in members]
-            unseen = _T.kind == "member"
-            statement = self._unless_dead(
-                session, epoch, mark, unseen & ~any_of(*seen) if seen else unseen
-            )
-            return Plan(statement(self._operation_id()), self._one_inserted)
+            unseen: Expression = _T.kind == _MEMBER
+            if members:
+                unseen &= ~any_of(
+                    *((_T.key == member.member) & (_T.seq <= member.seq) for member in members)
+                )
+            unless = (_T.session == session) & (_is_dead(epoch) | unseen)
+            return Plan(self._insert(mark, unless), self._one_inserted)
 
         return self._loop.run("mark_dead", self._table_lock, attempt)
 
-    def _unless_dead(
-        self,
-        session: str,
-        epoch: int,
-        row: Mapping[str, Expression],
-        nor: Expression | None = None,
-    ) -> Callable[[int], Statement]:
-        """The statement that writes a row of a session's epoch unless it has a dead mark.
+    # -- compaction ---------------------------------------------------------------------------
 
-        Args:
-            session: The session.
-            epoch: The epoch.
-            row: The columns of the row, besides bucket, session and epoch.
-            nor: The condition for rows of the session that also prevent the write.
-
-        Returns:
-            A function that makes the statement from its operation id.
-        """
-        bucket = bucket_of(session)
-        where = (_T.kind == "dead") & (_T.epoch == epoch)
-        named = {"bucket": integer(bucket), "session": literal(session), "epoch": literal(epoch)}
-        return lambda operation_id: Statement(
-            self._table,
-            all_of(
-                _T.bucket == integer(bucket),
-                _T.session == session,
-                where if nor is None else where | nor,
-                _T.seq != operation_id,
-            ),
-            [Clause({**named, **row}, inserts=True)],
-            operation_id,
-            _T.bucket,
-            ONE_ROW,
-            {"bucket": [bucket]},
-        )
-
-    def compact(self, least: int, loop: CommitLoop) -> int:
-        """Remove replaced heartbeats, and sessions that all members have left.
+    def compact(self, least: int, loop: CommitLoop, *, whole: bool = False) -> int:
+        """Remove replaced rows of all kinds, and sessions that all members have left.
 
         The newest row of every other member stays, because the member may go on. The same commit adds the counters
-        of removed members to one row.
+        of removed members to one row, and rewrites each changed bucket into one file.
 
         Args:
             least: The fewest removable rows for which it commits.
-            loop: A loop that may give up, because this conflicts with every heartbeat. At most one commit.
+            loop: A loop that may give up, because this conflicts with heartbeats and leases. At most one commit.
+            whole: Whether all buckets are rewritten, even if no row is removed.
 
         Returns:
             The number of removed rows.
         """
 
-        def decide(operation_id: int) -> tuple[int, Statement | None]:
-            members = self._engine.rows(self._members_to_compact)
-            left: dict[str, bool] = defaultdict(lambda: True)
-            for each in members:
-                left[each["session"]] &= each["last"]["status"] == _LEFT
-            gone = [each for each in members if left[each["session"]]]
-            rows: list[tuple[Any, ...]] = [
-                (
-                    each["bucket"],
-                    "member",
-                    each["member"],
-                    each["newest"] + left[each["session"]],
-                    None,
-                    None,
-                )
-                for each in members
-            ]
-            replaced = sum(each["beats"] - 1 for each in members) + len(gone)
-            if replaced < least:
-                return replaced, None
-            seen, total = self._total()
-            for each in gone:
-                total += Counter(each["last"]["calls"] or {})
-            rows.append((_TOTAL_BUCKET, "total", "total", seen + 2, seen, dict(total)))
-            return replaced, self._compaction(rows, operation_id)
+        def attempt() -> Plan[int]:
+            rows = _marked(self._newest(None, status=_ROW.status, calls=_ROW.calls))
+            others = [each for each in rows if each["kind"] != _TOTAL]
+            removable = Counter[int]()
+            for each in others:
+                removable[each["bucket"]] += each["n"] - 1 + each["gone"]
+            if removable.total() < least and not whole:
+                return Plan(None, lambda _: 0)
+            changed = [each for each in others if whole or removable[each["bucket"]]]
+            source = [*map(_place, changed), *_totals(rows)]
+            return Plan(self._compaction(source), lambda affected: affected.deleted)
 
-        return self._remove("fold_sessions", loop, least, decide)
+        return loop.run("fold_sessions", self._table_lock, attempt)
 
-    def merge_files(self, loop: CommitLoop) -> None:
-        """Rewrite the rows of members and dead marks unchanged, into one file for each bucket.
-
-        Args:
-            loop: A loop that may give up, as for `compact`. One commit.
-        """
-
-        def attempt() -> Plan[None]:
-            operation_id = self._operation_id()
-            statement = Statement(
-                self._table,
-                (_T.bucket < integer(_BUCKETS)) & (_T.seq != operation_id),
-                [Clause({"seq": _T.seq})],
-                operation_id,
-                _T.bucket,
-                partitions={"bucket": range(_BUCKETS)},
-            )
-            return Plan(statement, lambda _: None)
-
-        loop.run("merge_sessions", self._table_lock, attempt)
-
-    @property
-    def _members_to_compact(self) -> Select:
-        """A query for the newest row of each member, and the number of its rows."""
-        by = ["bucket", "session", "member"]
-        columns = {
-            **named(*by),
-            "newest": greatest(_ROW.seq),
-            "last": last_by(Struct(named("status", "calls")), _ROW.seq),
-            "beats": count(),
-        }
-        return Select(self._table, columns, _MEMBERS & (_ROW.kind == "member"), by)
-
-    def _total(self) -> tuple[int, Counter[str]]:
-        """The counters of all removed members, and the `seq` of their row."""
-        columns = {"seq": greatest(_ROW.seq), "calls": last_by(_ROW.calls, _ROW.seq)}
-        found = self._engine.rows(Select(self._table, columns, _IS_TOTAL))[0]
-        seen = _NO_TOTAL if found["seq"] is None else found["seq"]
-        return seen, Counter(found["calls"] or {})
-
-    def _compaction(self, rows: Sequence[tuple[Any, ...]], operation_id: int) -> Statement:
-        """Remove rows of members up to a `seq`, and write the total if it is unchanged."""
+    def _compaction(self, rows: list[tuple[Any, ...]]) -> Statement:
+        """Remove rows of keys below a `seq`, and write the total if it is unchanged."""
         columns = {
             "bucket": Type.INT,
             "kind": Type.STRING,
-            "member": Type.STRING,
+            "key": Type.STRING,
             "below": Type.BIGINT,
             "seen": Type.BIGINT,
             "calls": Type.COUNTS,
         }
-        written = _S.below - 1
+        operation_id, is_total, written = self._operation_id(), _S.kind == _TOTAL, _S.below - 1
         total: dict[str, Expression] = {
             "bucket": _S.bucket,
             "kind": _S.kind,
-            "member": _S.member,
+            "key": _S.key,
             "seq": written,
             "calls": _S.calls,
         }
         return Statement(
             self._table,
             all_of(
-                any_of(_T.bucket < integer(_BUCKETS), _T.bucket == integer(_TOTAL_BUCKET)),
-                _T.kind.is_in(["member", "total"]),
                 _T.bucket == _S.bucket,
                 _T.kind == _S.kind,
-                _T.member == _S.member,
-                any_of(_T.kind == "total", _T.seq < _S.below),
+                _T.key == _S.key,
                 _T.seq != operation_id,
             ),
             [
-                Clause(None, _T.kind == "member"),
-                Clause({"seq": written, "calls": _S.calls}, _T.seq == _S.seen),
-                Clause({"seq": FAIL}),
-                Clause(total, _S.kind == "total", inserts=True),
+                Clause({"seq": written, "calls": _S.calls}, is_total & (_T.seq == _S.seen)),
+                Clause({"seq": FAIL}, is_total),
+                Clause(None, _T.seq < _S.below),
+                Clause({"seq": _T.seq}),
+                Clause(total, is_total, inserts=True),
             ],
             operation_id,
             _T.bucket,
             Rows(columns, rows),
-            {"bucket": [*range(_BUCKETS), _TOTAL_BUCKET]},
+            {"bucket": sorted({bucket for bucket, *_ in rows})},
         )
 
 
-def _noted(runs: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """The moments of notes about VACUUM, by the key of their tables."""
-    return {each["key"]: each["at"] for each in runs if each["at"] is not None}
+def _row(member: Member, now_us: int) -> dict[str, Any]:
+    return {
+        "bucket": bucket_of(member.session),
+        "kind": _MEMBER,
+        "session": member.session,
+        "key": member.member,
+        "epoch": member.epoch,
+        "seq": member.seq,
+        "status": _LIVE if member.live else _LEFT,
+        "lease_until": member.lease_until,
+        "calls": member.calls,
+        "at": now_us,
+    }
+
+
+def _is_dead(epoch: int) -> Expression:
+    return (_T.kind == _DEAD) & (_T.epoch == epoch)
+
+
+def _marked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows, with a mark at members of sessions that all members have left."""
+    members = [each for each in rows if each["kind"] == _MEMBER]
+    there = {each["session"] for each in members if each["status"] != _LEFT}
+    for each in rows:
+        each["gone"] = each["kind"] == _MEMBER and each["session"] not in there
+    return rows
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The row of a compaction for a key: its rows below a `seq` are removed."""
+    return row["bucket"], row["kind"], row["key"], row["seq"] + row["gone"], None, None
+
+
+def _totals(rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """The row of a compaction for the total, if counters of removed members are added to it."""
+    gone = [each["calls"] or {} for each in rows if each["gone"]]
+    before = [each for each in rows if each["kind"] == _TOTAL]
+    if not gone:
+        return []
+    calls = sum(map(Counter, [*gone, *(each["calls"] for each in before)]), Counter[str]())
+    seen = max((each["seq"] for each in before), default=-1)
+    return [(_TOTAL_BUCKET, _TOTAL, _TOTAL, seen + 2, seen, dict(calls))]
 
 
 def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:
     members: dict[str, list[Member]] = defaultdict(list)
     dead: dict[str, int] = defaultdict(int)
     for each in rows:
-        last = each["last"]
-        if each["kind"] == "dead":
-            dead[each["session"]] = max(dead[each["session"]], each["epoch"])
-            continue
-        members[each["session"]].append(
-            Member(
-                each["session"],
-                each["member"],
-                last["epoch"],
-                each["seq"],
-                last["status"] == _LIVE,
-                last["until"],
-            )
-        )
+        name = each["session"]
+        if each["kind"] == _DEAD:
+            dead[name] = max(dead[name], each["epoch"])
+        else:
+            is_live = each["status"] == _LIVE
+            state = each["epoch"], each["seq"], is_live, each["until"]
+            members[name].append(Member(name, each["key"], *state))
     return {name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}}

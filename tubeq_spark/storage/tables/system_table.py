@@ -1,21 +1,40 @@
-"""The base class of the system tables: how they are read and written."""
+"""The base classes of the system tables: how they are read and written."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from tubeq_spark.storage.arrow.columns import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
-from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.expression import Literal, Type, all_of, row
+from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
+from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Statement
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
-
-    import pyarrow as pa
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.locks.table_lock import TableLock
-    from tubeq_spark.storage.statement import Affected, Statement
+    from tubeq_spark.storage.statement import Affected
+
+_ROW, _T = row(), row("t")
+_KEY = ("bucket", "kind", "session", "key")
+#: The types of the columns of `_tubeq_sessions` besides `calls`, in statements and in appended files.
+_TYPES = {
+    "bucket": (Type.INT, pa.int32()),
+    "kind": (Type.STRING, pa.string()),
+    "session": (Type.STRING, pa.string()),
+    "key": (Type.STRING, pa.string()),
+    "epoch": (Type.BIGINT, pa.int64()),
+    "seq": (Type.BIGINT, pa.int64()),
+    "status": (Type.STRING, pa.string()),
+    "lease_until": (Type.TIMESTAMP, pa.timestamp("us", "UTC")),
+    "at": (Type.TIMESTAMP, pa.timestamp("us", "UTC")),
+}
 
 
 class SystemTable:
@@ -47,38 +66,49 @@ class SystemTable:
             raise Stale
         return True
 
-    def _append(self, operation: str, rows: pa.Table) -> None:
-        """Add rows by a blind append, which conflicts with nothing. One commit."""
+
+class KeyedTable(SystemTable):
+    """Rows of some kinds in `_tubeq_sessions`. Of the rows of a kind and key the one with the highest `seq` counts.
+
+    Most rows are appended, and read nothing. A row that must be exclusive is inserted by a MERGE over the literal
+    bucket, which all competing commits read. `Sessions.compact` removes replaced rows.
+    """
+
+    def _newest(self, where: Expression | None, **values: Expression) -> list[dict[str, Any]]:
+        """The newest row of each key: its key columns, `seq`, `values`, and `n`, the number of its rows."""
+        columns = {**named(*_KEY), "seq": greatest(_ROW.seq), "n": count()}
+        if values:
+            columns["last"] = last_by(Struct(values), _ROW.seq)
+        rows = self._engine.rows(Select(self._table, columns, where, [*_KEY]))
+        return [each | (each.get("last") or {}) for each in rows]
+
+    def _append(self, operation: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows of equal columns by a blind append, which conflicts with nothing. One commit."""
+        columns = {name: [each[name] for each in rows] for name in rows[0]}
+        added = pa.table({name: _array(name, columns[name]) for name in columns})
 
         def attempt() -> Plan[None]:
-            return Plan(Append(self._table, rows, self._operation_id()), lambda _: None)
+            return Plan(Append(self._table, added, self._operation_id()), lambda _: None)
 
         self._loop.run(operation, self._table_lock, attempt)
 
-    def _remove(
-        self,
-        operation: str,
-        loop: CommitLoop,
-        least: int,
-        decide: Callable[[int], tuple[int, Statement | None]],
-    ) -> int:
-        """Remove unneeded rows, if there are enough of them.
+    def _insert(self, values: Mapping[str, Any], unless: Expression) -> Statement:
+        """Insert a row, unless another row `t` of its bucket fulfils a condition."""
+        operation_id, bucket = self._operation_id(), values["bucket"]
+        return Statement(
+            self._table,
+            all_of(_T.bucket == Literal(bucket, Type.INT), unless, _T.seq != operation_id),
+            [Clause({name: _literal(name, values[name]) for name in values}, inserts=True)],
+            operation_id,
+            _T.bucket,
+            ONE_ROW,
+            {"bucket": [bucket]},
+        )
 
-        Args:
-            operation: The name of the commit.
-            loop: A loop that may give up at the first conflict.
-            least: The fewest unneeded rows for which it commits.
-            decide: Called with an operation id. Returns the number of unneeded rows, and the statement that removes
-                them; `None` if there are none.
 
-        Returns:
-            The number of removed rows. At most one commit.
-        """
+def _array(name: str, values: Sequence[Any]) -> pa.Array:
+    return counts(values) if name == "calls" else array(values, _TYPES[name][1])
 
-        def attempt() -> Plan[int]:
-            count, statement = decide(self._operation_id())
-            if statement is None or count < least:
-                return Plan(None, lambda _: 0)
-            return Plan(statement, lambda affected: affected.deleted)
 
-        return loop.run(operation, self._table_lock, attempt)
+def _literal(name: str, value: Any) -> Literal:
+    return Literal(value, Type.COUNTS if name == "calls" else _TYPES[name][0])

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     #: table stores them.
     ShownColumns: TypeAlias = Mapping[str, tuple[Expression, pa.DataType]]
 
-#: The segment of tombstones, and of undone drops. It never has tasks.
+#: The segment of the tombstone of a dropped tube. It never has tasks.
 SEGMENT_0 = 0
 #: The segments of the gates of takes (`gates`), and those of the taken-utube rows. No lease segment has such a number
 #: for decades.
@@ -57,8 +57,6 @@ PUT_GATE = -(1 << 62) + 32
 OWN_SEGMENTS = (SEGMENT_0, *GATES, *UTUBE_ROWS, PUT_GATE)
 #: A sub-queue that may have tasks in an unreadable file gives no tasks: its first or a taken task may be in the file.
 WHOLE_UTUBES = ("utube",)
-#: The state of a row that notes an undone drop. No task has this state.
-UNDONE_DROP = "x"
 _ROW = row()
 _MOMENT = pa.timestamp("us", "UTC")
 
@@ -116,10 +114,6 @@ class TubeTable:
     def is_kept_key(self, of: Row = _ROW) -> Expression:
         """Rows for keys of this tube that stay in use for a while, though their tasks may have ended."""
         return (of.tube == -self.id) & (of.state == KEPT_KEY)
-
-    def is_undone_drop(self, of: Row = _ROW) -> Expression:
-        """Rows of segment 0 that note undone drops of this tube. The number of drops is in the column `task_id`."""
-        return (of.tube == -self.id) & (of.state == UNDONE_DROP)
 
     def is_ready(self, now_us: int) -> Expression:
         """Tasks that are ready at a moment, including those with ended leases."""

@@ -51,7 +51,7 @@ from tubeq_spark.storage.tables.row_clauses import (
     EVERY,
     clause_of,
 )
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UNDONE_DROP, TubeTable
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -153,42 +153,27 @@ class TubeWriter:
             partitions_of([*segments, dest]),
         )
 
-    def drain(
-        self, now_us: int, *, with_taken: bool = False, undone: int | None = None
-    ) -> Statement:
+    def drain(self, now_us: int, *, with_taken: bool = False) -> Statement:
         """Remove all rows and insert a tombstone. Without `with_taken` it fails if a task is taken.
 
         Every later put fails by the tombstone, because it reads segment 0.
-
-        Args:
-            now_us: The moment.
-            with_taken: Whether taken tasks are removed, too.
-            undone: The statement fails if more drops than this were undone; `None` ignores them.
         """
         held = predicates.effective_state(now_us, None, _T) == _TAKEN
         operation_id, gone = self._fresh(), self._fresh()
         # A change feed would show a deleted taken row as an ack, so such rows become gone rows.
         ended = clause_of(self._table, Every(), Remove(gone)).sets
         tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
-        rows = self._table.mine(_T)
-        if self._table.unique_for_us is not None:
-            rows |= self._table.is_kept_key(_T)
-        clauses: list[Clause] = []
-        if undone is not None:
-            is_later = all_of(
-                _T.segment == SEGMENT_0, self._table.is_undone_drop(_T), _T.task_id > undone
-            )
-            rows |= is_later
-            clauses.append(Clause({"task_id": FAIL}, is_later))
+        beside = (_T.tube == -self._table.id) & any_of(
+            _T.state == KEPT_KEY, _T.segment.is_in(UTUBE_ROWS)
+        )
         return Statement(
             self._table.name,
             all_of(
                 _T.segment != operation_id,
-                rows,
+                any_of(self._table.mine(_T), beside),
                 _S.is_tombstone == (_T.segment == SEGMENT_0),
             ),
             [
-                *clauses,
                 *([] if with_taken else [Clause({"task_id": FAIL}, ~_S.is_tombstone & held)]),
                 Clause(ended, ~_S.is_tombstone & (_T.state == _TAKEN)),
                 Clause(None, ~_S.is_tombstone),
@@ -197,32 +182,6 @@ class TubeWriter:
             operation_id,
             _T.segment,
             Rows({"is_tombstone": Type.BOOLEAN}, [(True,), (False,)]),
-        )
-
-    def undo_drop(self, undone: int) -> Statement:
-        """Increment the number of undone drops, unless it has changed, or there is a tombstone."""
-        operation_id = self._fresh()
-        row = {
-            "segment": literal(SEGMENT_0),
-            "tube": literal(-self._table.id),
-            "task_id": literal(undone + 1),
-            "state": literal(UNDONE_DROP),
-            # Rows of this segment have different texts here.
-            "owner": literal(f"undone drop {undone + 1}"),
-        }
-        is_later = self._table.is_undone_drop(_T) & (_T.task_id > undone)
-        return Statement(
-            self._table.name,
-            all_of(
-                _T.segment.is_in([SEGMENT_0, operation_id]),
-                any_of(self._table.mine(_T), is_later),
-            ),
-            [Clause(row, inserts=True)],
-            operation_id,
-            _T.segment,
-            ONE_ROW,
-            partitions_of([SEGMENT_0]),
-            1,
         )
 
     def settle_segments(self, segments: Iterable[int], *changes: tuple[Which, Change]) -> Statement:

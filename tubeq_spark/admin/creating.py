@@ -1,0 +1,241 @@
+"""Creates and drops tubes.
+
+Create: check, create a table that no tube has had, register the tube. This commit decides which program creates the
+tube. A stopped creation leaves a table that the next tube of the name uses. A tube has the table of its name. If an
+earlier tube has had that table, it is `name__2`, then `name__3`, and so on.
+
+Drop: one commit deletes all rows and leaves a tombstone, unless a task is taken; another one marks the tube as dropped
+in the registry. If it stops in between, the next sweep or creation under that name finds the tombstone, and goes on.
+The table stays, and no other tube uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.admin import engines
+from tubeq_spark.admin.tubes import make_context, make_table, payload_of
+from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.model import arguments, refusals
+from tubeq_spark.model.arguments import NewTube, refuse_other
+from tubeq_spark.payloads import ddl
+from tubeq_spark.runtime.sessions_over import DeadSessionJudge
+from tubeq_spark.storage.outcome import is_missing_table
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+from tubeq_spark.storage.tables.schema import CHANGE_FEED
+from tubeq_spark.verbs import maintain
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.runtime.context import QueueContext
+    from tubeq_spark.storage.opened_location import OpenedLocation
+
+log = logging.getLogger(__name__)
+
+
+def check_new(
+    queue: QueueContext,
+    name: object,
+    type_name: object,
+    options: Mapping[str, Any],
+    *,
+    in_replicaset: bool,
+) -> NewTube:
+    """Check the arguments of `create_tube`.
+
+    Raises:
+        InvalidOptionError: An argument is bad, or the payload has columns that no tube can have.
+        StoreError: The tube needs Spark, for a type in its payload or for its change feed, and there is
+            no session.
+    """
+    new = arguments.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
+    engines.require_writable(queue, new.name, new.options)
+    if new.options.schema is not None:
+        ddl.check_payload(new.options.schema, has_spark=queue.spark is not None)
+    return new
+
+
+def create(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    new: NewTube,
+    if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
+    owner: str | None = None,
+) -> tuple[TubeRecord, bool]:
+    """Create a tube's table and register it, or find the existing tube.
+
+    Args:
+        queue: The queue object.
+        opened: Its location.
+        registry: The registry of that location.
+        new: The tube.
+        if_not_exists: Whether to return an existing tube.
+        owner: The session with which a temporary tube ends.
+
+    Returns:
+        The tube, and whether it was made.
+
+    Raises:
+        TubeExistsError: The name is in use.
+        InvalidOptionError: The payload has columns that tubes, or tables, must not have; no tube was made.
+        StoreError: Another table or file is in the place of its table; no tube was created.
+    """
+    dead = DeadSessionJudge(queue, queue.now_us())
+    while True:
+        everything = registry.with_dropped()
+        folded = new.name.lower()
+        known = next((r for r in everything if r.is_live and r.name.lower() == folded), None)
+        if known is None:
+            table = _make_unused(queue, opened, new, {r.table.lower() for r in everything})
+            record = TubeRecord(
+                new.name, table, 0, new.driver.name, new.options, queue.now_us(), owner
+            )
+            if (made := registry.add(record)) is not None:
+                return made, True
+        elif known.owner is not None and dead.is_dead(known.owner):
+            end_temporary(queue, opened, registry, known)
+        elif known.type in queue.drivers and _is_emptied(queue, opened, known):
+            mark_dropped(opened, registry, known)
+        else:
+            refuse_other(known.name, known.type, known.options, new, if_not_exists=if_not_exists)
+            return known, False
+
+
+def _is_emptied(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
+    """Whether a tube has a tombstone: its drop was stopped, or is not done yet."""
+    ctx = make_context(queue, opened, record)
+    try:
+        return ctx.segment_reader.is_dropped()
+    except Exception as error:
+        if not is_missing_table(error):
+            raise
+        return False
+
+
+def _make_unused(
+    queue: QueueContext, opened: OpenedLocation, new: NewTube, used: Collection[str]
+) -> str:
+    """Create a table for a tube that is not registered yet.
+
+    Another creation of the tube may have made the table, and was stopped or is still running. Such a table is used if
+    it fits: the registry gives it to one tube only.
+
+    Args:
+        queue: The queue object.
+        opened: Its location.
+        new: The tube.
+        used: The tables that tubes have or have had, in lower case.
+
+    Returns:
+        The name of the table.
+
+    Raises:
+        InvalidOptionError: Delta refuses the payload's columns.
+        StoreError: The place of the table has something else.
+    """
+    queue = engines.for_tube(queue, new.name, new.options)
+    number = 1
+    while True:
+        name = new.name if number == 1 else f"{new.name}__{number}"
+        number += 1
+        if name.lower() not in used:
+            with _refusing(queue, new.options):
+                is_new = make_table(queue, opened, name, new.driver.name, new.options)
+            # Spark shows some types, such as CHAR(3), in another way than it reads them.
+            if is_new or _fits(queue, opened.location.table(name), new.options):
+                return name
+
+
+def _fits(queue: QueueContext, table: str, options: TubeOptions) -> bool:
+    """Whether a table, which another program may have made, has the payload and the change feed of a tube."""
+    tables = queue.engine.tables
+    feed = "true" if options.change_feed else "false"
+    has_payload = tables.has_payload(table, payload_of(options))
+    return has_payload and tables.properties(table).get(CHANGE_FEED) == feed
+
+
+@contextlib.contextmanager
+def _refusing(queue: QueueContext, options: TubeOptions) -> Iterator[None]:
+    """Raise a better error if the table cannot be created because of the payload's columns."""
+    try:
+        yield
+    except Exception as error:
+        reason = queue.engine.tables.refused_columns(error)
+        if options.schema is None or reason is None:
+            raise
+        msg = f"schema={options.schema!r}: {reason}"
+        raise InvalidOptionError(msg) from error
+
+
+def drop(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    record: TubeRecord,
+    *,
+    with_taken: bool = False,
+) -> None:
+    """Drop a tube; with `with_taken` also its taken tasks.
+
+    Raises:
+        TubeBusyError: Tasks are taken; the tube stays as it is.
+        TubeNotFoundError: It was dropped before.
+        StoreError: It has a change feed, and there is no Spark session.
+    """
+    engines.require_writable(queue, record.name, record.options)
+    ctx = make_context(queue, opened, registry.current(record))
+    is_mine = maintain.drain(ctx, with_taken=with_taken)
+    mark_dropped(opened, registry, record)
+    if not is_mine:
+        raise refusals.was_dropped(record.name)
+
+
+def mark_dropped(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
+    """Mark a tube with a tombstone as dropped in the registry. At most one commit."""
+    with contextlib.suppress(TubeNotFoundError):  # another one was faster
+        registry.alter(record, lambda current: replace(current, is_live=False), "drop")
+    opened.table_lock(record.table).is_dropped = True
+
+
+def end_temporary(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+) -> bool:
+    """Drop a temporary tube whose session has ended, with all its tasks.
+
+    Returns:
+        Whether it is gone; False if it belongs to another session by now. Commits: as `drop`.
+    """
+    try:
+        with queue.looking_anew():
+            # A session gives its tubes to another one before it leaves, so before it can be found dead.
+            if registry.current(record).owner != record.owner:
+                return False
+        drop(queue, opened, registry, record, with_taken=True)
+    except TubeNotFoundError:
+        return False
+    return True
+
+
+def end_temporaries(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    records: Iterable[TubeRecord],
+    dead: DeadSessionJudge,
+) -> list[str]:
+    """Drop the temporary tubes among these whose sessions are dead; returns their names."""
+    over = []
+    for record in records:
+        try:
+            if record.owner is not None and record.type in queue.drivers:
+                gone = dead.is_dead(record.owner) and end_temporary(queue, opened, registry, record)
+                over += [record.name] if gone else []
+        except Exception:
+            log.exception("temporary tube %s could not be dropped", record.name)
+    return over
