@@ -36,7 +36,7 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
+from tubeq_spark.verbs import exchange, expire, explain, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 from tubeq_spark.verbs.together import AcksAndTakes
@@ -99,7 +99,7 @@ class Tube:
         self._reopen = reopen
         # None of these refers to this object, so that an unused queue is freed without the garbage collector.
         self._puts = GroupCommit[PutRequest, list[Task]](
-            lambda requests: put.put_group(current.ctx, requests)
+            lambda requests: [*put.put_group(current.ctx, requests)]
         )
         self._together = AcksAndTakes(lambda: current.ctx)
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
@@ -346,7 +346,7 @@ class Tube:
 
         def verb() -> PutResult:
             frame = put_frame.count_frame(self._ctx, df, span)
-            return put_frame.put_df(self._ctx, frame, identity)
+            return put_frame.put_frame(self._ctx, frame, identity).result
 
         return self._verb(verb, name="put", on_spark=True)
 
@@ -385,8 +385,8 @@ class Tube:
         span = self._current_span()
 
         def verb() -> PutResult:
-            rows = put.checked_rows(self._ctx, as_table(table))
-            return put.put_arrow(self._ctx, rows, identity, span)
+            rows = put_rows.checked_rows(self._ctx, as_table(table))
+            return put_rows.put_arrow(self._ctx, rows, identity, span)
 
         return self._verb(verb, name="put")
 

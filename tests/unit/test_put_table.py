@@ -21,7 +21,8 @@ from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.shown_table import named_tasks, shown_table
 from tubeq_spark.payloads.types import FIRST_US, LAST_US
 from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
-from tubeq_spark.verbs.put import Buckets, Numbering, segments_of, task_ids
+from tubeq_spark.verbs.put import Numbering
+from tubeq_spark.verbs.put_rows import buckets_of, segments_of, task_ids
 
 NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
@@ -48,11 +49,11 @@ def test_segments_are_those_of_the_layout(utubes: list[str | None], size: int, l
     column = pa.chunked_array([utubes[:3], utubes[3:]], pa.string())
     own = [hash_of(utube) % BUCKETS for utube in utubes]
 
-    buckets = Buckets.from_column(column, len(utubes))
-    layout = spread(buckets.counts, size, least)
+    buckets = buckets_of(column, len(utubes))
+    layout = spread(Counter(own), size, least)
     numbering = Numbering(len(utubes), Range(3, 4_090, len(utubes) + layout.segments), layout, 0)
 
-    assert buckets.counts == Counter(own)
+    assert buckets.to_pylist() == own
     assert segments_of(numbering, buckets, places(len(utubes))).to_pylist() == [
         numbering.segments[layout.segment(place, bucket)] for place, bucket in enumerate(own)
     ]

@@ -33,7 +33,6 @@ from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.verbs import expire, maintain
 
 if TYPE_CHECKING:
@@ -217,8 +216,7 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
         "reader": reader,
         "segment_reader": SegmentReader(queue.engine, table),
         "writer": TubeWriter(table, fresh),
-        "put_gate": PutGate(queue.engine, table, fresh),
-        "unique_keys": UniqueKeys(queue.engine, table, reader),
+        "put_gate": PutGate(queue.engine, table, reader, fresh),
         "subqueue_writer": SubqueueWriter(table, fresh),
         "gates": Gates(queue.engine, table, fresh),
     }

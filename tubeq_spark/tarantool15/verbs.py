@@ -45,17 +45,12 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     """Put a task before all existing tasks, unless it is delayed; `None` if the tube is full."""
     request = put.prepare(ctx, PutCall([data], options, 0))
     ctx.queue.session.start_beating()
-
-    def attempt() -> Plan[list[list[put.PutRow]] | None]:
-        # The rank is read within the attempt, under the table lock, so that it comes before urgent tasks of others.
-        return put.plan(ctx, [_ahead(ctx, request)])
-
-    (rows,) = put.run_freeing(ctx, lambda: ctx.queue.loop.run("urgent", ctx.table_lock, attempt))
-    if not rows:
+    # The rank is read within each attempt, under the table lock, so that it comes before urgent tasks of others.
+    (tasks,) = put.put_group(ctx, [request], name="urgent", changed=lambda call: _ahead(ctx, call))
+    if not tasks:
         return None
-    ctx.table_lock.wake_takes()
     ctx.count(old_verb("urgent"), 1)
-    return ctx.record_event("put", [each.row for each in rows])[0]
+    return tasks[0]
 
 
 def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:

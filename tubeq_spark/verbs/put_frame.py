@@ -25,8 +25,9 @@ from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.payloads.put_columns import refuse_bad
 from tubeq_spark.payloads.sizes import too_large
+from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.location import identifier
-from tubeq_spark.storage.rows import INSERTED, key_row
+from tubeq_spark.storage.rows import INSERTED, insert_schema, key_row
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.put_files import read_alike
 from tubeq_spark.storage.spark.put_frame_payload import (
@@ -34,7 +35,7 @@ from tubeq_spark.storage.spark.put_frame_payload import (
     payload_size,
 )
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.verbs.put import NOTHING, NewRows, put_rows
+from tubeq_spark.verbs.put import NewRows
 from tubeq_spark.verbs.put_frame_checks import (
     check_columns,
     checks_of,
@@ -42,18 +43,16 @@ from tubeq_spark.verbs.put_frame_checks import (
     payload_names,
     payload_type,
 )
+from tubeq_spark.verbs.put_rows import Added, put_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
-    from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.statement import PutIdentity, WrittenRows
-    from tubeq_spark.task import PutResult
     from tubeq_spark.verbs.put import Numbering
 
 #: The error of the numbering if a partition has more rows than were counted.
@@ -151,7 +150,7 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
         "trace": string(frame.trace),
     }
     rows = numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
-    if numbering.key_segment is None or not frame.has_keys:
+    if numbering.key_segment is None:
         return rows
     return _with_key_rows(ctx, rows, numbering, numbering.key_segment)
 
@@ -270,11 +269,6 @@ class CountedFrame:
         return _has(self.df, "unique", self.payload)
 
 
-def put_df(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> PutResult:
-    """Put counted rows, or none if the capacity is too small for all."""
-    return put_frame(ctx, frame, identity) or NOTHING
-
-
 def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> CountedFrame:
     """Check and count the rows in one pass. If the plan has a shuffle, another pass copies them first.
 
@@ -302,62 +296,14 @@ def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     return CountedFrame(as_stored(df, kind), payload, counted)
 
 
-def put_frame(
-    ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
-) -> PutResult | None:
-    """Put counted rows.
-
-    Returns:
-        The result of the put; `None` if the capacity is too small for all rows. For rows with keys whose identity
-        was used before, it is the object `REPEATED`.
-    """
-    files = ctx.queue.put_files
-    rows = _Rows(ctx) if files is None else _RowsInFiles(ctx, files)
-
-    def choose(seen: PutsSeen | None) -> NewRows | None:
-        if seen is None or not frame.has_keys:
-            return rows.of(frame)
-        if ctx.unique_keys.has_ended(ctx.queue.now_us(), ctx.max_attempts):
-            return None
-        return rows.of(rows.with_new_keys(frame, seen))
-
-    def attempts() -> PutResult | None:
-        return put_rows(ctx, choose, identity, rows.loop, with_keys=frame.has_keys, appends=True)
-
+def put_frame(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> Added:
+    """Put counted rows, or none if the capacity is too small for all."""
     try:
-        return rows.put(attempts)
+        return _FramePut(ctx, frame, identity).run()
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
         raise StoreError(_OTHER_ROWS) from error
-
-
-class _Rows:
-    """The rows of one put, which a statement of Spark writes."""
-
-    def __init__(self, ctx: TubeContext) -> None:
-        self._ctx = ctx
-
-    @property
-    def loop(self) -> CommitLoop:
-        """The loop that commits the rows."""
-        return self._ctx.queue.require_spark_loop()
-
-    def with_new_keys(self, frame: CountedFrame, seen: PutsSeen) -> CountedFrame:
-        """The rows without a key, and those whose keys were free when the gate was read."""
-        del seen
-        return _with_new_keys(self._ctx, frame)
-
-    def of(self, frame: CountedFrame) -> NewRows:
-        """The new rows of a DataFrame."""
-        return NewRows(frame.counted.buckets, lambda numbering: self._numbered(frame, numbering))
-
-    def _numbered(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
-        return frame_rows(self._ctx, frame, numbering)
-
-    def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
-        """Run the attempts to put the rows."""
-        return attempts()
 
 
 class _UnwrittenError(Exception):
@@ -368,49 +314,33 @@ class _UnwrittenError(Exception):
         self.frame, self.numbering = frame, numbering
 
 
-class _RowsInFiles(_Rows):
-    """The rows of one put, which Spark writes to files before the native engine commits them."""
+class _FramePut:
+    """One put of a DataFrame.
 
-    def __init__(self, ctx: TubeContext, files: PutFiles) -> None:
-        super().__init__(ctx)
-        self._files = files
+    Its rows are written by a statement of Spark, or, where Spark must not commit, to files that the native engine
+    commits.
+    """
+
+    def __init__(self, ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> None:
+        self._ctx, self._frame, self._identity = ctx, frame, identity
+        self._files = ctx.queue.put_files
         #: A number of the gate, and the rows whose keys were free then.
         self._new: tuple[int, CountedFrame] | None = None
         #: The rows that were written last.
         self._written: tuple[CountedFrame, Numbering, WrittenRows] | None = None
 
-    @property
-    def loop(self) -> CommitLoop:
-        """The loop that commits the rows."""
-        return self._ctx.queue.loop
-
-    def with_new_keys(self, frame: CountedFrame, seen: PutsSeen) -> CountedFrame:
-        """The rows without a key, and those whose keys were free when the gate was read."""
-        if self._new is None or self._new[0] != seen.number:
-            self._new = seen.number, super().with_new_keys(frame, seen)
-        return self._new[1]
-
-    def of(self, frame: CountedFrame) -> NewRows:
-        """The new rows of a DataFrame. Unless they are written, `NewRows.rows` raises `_UnwrittenError`."""
-        if self._written is not None:
-            of, numbering, rows = self._written
-            if of is frame and self._files.directories.fit(self._ctx.table.name, rows):
-                return NewRows(frame.counted.buckets, lambda _: rows, numbering=numbering)
-
-        def unwritten(numbering: Numbering) -> WrittenRows:
-            raise _UnwrittenError(frame, numbering)
-
-        return NewRows(frame.counted.buckets, unwritten)
-
-    def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
-        """Run the attempts, and write the rows whenever an attempt needs other files.
+    def run(self) -> Added:
+        """Put the rows, and write them to files whenever an attempt needs other files.
 
         Raises:
             ConflictError: Other commits changed the rows to put, or the table, in each attempt.
         """
-        for _ in range(self._ctx.queue.config.attempts + 1):
+        queue, has_keys = self._ctx.queue, self._frame.has_keys
+        loop = queue.require_spark_loop() if self._files is None else queue.loop
+        call = (self._ctx, self._choose, loop, self._identity)
+        for _ in range(queue.config.attempts + 1):
             try:
-                result = attempts()
+                added = put_rows(*call, has_keys=has_keys, appends=True)
             except _UnwrittenError as unwritten:
                 needed = unwritten
             except CommitUnknownError:
@@ -420,36 +350,58 @@ class _RowsInFiles(_Rows):
                 self._discard()
                 raise
             else:
-                self._tidy(result)
-                return result
+                self._discard(adopted=added.result.count > 0)
+                return added
             self._write(needed.frame, needed.numbering)
         self._discard()
         msg = "put: others committed first while the rows were written; nothing was put"
         raise ConflictError(msg)
 
+    def _choose(self, seen: PutsSeen | None) -> NewRows[Added] | None:
+        ctx, frame = self._ctx, self._frame
+        if seen is not None and frame.has_keys:
+            if ctx.put_gate.has_ended_key(ctx.queue.now_us(), ctx.max_attempts):
+                return None
+            if self._new is None or self._new[0] != seen.number:
+                self._new = seen.number, _with_new_keys(ctx, frame)
+            frame = self._new[1]
+        buckets = frame.counted.buckets
+        if self._files is not None and self._written is not None:
+            of, numbering, rows = self._written
+            if of is frame and self._files.directories.fit(ctx.table.name, rows):
+                none = empty(insert_schema(ctx.codec.arrow_type))
+                return NewRows(buckets, lambda _: none, Added.of, numbering=numbering, written=rows)
+        return NewRows(buckets, lambda numbering: self._rows(frame, numbering), Added.of)
+
+    def _rows(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
+        if self._files is not None:
+            raise _UnwrittenError(frame, numbering)
+        return frame_rows(self._ctx, frame, numbering)
+
     def _write(self, frame: CountedFrame, numbering: Numbering) -> None:
         self._discard()
-        ctx = self._ctx
+        ctx, files = self._ctx, self._files
+        if files is None:
+            return
         with ctx.queue.loop.tally.running.running(ctx.table.name, ctx.table_lock):
-            rows = self._files.write(
-                ctx.table.name, self._numbered(frame, numbering), ctx.writer.stored
-            )
+            numbered = frame_rows(ctx, frame, numbering)
+            rows = files.write(ctx.table.name, numbered, ctx.writer.stored)
         self._written = frame, numbering, rows
         keys = 0 if numbering.key_segment is None else frame.counted.keys
         if rows.size != frame.total + keys:
             self._discard()
             raise StoreError(_OTHER_ROWS)
 
-    def _tidy(self, result: PutResult | None) -> None:
-        if result is not None and result.count and self._written is not None:
-            self._files.directories.adopted(self._ctx.table.name, self._written[2])
-        else:
-            self._discard()
-
-    def _discard(self) -> None:
+    def _discard(self, *, adopted: bool = False) -> None:
+        """Remove the files that were written last, unless the table has adopted them."""
         written, self._written = self._written, None
-        if written is not None:
-            self._files.directories.discard(self._ctx.table.name, written[2].directory)
+        if written is None or self._files is None:
+            return
+        table, directories = self._ctx.table.name, self._files.directories
+        if adopted:
+            directories.adopted(table, written[2])
+        else:
+            directories.discard(table, written[2].directory)
 
 
 def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
