@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -23,26 +24,22 @@ from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
-from tubeq_spark.payloads.put_columns import refuse_bad
+from tubeq_spark.payloads.put_columns import JSON, check_columns, refuse_bad
 from tubeq_spark.payloads.sizes import too_large
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.rows import INSERTED, insert_schema, key_row
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.put_files import read_alike
-from tubeq_spark.storage.spark.put_frame_payload import (
+from tubeq_spark.storage.spark.put_frame_checks import (
+    arrow_fields,
     as_stored,
+    checks_of,
+    example,
     payload_size,
 )
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.verbs.put import NewRows
-from tubeq_spark.verbs.put_frame_checks import (
-    check_columns,
-    checks_of,
-    example,
-    payload_names,
-    payload_type,
-)
 from tubeq_spark.verbs.put_rows import Added, put_rows
 
 if TYPE_CHECKING:
@@ -71,19 +68,32 @@ class Counted:
     buckets: Counter[int] = field(default_factory=Counter)
     keys: int = 0
 
-    @property
-    def total(self) -> int:
-        """The number of all rows."""
-        return self.partitions.total()
+
+@dataclass(frozen=True, slots=True)
+class CountedFrame:
+    """A checked DataFrame.
+
+    Attributes:
+        df: Its rows.
+        payload: The columns of the payload.
+        counted: The numbers of its rows.
+        trace: The span that each task stores.
+    """
+
+    df: DataFrame
+    payload: list[str]
+    counted: Counted
+    trace: str | None = None
 
     @property
-    def offsets(self) -> dict[int, int]:
-        """The number of rows in the partitions before each one."""
-        offsets, so_far = {}, 0
-        for partition, count in sorted(self.partitions.items()):
-            offsets[partition] = so_far
-            so_far += count
-        return offsets
+    def total(self) -> int:
+        """The number of its rows."""
+        return self.counted.partitions.total()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its rows may have keys."""
+        return _has(self.df, "unique", self.payload)
 
 
 def _has(df: DataFrame, name: str, payload: list[str]) -> bool:
@@ -195,8 +205,7 @@ class _Constants:
     """
 
     def __init__(self, counted: Counted, numbering: Numbering, bucket: str) -> None:
-        numbers, layout = numbering.numbers, numbering.layout
-        counts, offsets = counted.partitions, counted.offsets
+        numbers, layout, counts = numbering.numbers, numbering.layout, counted.partitions
         partitions = range(max(counts) + 1)
         groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
 
@@ -215,9 +224,9 @@ class _Constants:
         self.segment = by_group(None if g is None else after + g.first for g in groups)
         self.step = by_group(None if g is None else g.step for g in groups)
         row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
-        count = by_partition(counts.get(p, 0) for p in partitions)
-        fits = f"coalesce({count} > {row} AND {self.step} IS NOT NULL, FALSE)"
-        start = by_partition(numbers.first + offsets.get(p, 0) for p in partitions)
+        sizes = [counts[partition] for partition in partitions]
+        fits = f"coalesce({by_partition(sizes)} > {row} AND {self.step} IS NOT NULL, FALSE)"
+        start = by_partition(accumulate(sizes[:-1], initial=numbers.first))
         #: A row's number: the first number, plus the offset of its partition, plus its index in the partition.
         self.place = (
             f"CASE WHEN {fits} THEN {start} + {row} "
@@ -242,33 +251,6 @@ def _microseconds(seconds: str) -> str:
     return f"CASE WHEN {seconds} < {forever} THEN CAST(bround({seconds} * {US}D) AS BIGINT) END"
 
 
-@dataclass(frozen=True, slots=True)
-class CountedFrame:
-    """A checked DataFrame.
-
-    Attributes:
-        df: Its rows.
-        payload: The columns of the payload.
-        counted: The numbers of its rows.
-        trace: The span that each task stores.
-    """
-
-    df: DataFrame
-    payload: list[str]
-    counted: Counted
-    trace: str | None = None
-
-    @property
-    def total(self) -> int:
-        """The number of its rows."""
-        return self.counted.total
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether its rows may have keys."""
-        return _has(self.df, "unique", self.payload)
-
-
 def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> CountedFrame:
     """Check and count the rows in one pass. If the plan has a shuffle, another pass copies them first.
 
@@ -285,15 +267,16 @@ def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> Co
 
 
 def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
-    payload = payload_names(ctx, df)
-    check_columns(ctx, df)
-    kind, df = payload_type(ctx), read_alike(df)
-    if kind is None:
+    columns = ctx.codec.payload or JSON
+    driver, payload = ctx.driver, [part.name for part in columns]
+    check_columns("df", arrow_fields(df), columns, driver.put_options, driver.name)
+    df = read_alike(df)
+    if ctx.codec.payload is None:
         # Of a text with a collation not all checks can be made, and no table of a tube stores one.
         df = df.withColumn("data", F.col("data").cast("string"))
         return CountedFrame(df, payload, _count(ctx, df, payload))
     counted = _count(ctx, df, payload)
-    return CountedFrame(as_stored(df, kind), payload, counted)
+    return CountedFrame(as_stored(df, columns), payload, counted)
 
 
 def put_frame(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> Added:
@@ -429,7 +412,7 @@ def _count(
     ctx: TubeContext, df: DataFrame, payload: list[str], *, checked: bool = False
 ) -> Counted:
     """Check and count the rows of each partition and bucket: at most 256 numbers for each partition."""
-    checks = [] if checked else checks_of(ctx, df, payload)
+    checks = [] if checked else checks_of(df, ctx.codec.payload)
     conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
     counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
     sizes = f"{payload_size(df, payload)} AS bytes"
