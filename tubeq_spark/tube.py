@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from tubeq_spark.batch import Batch
 from tubeq_spark.errors import TaskNotFoundError
 from tubeq_spark.model import arguments, reasons, refusals, validation
-from tubeq_spark.model.arguments import PutRequest, TakeRequest
+from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.states import QueueState
+from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.observe import notebook, progress
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
@@ -98,7 +99,7 @@ class Tube:
         self._drop = drop
         self._reopen = reopen
         # None of these refers to this object, so that an unused queue is freed without the garbage collector.
-        self._puts = GroupCommit[PutRequest, list[Task]](
+        self._puts = GroupCommit[list[StoredTask], list[Task]](
             lambda requests: [*put.put_group(current.ctx, requests)]
         )
         self._together = AcksAndTakes(lambda: current.ctx)

@@ -22,7 +22,8 @@ from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.limits import Rate
-from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
+from tubeq_spark.model.options import PutDefaults, TubeOptions, tube_options
+from tubeq_spark.model.stored_task import StoredTask, new_task
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.task import PutItem, TaskState
 
@@ -63,9 +64,9 @@ class Index:
         return 5
 
 
-def put(tube: TubeOptions | None = None, **options: Any) -> NewTask:
+def put(tube: TubeOptions | None = None, **options: Any) -> StoredTask:
     checked = PutDefaults.parse(options, FIFOTTL.put_options, "fifottl")
-    return new_task(checked, tube or TubeOptions(), NOW)
+    return new_task(checked, tube or TubeOptions(), "null", NOW)
 
 
 def of_tube(**options: Any) -> TubeOptions:
@@ -73,9 +74,11 @@ def of_tube(**options: Any) -> TubeOptions:
 
 
 def test_new_task_when_nothing_is_given_is_ready_and_unlimited() -> None:
-    expected = NewTask(NOW, TaskState.READY, 0, None, None, None, None, None, rank=0)
+    unset = dict.fromkeys(("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id"))
 
-    assert put() == expected
+    assert put() == StoredTask(
+        0, 0, TaskState.READY, 0, data="null", created=NOW, attempts=0, **unset
+    )
 
 
 def test_new_task_with_delay_adds_it_to_the_life_but_not_to_the_ttr() -> None:

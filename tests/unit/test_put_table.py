@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.ids import Range
-from tubeq_spark.model.options import PutDefaults, TubeOptions, new_task
+from tubeq_spark.model.options import PutDefaults, TubeOptions
 from tubeq_spark.model.segments import BUCKETS, hash_of, spread
+from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.arrow_values import is_bad, places
 from tubeq_spark.payloads.put_table import checked
@@ -90,7 +91,7 @@ def test_columns_are_those_of_new_tasks(rows: list[tuple[Any, ...]], tube: TubeO
     columns = checked(table, None, OPTIONS, "utubettl").columns(tube, NOW_US)
 
     puts = [PutDefaults(**dict(zip(names, row, strict=True))) for row in rows]
-    news = [new_task(put, tube, NOW_US) for put in puts]
+    news = [new_task(put, tube, "1", NOW_US) for put in puts]
     assert columns.pop("data").to_pylist() == ["1"] * len(rows)
     for name, column in columns.items():
         assert column.to_pylist() == [getattr(new, name) for new in news], name

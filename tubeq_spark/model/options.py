@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.limits import Rate
-from tubeq_spark.model.times import FOREVER_S, US, plus, us_from_seconds
-from tubeq_spark.task import PutItem, TaskState
+from tubeq_spark.model.times import FOREVER_S, US
+
+if TYPE_CHECKING:
+    from tubeq_spark.task import PutItem
 
 #: Options whose values are objects with fields.
 _PARTS = {"backoff": Backoff, "rate": Rate}
@@ -283,23 +285,6 @@ class PutDefaults:
 _PUT_NAMES = tuple(f.name for f in fields(PutDefaults))
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A new task without its id, payload and segment. Times are in microseconds."""
-
-    created: int
-    state: TaskState
-    pri: int
-    utube: str | None
-    ttl: int | None
-    ttr: int | None
-    next_event: int | None
-    expires_at: int | None
-    rank: int
-    unique: str | None = None
-    trace: str | None = None
-
-
 def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
     """The rank of a task. In a tube with aging the one with the smaller rank comes first.
 
@@ -314,28 +299,3 @@ def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
     if aging_us is None:
         return pri
     return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))
-
-
-def new_task(put: PutDefaults, tube: TubeOptions, now_us: int, trace: str | None = None) -> NewTask:
-    """Apply a tube's defaults and its order: the delay is added to the ttl; the default ttr is the given ttl."""
-    ttl_s = tube.ttl if put.ttl is None else put.ttl
-    ttr_s = tube.ttr if put.ttr is None else put.ttr
-    ttr = us_from_seconds(ttl_s if ttr_s is None else ttr_s)
-    delay = us_from_seconds(tube.delay if put.delay is None else put.delay)
-    ttl = plus(us_from_seconds(ttl_s), delay)
-    expires_at = plus(now_us, ttl)
-    delayed = delay != 0
-    pri = tube.pri if put.pri is None else put.pri
-    return NewTask(
-        created=now_us,
-        state=TaskState.DELAYED if delayed else TaskState.READY,
-        pri=pri,
-        utube=put.utube,
-        ttl=ttl,
-        ttr=ttr,
-        next_event=plus(now_us, delay) if delayed else expires_at,
-        expires_at=expires_at,
-        rank=rank_of(now_us, pri, tube.aging_us),
-        unique=put.unique,
-        trace=trace,
-    )

@@ -135,7 +135,7 @@ class PutTable:
     def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
         """The stored columns except id and segment; times in microseconds.
 
-        The rules are those of `options.new_task`: the delay is added to the ttl, and the default ttr is the given ttl.
+        The rules are those of `stored_task.new_task`: the delay is added to the ttl, and the default ttr is the given ttl.
         """
         life = self._given("ttl", tube.ttl)
         delay = _microseconds(self._given("delay", tube.delay))

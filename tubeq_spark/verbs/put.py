@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from tubeq_spark.model import arguments
 from tubeq_spark.model.segments import BUCKETS, hash_of, rows_of, spread
-from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
 from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from typing import TypeAlias
 
-    from tubeq_spark.model.arguments import PutCall, PutRequest
+    from tubeq_spark.model.arguments import PutCall
     from tubeq_spark.model.ids import Range
     from tubeq_spark.model.segments import Spread
     from tubeq_spark.model.stored_task import StoredTask
@@ -62,16 +61,16 @@ T = TypeVar("T")
 _UTF8_MOST = 4
 
 
-def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
-    """Check all items of a call before anything is written.
+def prepare(ctx: TubeContext, call: PutCall) -> list[StoredTask]:
+    """Check all items of a call before anything is written; return their rows, without segments and ids.
 
     Raises:
         InvalidOptionError: An item is bad.
     """
     now_us = ctx.queue.now_us()
-    request = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
-    require_small(ctx, request.data)
-    return request
+    rows = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    require_small(ctx, [row.data for row in rows])
+    return rows
 
 
 def require_small(ctx: TubeContext, data: list[Any]) -> None:
@@ -89,39 +88,40 @@ def require_small(ctx: TubeContext, data: list[Any]) -> None:
 
 
 def put_many(
-    ctx: TubeContext, group: GroupCommit[PutRequest, list[Task]], request: PutRequest
+    ctx: TubeContext, group: GroupCommit[list[StoredTask], list[Task]], call: list[StoredTask]
 ) -> list[Task]:
     """Put the items of one call; it may share its commit with other threads' calls.
 
     Returns:
         The tasks; none if the tube is full.
     """
-    if not request.news:
+    if not call:
         return []
     ctx.queue.session.start_beating()
-    return group.submit(request)
+    return group.submit(call)
 
 
 def put_group(
     ctx: TubeContext,
-    calls: list[PutRequest],
+    calls: list[list[StoredTask]],
     *,
     name: str = "put",
-    changed: Callable[[PutRequest], PutRequest] = lambda call: call,
+    changed: Callable[[StoredTask], StoredTask] | None = None,
 ) -> list[list[Task]]:
     """Commit the items of several calls at once, except calls without free capacity.
 
     Args:
         ctx: The tube.
-        calls: The calls.
+        calls: The rows of each call.
         name: The name of the verb.
-        changed: Changes a call in each attempt.
+        changed: Changes a row in each attempt.
     """
 
     def choose(_: PutsSeen | None, free: int | None) -> NewRows[_Tasks] | None:
-        return _new_tasks(ctx, [changed(call) for call in calls], free)
+        rows = [list(map(changed, call)) for call in calls] if changed else calls
+        return _new_tasks(ctx, rows, free)
 
-    has_keys = any(call.has_keys for call in calls)
+    has_keys = any(row.unique is not None for call in calls for row in call)
     added, found = add(ctx, choose, ctx.queue.loop, name=name, has_keys=has_keys)
     tasks = ctx.record_event("put", added)
     of_ids = {task.task_id: task for task in tasks}
@@ -301,28 +301,26 @@ def with_kept_keys(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> pa
 
 
 def _new_tasks(
-    ctx: TubeContext, calls: list[PutRequest], free: int | None
+    ctx: TubeContext, calls: list[list[StoredTask]], free: int | None
 ) -> NewRows[_Tasks] | None:
     """The new tasks of several calls; `None` if an ended task that is still stored has one of their keys."""
-    keys = {new.unique for call in calls for new in call.news if new.unique is not None}
+    keys = {row.unique for call in calls for row in call if row.unique is not None}
     there = ctx.put_gate.holders(keys, ctx.queue.now_us(), ctx.max_attempts)
     if there is None:
         return None
     chosen = _admitted(calls, free, there)
-    items = [
-        (call.news[place], call.data[place])
-        for call, places in zip(calls, chosen, strict=True)
-        for place in places or ()
+    new = [
+        call[place] for call, places in zip(calls, chosen, strict=True) for place in places or ()
     ]
     spreads = ctx.driver.subqueues
-    buckets = [hash_of(new.utube) % BUCKETS if spreads else 0 for new, _ in items]
+    buckets = [hash_of(row.utube) % BUCKETS if spreads else 0 for row in new]
     added: list[StoredTask] = []
 
     def make(numbering: Numbering) -> pa.Table:
         segments = numbering.segments
-        for place, (new, data) in enumerate(items):
-            segment = segments[numbering.layout.segment(place, buckets[place])]
-            added.append(new_row((segment, numbering.numbers.task_id(place)), new, data))
+        for place, (row, bucket) in enumerate(zip(new, buckets, strict=True)):
+            segment = segments[numbering.layout.segment(place, bucket)]
+            added.append(replace(row, segment=segment, task_id=numbering.numbers.task_id(place)))
         rows = insert_table(added, insert_schema(ctx.codec.arrow_type))
         return with_kept_keys(ctx, rows, numbering)
 
@@ -330,13 +328,13 @@ def _new_tasks(
         Counter(buckets),
         make,
         lambda *_: (added, _rows_of_items(calls, chosen, added, there)),
-        payload_bytes=sum(len(data) for _, data in items if isinstance(data, str)),
+        payload_bytes=sum(len(row.data) for row in new if isinstance(row.data, str)),
         is_full=None in chosen,
     )
 
 
 def _admitted(
-    calls: list[PutRequest], free: int | None, there: Collection[str]
+    calls: list[list[StoredTask]], free: int | None, there: Collection[str]
 ) -> list[list[int] | None]:
     """The positions of the items that become tasks, for each call; `None` if the capacity is too small for them.
 
@@ -346,11 +344,11 @@ def _admitted(
     known = set(there)
     for call in calls:
         keys, chosen = set(known), []
-        for place, new in enumerate(call.news):
-            if new.unique is None or new.unique not in keys:
+        for place, row in enumerate(call):
+            if row.unique is None or row.unique not in keys:
                 chosen.append(place)
-            if new.unique is not None:
-                keys.add(new.unique)
+            if row.unique is not None:
+                keys.add(row.unique)
         if free is not None and len(chosen) > free:
             found.append(None)
             continue
@@ -360,7 +358,7 @@ def _admitted(
 
 
 def _rows_of_items(
-    calls: list[PutRequest],
+    calls: list[list[StoredTask]],
     chosen: list[list[int] | None],
     added: list[StoredTask],
     there: Mapping[str, StoredTask],
@@ -370,6 +368,6 @@ def _rows_of_items(
     new, found = iter(added), []
     for call, places in zip(calls, chosen, strict=True):
         rows = dict(zip(places or (), new, strict=False))
-        news = [] if places is None else call.news
-        found.append([rows.get(i) or of_keys[item.unique or ""] for i, item in enumerate(news)])
+        items = [] if places is None else call
+        found.append([rows.get(i) or of_keys[item.unique or ""] for i, item in enumerate(items)])
     return found
