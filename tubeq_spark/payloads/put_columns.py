@@ -82,13 +82,3 @@ def _is_option(name: str, kind: pa.DataType) -> bool:
     if name in NAMES:
         return is_text(kind)
     return name != "pri" and bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def refuse_bad(what: str, column: str, count: int, allowed: str) -> None:
-    """Refuse rows if some of them have a bad value in a column.
-
-    Raises:
-        InvalidOptionError: `count` is not 0.
-    """
-    if count:
-        refuse(f"{what} column {column}", f"{count} bad rows", allowed)

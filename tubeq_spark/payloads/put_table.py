@@ -27,7 +27,6 @@ from tubeq_spark.payloads.put_columns import (
     MOST,
     NAMES,
     check_columns,
-    refuse_bad,
 )
 from tubeq_spark.payloads.types import is_text, stored_type
 from tubeq_spark.payloads.values import assigned, bad_row
@@ -221,7 +220,7 @@ def _refuse_rows(
     bad = count(column)
     if bad:
         row = first_bad(column, count)
-        refuse_bad("table", name, bad, f"{allowed}; the first is row {row}")
+        refuse(f"table column {name}", f"{bad} bad rows", f"{allowed}; the first is row {row}")
 
 
 def _structs(table: pa.Table, payload: pa.StructType) -> pa.ChunkedArray:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from tubeq_spark.model import arguments
 from tubeq_spark.model.segments import BUCKETS, hash_of, rows_of, spread
 from tubeq_spark.model.times import US
-from tubeq_spark.payloads.sizes import refuse_large
+from tubeq_spark.payloads.arrow_values import refuse_large
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan

@@ -24,8 +24,9 @@ from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
-from tubeq_spark.payloads.put_columns import JSON, check_columns, refuse_bad
-from tubeq_spark.payloads.sizes import too_large
+from tubeq_spark.model.validation import refuse
+from tubeq_spark.payloads.arrow_values import too_large
+from tubeq_spark.payloads.put_columns import JSON, check_columns
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.rows import INSERTED, insert_schema, key_row
@@ -43,12 +44,13 @@ from tubeq_spark.verbs.put import NewRows
 from tubeq_spark.verbs.put_rows import Added, put_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.rows import PutsSeen
+    from tubeq_spark.storage.spark.put_frame_checks import Check
     from tubeq_spark.storage.statement import PutIdentity, WrittenRows
     from tubeq_spark.verbs.put import Numbering
 
@@ -112,14 +114,10 @@ def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
 def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> DataFrame:
     """The rows that a put writes (columns of `INSERTED`)."""
     df, payload, counted = frame.df, frame.payload, frame.counted
-    call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
+    constants = _numbers(counted, numbering, bucket_column(ctx, df, payload))
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
-        f"{call.place} AS tubeq_place",
-        f"{call.segment} AS tubeq_segment",
-        f"{call.step} AS tubeq_step",
-        f"{call.first} AS tubeq_first",
-        f"{call.now} AS tubeq_now",
+        *[f"{value} AS tubeq_{name}" for name, value in constants.items()],
     )
     options = ctx.record.options
 
@@ -141,10 +139,8 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
 
     fields = ", ".join(identifier(name) for name in payload)
     columns = {
-        "segment": _task_id(
-            "(tubeq_segment + (tubeq_place - tubeq_first) div tubeq_step)", call.slot
-        ),
-        "task_id": _task_id("tubeq_place", call.slot),
+        "segment": _task_id("(tubeq_segment + (tubeq_place - tubeq_first) div tubeq_step)"),
+        "task_id": _task_id("tubeq_place"),
         "state": f"CASE WHEN {delayed} THEN '~' ELSE 'r' END",
         "pri": f"CAST({given('pri', float(options.pri))} AS INT)",
         "utube": text("utube"),
@@ -168,24 +164,17 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
 def _with_key_rows(
     ctx: TubeContext, rows: DataFrame, numbering: Numbering, segment: int
 ) -> DataFrame:
-    """As `unique_keys.with_key_rows`. A union would number the partitions anew."""
+    """As `rows.with_key_rows`. A union would number the partitions anew."""
     until_us = numbering.now_us + (ctx.table.unique_for_us or 0)
-    changed = key_row(segment, until_us)
     which = "CASE WHEN unique IS NULL THEN array(FALSE) ELSE array(FALSE, TRUE) END"
+    columns = {name: name for name in INSERTED}
+    for name, value in key_row(segment, until_us).items():
+        text = "NULL"
+        if value is not None:
+            text = string(value) if isinstance(value, str) else bigint(value)
+        columns[name] = f"CASE WHEN tubeq_is_key THEN {text} ELSE {name} END"
     doubled = rows.selectExpr("*", f"explode({which}) AS tubeq_is_key")
-    columns = [
-        f"{_key_column(name, changed[name]) if name in changed else name} AS {name}"
-        for name in INSERTED
-    ]
-    return doubled.selectExpr(*columns)
-
-
-def _key_column(name: str, value: int | str | None) -> str:
-    """A column that has another value in the row for a key than in the row of its task."""
-    if value is None:
-        return f"CASE WHEN NOT tubeq_is_key THEN {name} END"
-    text = string(value) if isinstance(value, str) else bigint(value)
-    return f"CASE WHEN tubeq_is_key THEN {text} ELSE {name} END"
+    return doubled.selectExpr(*[f"{value} AS {name}" for name, value in columns.items()])
 
 
 def _rank(pri: str, aging_us: int | None) -> str:
@@ -197,52 +186,49 @@ def _rank(pri: str, aging_us: int | None) -> str:
     return f"CASE WHEN {fits} THEN tubeq_now + {pri} * {aging} ELSE {most} END"
 
 
-class _Constants:
-    """Values that are constant for a call, as expressions with the same generated code.
+def _numbers(counted: Counted, numbering: Numbering, bucket: str) -> dict[str, str]:
+    """The numbers of each row, and those of the put, as expressions with the same generated code for all puts.
 
     A literal number is part of the code that Spark generates and compiles, but an array is only an argument
     of that code. With plain literals Spark would compile new code for each put.
     """
+    numbers, layout, counts = numbering.numbers, numbering.layout, counted.partitions
+    sizes = [counts[partition] for partition in range(max(counts) + 1)]
+    groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
 
-    def __init__(self, counted: Counted, numbering: Numbering, bucket: str) -> None:
-        numbers, layout, counts = numbering.numbers, numbering.layout, counted.partitions
-        partitions = range(max(counts) + 1)
-        groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
+    def by_partition(values: Iterable[int]) -> str:
+        return _element(values, "spark_partition_id()")
 
-        def by_partition(values: Iterable[int]) -> str:
-            return _element(values, "spark_partition_id()")
+    def by_group(values: Iterable[int | None]) -> str:
+        return _element(values, f"{bucket} % {layout.buckets}")
 
-        def by_group(values: Iterable[int | None]) -> str:
-            return _element(values, f"{bucket} % {layout.buckets}")
-
-        #: The first number, the slot of the session's ids, and the moment of the put.
-        self.first = by_partition(numbers.first for _ in partitions)
-        self.slot = by_partition(numbers.slot for _ in partitions)
-        self.now = by_partition(numbering.now_us for _ in partitions)
-        #: The first segment of a row's group, and the number of rows of the put after which its next segment begins.
-        after = numbers.first + numbering.total
-        self.segment = by_group(None if g is None else after + g.first for g in groups)
-        self.step = by_group(None if g is None else g.step for g in groups)
-        row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
-        sizes = [counts[partition] for partition in partitions]
-        fits = f"coalesce({by_partition(sizes)} > {row} AND {self.step} IS NOT NULL, FALSE)"
-        start = by_partition(accumulate(sizes[:-1], initial=numbers.first))
-        #: A row's number: the first number, plus the offset of its partition, plus its index in the partition.
-        self.place = (
-            f"CASE WHEN {fits} THEN {start} + {row} "
-            f"ELSE CAST(raise_error({string(OVERRUN)}) AS BIGINT) END"
-        )
+    step = by_group(None if g is None else g.step for g in groups)
+    row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
+    fits = f"coalesce({by_partition(sizes)} > {row} AND {step} IS NOT NULL, FALSE)"
+    start = by_partition(accumulate(sizes[:-1], initial=numbers.first))
+    after = numbers.first + numbering.total
+    return {
+        # The first number, plus the number of rows in the partitions before, plus the index in the partition.
+        "place": f"CASE WHEN {fits} THEN {start} + {row} "
+        f"ELSE CAST(raise_error({string(OVERRUN)}) AS BIGINT) END",
+        # The first segment of a row's group, and the number of rows of the put after which its next segment begins.
+        "segment": by_group(None if g is None else after + g.first for g in groups),
+        "step": step,
+        "first": by_partition(numbers.first for _ in sizes),
+        "slot": by_partition(numbers.slot for _ in sizes),
+        "now": by_partition(numbering.now_us for _ in sizes),
+    }
 
 
 def _element(values: Iterable[int | None], index: str) -> str:
     return f"try_element_at(array({', '.join(map(bigint, values))}), {index} + 1)"
 
 
-def _task_id(tick: str, slot: str) -> str:
+def _task_id(tick: str) -> str:
     """`ids.task_id_of` as an expression."""
     high = f"shiftleft(shiftright({tick}, {POSITION_BITS}), {SLOT_BITS + POSITION_BITS})"
     low = f"({tick} & {bigint(_POSITION_MASK)})"
-    return f"({high} | shiftleft({slot}, {POSITION_BITS}) | {low})"
+    return f"({high} | shiftleft(tubeq_slot, {POSITION_BITS}) | {low})"
 
 
 def _microseconds(seconds: str) -> str:
@@ -260,23 +246,19 @@ def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> Co
         InvalidOptionError: A column or a value is bad.
         StoreError: Spark must not commit here.
     """
-    if ctx.queue.put_files is None:
-        ctx.queue.require_spark_loop()
-    with ctx.queue.require_spark().operating("put", ctx.table.name):
-        return replace(_counted(ctx, df), trace=trace)
-
-
-def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
-    columns = ctx.codec.payload or JSON
-    driver, payload = ctx.driver, [part.name for part in columns]
-    check_columns("df", arrow_fields(df), columns, driver.put_options, driver.name)
-    df = read_alike(df)
-    if ctx.codec.payload is None:
-        # Of a text with a collation not all checks can be made, and no table of a tube stores one.
-        df = df.withColumn("data", F.col("data").cast("string"))
-        return CountedFrame(df, payload, _count(ctx, df, payload))
-    counted = _count(ctx, df, payload)
-    return CountedFrame(as_stored(df, columns), payload, counted)
+    queue, driver, typed = ctx.queue, ctx.driver, ctx.codec.payload
+    if queue.put_files is None:
+        queue.require_spark_loop()
+    columns = typed or JSON
+    payload = [part.name for part in columns]
+    with queue.require_spark().operating("put", ctx.table.name):
+        check_columns("df", arrow_fields(df), columns, driver.put_options, driver.name)
+        df = read_alike(df)
+        if typed is None:
+            # Of a text with a collation not all checks can be made, and no table of a tube stores one.
+            df = as_stored(df, columns)
+        counted = _count(ctx, df, payload, checks_of(df, typed))
+        return CountedFrame(as_stored(df, columns), payload, counted, trace)
 
 
 def put_frame(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> Added:
@@ -405,45 +387,30 @@ def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
     stored = ctx.frames.keys(frame.df.sparkSession, ctx.queue.now_us())
     new = firsts.join(stored, F.expr("tubeq_key = tubeq_stored"), "left_anti")
     df = read_alike(new.orderBy("tubeq_order").selectExpr(*columns))
-    return replace(frame, df=df, counted=_count(ctx, df, frame.payload, checked=True))
+    return replace(frame, df=df, counted=_count(ctx, df, frame.payload))
 
 
 def _count(
-    ctx: TubeContext, df: DataFrame, payload: list[str], *, checked: bool = False
+    ctx: TubeContext, df: DataFrame, payload: list[str], checks: Sequence[Check] = ()
 ) -> Counted:
     """Check and count the rows of each partition and bucket: at most 256 numbers for each partition."""
-    checks = [] if checked else checks_of(df, ctx.codec.payload)
-    conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
-    counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
-    sizes = f"{payload_size(df, payload)} AS bytes"
-    key = identifier("unique") if _has(df, "unique", payload) else "NULL"
-    bucket = bucket_column(ctx, df, payload)
-    found = (
-        df.selectExpr(
-            "spark_partition_id() AS partition",
-            f"{bucket} AS bucket",
-            sizes,
-            f"{key} AS key",
-            *conditions,
-        )
-        .groupBy("partition", "bucket")
-        .agg(
-            *[
-                F.expr(count)
-                for count in (
-                    "count(*) AS rows",
-                    "count(key) AS keys",
-                    "max(bytes) AS bytes",
-                    *counts,
-                )
-            ]
-        )
-        .collect()
-    )
+    columns = {
+        "partition": "spark_partition_id()",
+        "bucket": bucket_column(ctx, df, payload),
+        "bytes": payload_size(df, payload),
+        "key": identifier("unique") if _has(df, "unique", payload) else "NULL",
+    }
+    totals = {"rows": "count(*)", "keys": "count(key)", "bytes": "max(bytes)"}
+    for i, check in enumerate(checks):
+        columns[f"bad_{i}"], totals[f"bad_{i}"] = check.is_bad, f"count_if(bad_{i})"
+    rows = df.selectExpr(*[f"{value} AS {name}" for name, value in columns.items()])
+    sums = [F.expr(f"{total} AS {name}") for name, total in totals.items()]
+    found = rows.groupBy("partition", "bucket").agg(*sums).collect()
     for i, check in enumerate(checks):
         bad = sum(row[f"bad_{i}"] for row in found)
         if bad:
-            refuse_bad("df", check.column, bad, f"{check.allowed}{example(df, check)}")
+            allowed = f"{check.allowed}{example(df, check)}"
+            refuse(f"df column {check.column}", f"{bad} bad rows", allowed)
     largest = max((row["bytes"] for row in found), default=0)
     if largest > ctx.queue.config.largest_payload:
         raise too_large("df", largest, ctx.queue.config.largest_payload)

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS, hash_of
-from tubeq_spark.payloads.arrow_values import places
+from tubeq_spark.payloads.arrow_values import places, refuse_large
 from tubeq_spark.payloads.put_table import checked
-from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.storage.arrow.columns import array, repeated, taken, whole
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.task import PutResult

@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 
 from tubeq_spark.model.json_payload import DEPTH_MAX
 from tubeq_spark.model.validation import KEY_BYTES
+from tubeq_spark.payloads.arrow_values import OF_ONE
 from tubeq_spark.payloads.put_columns import ALLOWED, JSON_ALLOWED, LEAST, MOST, NAMES
-from tubeq_spark.payloads.sizes import OF_ONE
 from tubeq_spark.payloads.types import (
     FIRST_US,
     LAST_US,
@@ -243,7 +243,7 @@ def _has_lone_surrogate() -> str:
 
 
 def payload_size(df: DataFrame, payload: Iterable[str]) -> str:
-    """The bytes of a row's payload, as `payloads.sizes` counts them."""
+    """The bytes of a row's payload, as `payloads.arrow_values` counts them."""
     return " + ".join(_size(df.schema[name].dataType, identifier(name)) for name in payload)
 
 

@@ -94,25 +94,25 @@ class PutGate:
             "version": greatest(case((ours & named, _ROW.task_id))),
             "tombstones": count_if((_ROW.segment == SEGMENT_0) & self._table.mine()),
         }
-        if not counts:
-            where = _ROW.segment.is_in([SEGMENT_0, PUT_GATE])
-            found = self._engine.rows(Select(self._table.name, columns, where))[0]
-            return PutsSeen(found["number"] or 0, found["tombstones"] > 0, found["version"])
-        stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
-        state = predicates.effective_state(now_us, None)
-        columns |= {"stored": count_if(stored), "ended": count_if(stored & state.is_null())}
-        where = _ROW.tube.is_in([self._table.id, -self._table.id])
+        where = _ROW.segment.is_in([SEGMENT_0, PUT_GATE])
+        if counts:
+            stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
+            state = predicates.effective_state(now_us, None)
+            columns |= {"stored": count_if(stored), "ended": count_if(stored & state.is_null())}
+            where = _ROW.tube.is_in([self._table.id, -self._table.id])
         select = Select(self._table.name, columns, where)
         try:
             found, unread = self._engine.rows(select)[0], 0
         except DamagedFileError:
+            if not counts:
+                raise
             found, unread = self._readable(select)
         return PutsSeen(
             found["number"] or 0,
             found["tombstones"] > 0,
             found["version"],
-            found["stored"] + unread,
-            found["ended"],
+            found.get("stored", 0) + unread,
+            found.get("ended", 0),
         )
 
     def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
@@ -150,7 +150,7 @@ class PutGate:
             if seen is None:
                 return None
             there[seen.unique or ""] = seen
-        others = set(keys).difference(there)
+        others = [key for key in keys if key not in there]
         kept = self._kept({**COLUMNS, "state": literal(TaskState.DONE.value)}, others, now_us)
         return (
             there if kept is None else {row.unique or "": row for row in stored_tasks(kept)} | there
