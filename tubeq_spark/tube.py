@@ -284,9 +284,9 @@ class Tube:
         )
 
         def attempt() -> list[Task]:
-            # The request is prepared again for each try, because the ttl of a task begins when it is put.
-            request = put.prepare(self._ctx, call)
-            return put.put_many(self._ctx, self._puts, request)
+            # The rows are prepared again for each try, because the ttl of a task begins when it is put.
+            rows = put.prepare(self._ctx, call)
+            return self._puts.submit(rows) if rows else []
 
         def verb() -> list[Task]:
             if self._ctx.capacity is None or not call.items:

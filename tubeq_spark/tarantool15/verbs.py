@@ -44,7 +44,6 @@ _IS_LEFT = columns().state != TaskState.DONE.value
 def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     """Put a task before all existing tasks, unless it is delayed; `None` if the tube is full."""
     rows = put.prepare(ctx, PutCall([data], options, 0))
-    ctx.queue.session.start_beating()
     # The rank is read within each attempt, under the table lock, so that it comes before urgent tasks of others.
     (tasks,) = put.put_group(ctx, [rows], name="urgent", changed=lambda row: _ahead(ctx, row))
     if not tasks:

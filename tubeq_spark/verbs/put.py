@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.segments import Spread
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import (
@@ -64,12 +63,16 @@ _UTF8_MOST = 4
 def prepare(ctx: TubeContext, call: PutCall) -> list[StoredTask]:
     """Check all items of a call before anything is written; return their rows, without segments and ids.
 
+    If there are any, this also starts the heart of the session.
+
     Raises:
         InvalidOptionError: An item is bad.
     """
     now_us = ctx.queue.now_us()
     rows = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
     require_small(ctx, [row.data for row in rows])
+    if rows:
+        ctx.queue.session.start_beating()
     return rows
 
 
@@ -85,20 +88,6 @@ def require_small(ctx: TubeContext, data: list[Any]) -> None:
         return
     column = pa.chunked_array([array(data, kind or pa.string())])
     refuse_large(column, most, lambda place: "data" if len(data) == 1 else f"items[{place}]")
-
-
-def put_many(
-    ctx: TubeContext, group: GroupCommit[list[StoredTask], list[Task]], call: list[StoredTask]
-) -> list[Task]:
-    """Put the items of one call; it may share its commit with other threads' calls.
-
-    Returns:
-        The tasks; none if the tube is full.
-    """
-    if not call:
-        return []
-    ctx.queue.session.start_beating()
-    return group.submit(call)
 
 
 def put_group(
@@ -148,7 +137,7 @@ class Numbering:
         numbers: Their ids, and one more number for each segment.
         layout: Maps each row to its segment.
         now_us: The moment of the put.
-        key_segment: The segment of the rows for keys; `None` if the put writes none.
+        key_segment: The segment of the rows for keys; `None` in a tube without `unique_for`.
     """
 
     total: int
@@ -257,7 +246,7 @@ def _plan(
     total, appends = new.total, appends and seen is None
     if not total:
         return Plan(None, lambda _: new.result(None, 0))
-    numbering = new.numbering or _numbered(ctx, new, now_us, has_keys=has_keys)
+    numbering = new.numbering or _numbered(ctx, new, now_us)
     rows = new.make(numbering)
     statement: Statement | Append
     if appends:
@@ -277,15 +266,14 @@ def _plan(
     return Plan(replace(statement, written=new.written), finish)
 
 
-def _numbered(ctx: TubeContext, new: NewRows[T], now_us: int, *, has_keys: bool) -> Numbering:
+def _numbered(ctx: TubeContext, new: NewRows[T], now_us: int) -> Numbering:
     """Reserve ids and segments for rows."""
     config, session, total = ctx.queue.config, ctx.queue.session, new.total
     size = rows_of(config.segment_rows, total, new.payload_bytes)
     layout = spread(new.buckets, size, config.fold_rows)
     numbers = session.task_ids(total + layout.segments, ctx.table_lock.last_id)
     ctx.table_lock.last_id = numbers.task_id(total - 1)
-    keeps_keys = has_keys and ctx.table.unique_for_us is not None
-    key_segment = session.segments(1)[0] if keeps_keys else None
+    key_segment = None if ctx.table.unique_for_us is None else session.segments(1)[0]
     return Numbering(total, numbers, layout, now_us, key_segment)
 
 

@@ -156,7 +156,7 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
         "trace": string(frame.trace),
     }
     rows = numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
-    if numbering.key_segment is None:
+    if numbering.key_segment is None or not frame.has_keys:
         return rows
     return _with_key_rows(ctx, rows, numbering, numbering.key_segment)
 
