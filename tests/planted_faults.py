@@ -45,14 +45,14 @@ FAULTS = (
     Fault(
         "a put loses the ttl",
         "storage/rows.py",
-        "list(map(attrgetter(name), news))",
-        "[None if name == 'ttl' else getattr(new, name) for new in news]",
+        "list(map(attrgetter(field.name), rows))",
+        "[None if field.name == 'ttl' else getattr(row, field.name) for row in rows]",
     ),
     Fault(
         "a put ignores the capacity",
         "verbs/put.py",
-        "ctx.capacity - seen.stored",
-        "ctx.capacity",
+        "capacity - seen.stored",
+        "capacity",
     ),
     Fault(
         "a take ignores priorities",

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from tubeq_spark.batch import Batch
 from tubeq_spark.errors import TaskNotFoundError
 from tubeq_spark.model import arguments, refusals, validation
-from tubeq_spark.model.arguments import PutRequest, TakeRequest
+from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.model.changes import Release
 from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.states import QueueState
+from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.observe import notebook, progress
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
@@ -36,7 +37,7 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, read, settle
+from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs.exchange import AcksAndTakes
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 from tubeq_spark.verbs.take import take_batches
@@ -99,8 +100,8 @@ class Tube:
         self._drop = drop
         self._reopen = reopen
         # None of these refers to this object, so that an unused queue is freed without the garbage collector.
-        self._puts = GroupCommit[PutRequest, list[Task]](
-            lambda requests: put.put_group(current.ctx, requests)
+        self._puts = GroupCommit[list[StoredTask], list[Task]](
+            lambda requests: [*put.put_group(current.ctx, requests)]
         )
         self._together = AcksAndTakes(lambda: current.ctx)
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
@@ -284,9 +285,9 @@ class Tube:
         )
 
         def attempt() -> list[Task]:
-            # The request is prepared again for each try, because the ttl of a task begins when it is put.
-            request = put.prepare(self._ctx, call)
-            return put.put_many(self._ctx, self._puts, request)
+            # The rows are prepared again for each try, because the ttl of a task begins when it is put.
+            rows = put.prepare(self._ctx, call)
+            return self._puts.submit(rows) if rows else []
 
         def verb() -> list[Task]:
             if self._ctx.capacity is None or not call.items:
@@ -347,7 +348,7 @@ class Tube:
 
         def verb() -> PutResult:
             frame = put_frame.count_frame(self._ctx, df, span)
-            return put_frame.put_df(self._ctx, frame, identity)
+            return put_frame.put_frame(self._ctx, frame, identity).result
 
         return self._verb(verb, name="put", on_spark=True)
 
@@ -386,8 +387,8 @@ class Tube:
         span = self._current_span()
 
         def verb() -> PutResult:
-            rows = put.checked_rows(self._ctx, as_table(table))
-            return put.put_arrow(self._ctx, rows, identity, span)
+            rows = put_rows.checked_rows(self._ctx, as_table(table))
+            return put_rows.put_arrow(self._ctx, rows, identity, span)
 
         return self._verb(verb, name="put")
 

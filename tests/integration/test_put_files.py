@@ -426,6 +426,6 @@ def test_put_df_when_the_frame_yields_other_rows_than_were_counted_puts_nothing(
     counted = put_frame.count_frame(tube._ctx, numbers(spark, count))
     other = put_frame.CountedFrame(numbers(spark, written), counted.payload, counted.counted)
     with pytest.raises(StoreError, match="other rows when written"):
-        put_frame.put_df(tube._ctx, other, None)
+        put_frame.put_frame(tube._ctx, other, None)
     assert puts(tube) == []
     assert stored(spark, tube) == []

@@ -18,7 +18,8 @@ from tests.acceptance.test_typed_payloads import (
 )
 from tests.payload_table import COLUMNS, DAY, MOMENT, NAIVE, SCHEMA, VALUES, expected
 from tubeq_spark import InvalidOptionError, Queue
-from tubeq_spark.storage.spark.put_frame_payload import payload_checks, payload_struct
+from tubeq_spark.payloads.ddl import columns_of
+from tubeq_spark.storage.spark.put_frame_checks import payload_checks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ def frame(spark: SparkSession, columns: Mapping[str, tuple[str, list[str]]]) -> 
 
 def check_put_df(spark: SparkSession, tube: Tube, stored: Stored) -> None:
     """Put each value of a DataFrame into each column."""
-    payload = payload_struct(SCHEMA)
+    payload = columns_of(SCHEMA)
     for column in COLUMNS:
         storing = {VALUES[name].spark for name in expected(column)}
         for kind in {value.spark for value in VALUES.values()} - storing - {None}:

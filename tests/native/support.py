@@ -120,7 +120,7 @@ class Place:
         self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
         self.statements = TubeWriter(self.table, self.fresh)
         self.takes = TakeWriter(self.table, self.fresh)
-        self.put_gate = PutGate(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
+        self.put_gate = PutGate(self.engine, self.table, self.tasks, self.fresh)  # type: ignore[arg-type]
         self.loop: Any = Once(self.engine)
         lock = TableLock(None)
         self.gates = Gates(self.engine, self.table, self.fresh)  # type: ignore[arg-type]

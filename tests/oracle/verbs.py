@@ -17,7 +17,6 @@ from tubeq_spark.model.changes import Every, Touch, released
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.reports import TubeSweep
 from tubeq_spark.model.states import due
-from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import AGED
@@ -32,10 +31,9 @@ if TYPE_CHECKING:
 
     from tests.oracle.place import StoredTube
     from tests.oracle.queue import OracleQueue
-    from tubeq_spark.model.arguments import PutRequest, TakeRequest
+    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.changes import Change, Release
     from tubeq_spark.model.failures import Backoff, ErrorTexts
-    from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -129,10 +127,9 @@ class Verbs:
 
     # -- put and take -------------------------------------------------------------------------
 
-    def put(self, request: PutRequest) -> list[Task]:
+    def put(self, news: list[StoredTask]) -> list[Task]:
         """Add tasks, and find those that have the keys already; none where there is no room for all."""
-        holders = self._holders({new.unique for new in request.news} - {None})
-        news = [self._new(new, data) for new, data in zip(request.news, request.data, strict=True)]
+        holders = self._holders({row.unique for row in news} - {None})
         firsts = {row.unique: row for row in reversed(news) if row.unique is not None}
         added = [
             row
@@ -172,9 +169,6 @@ class Verbs:
                     next_event=None,
                     expires_at=self.queue.now_us() + for_us,
                 )
-
-    def _new(self, new: NewTask, data: str) -> StoredTask:
-        return new_row((0, 0), new, data)
 
     def _added(self, news: Sequence[StoredTask]) -> list[StoredTask]:
         if not news:

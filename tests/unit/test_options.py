@@ -23,7 +23,8 @@ from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.arguments import PutCall, prepare
 from tubeq_spark.model.failures import Backoff
-from tubeq_spark.model.options import NewTask, TubeOptions, new_task, put_options, tube_options
+from tubeq_spark.model.options import TubeOptions, put_options, tube_options
+from tubeq_spark.model.stored_task import StoredTask, new_task
 from tubeq_spark.model.takes import Rate
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
@@ -66,9 +67,9 @@ class Index:
         return 5
 
 
-def put(tube: TubeOptions | None = None, **options: Any) -> NewTask:
+def put(tube: TubeOptions | None = None, **options: Any) -> StoredTask:
     checked = put_options(options, FIFOTTL.put_options, "fifottl")
-    return new_task(checked, tube or TubeOptions(), NOW)
+    return new_task(checked, tube or TubeOptions(), "null", NOW)
 
 
 def of_tube(**options: Any) -> TubeOptions:
@@ -76,9 +77,11 @@ def of_tube(**options: Any) -> TubeOptions:
 
 
 def test_new_task_when_nothing_is_given_is_ready_and_unlimited() -> None:
-    expected = NewTask(NOW, TaskState.READY, 0, None, None, None, None, None, rank=0)
+    unset = dict.fromkeys(("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id"))
 
-    assert put() == expected
+    assert put() == StoredTask(
+        0, 0, TaskState.READY, 0, data="null", created=NOW, attempts=0, **unset
+    )
 
 
 def test_new_task_with_delay_adds_it_to_the_life_but_not_to_the_ttr() -> None:

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model.ids import BUCKETS, Range, hash_of, spread
-from tubeq_spark.model.options import TubeOptions, new_task
+from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import to_us
 from tubeq_spark.payloads.arrow_values import is_bad, places
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.shown_table import named_tasks, shown_table
 from tubeq_spark.payloads.types import FIRST_US, LAST_US
 from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
-from tubeq_spark.verbs.put import Buckets, Numbering, segments_of, task_ids
+from tubeq_spark.verbs.put import Numbering
+from tubeq_spark.verbs.put_rows import buckets_of, segments_of, task_ids
 
 NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
@@ -47,11 +49,11 @@ def test_segments_are_those_of_the_layout(utubes: list[str | None], size: int, l
     column = pa.chunked_array([utubes[:3], utubes[3:]], pa.string())
     own = [hash_of(utube) % BUCKETS for utube in utubes]
 
-    buckets = Buckets.from_column(column, len(utubes))
-    layout = spread(buckets.counts, size, least)
+    buckets = buckets_of(column, len(utubes))
+    layout = spread(Counter(own), size, least)
     numbering = Numbering(len(utubes), Range(3, 4_090, len(utubes) + layout.segments), layout, 0)
 
-    assert buckets.counts == Counter(own)
+    assert buckets.to_pylist() == own
     assert segments_of(numbering, buckets, places(len(utubes))).to_pylist() == [
         numbering.segments[layout.segment(place, bucket)] for place, bucket in enumerate(own)
     ]
@@ -89,7 +91,7 @@ def test_columns_are_those_of_new_tasks(rows: list[tuple[Any, ...]], tube: TubeO
 
     puts = [dict(zip(names, row, strict=True)) for row in rows]
     given = [{name: value for name, value in put.items() if value is not None} for put in puts]
-    news = [new_task(put, tube, NOW_US) for put in given]
+    news = [new_task(put, tube, "1", NOW_US) for put in given]
     assert columns.pop("data").to_pylist() == ["1"] * len(rows)
     for name, column in columns.items():
         assert column.to_pylist() == [getattr(new, name) for new in news], name

@@ -30,7 +30,6 @@ from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ MAKERS = (
     SegmentReader,
     TubeReader,
     Gates,
-    UniqueKeys,
     VacuumNotes,
 )
 #: Public methods that make no SQL.

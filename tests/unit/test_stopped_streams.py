@@ -209,9 +209,16 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
         capacity=None,
         max_attempts=None,
         table_lock=None,
-        queue=SimpleNamespace(put_files=None, require_spark_loop=lambda: loop, now_us=lambda: 0),
-        put_gate=SimpleNamespace(read=lambda *_, **__: PutsSeen(0, dropped=False, version=3)),
-        unique_keys=SimpleNamespace(has_ended=lambda *_: False),
+        queue=SimpleNamespace(
+            put_files=None,
+            require_spark_loop=lambda: loop,
+            now_us=lambda: 0,
+            config=SimpleNamespace(attempts=1),
+        ),
+        put_gate=SimpleNamespace(
+            read=lambda *_, **__: PutsSeen(0, dropped=False, version=3),
+            has_ended_key=lambda *_: False,
+        ),
     )
     monkeypatch.setattr(sink.jvm, "streaming_query_id", lambda _: "the query")
     monkeypatch.setattr(sink, "count_frame", lambda *_: frame)

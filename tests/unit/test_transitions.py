@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import Every, Touch, released
-from tubeq_spark.model.options import NewTask
-from tubeq_spark.model.stored_task import new_row
+from tubeq_spark.model.options import PutDefaults, TubeOptions
+from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -30,9 +30,11 @@ def row(
     attempts: int = 1,
     ttl: int | None = None,
 ) -> StoredTask:
-    new = NewTask(0, state, 0, None, ttl, None, next_event, expires_at, rank=0)
+    new = new_task(PutDefaults(), TubeOptions(), "null", 0)
     owner, take_id = ("session/1", 1) if state is T else (None, None)
-    return replace(new_row((1, 2), new, "null"), owner=owner, take_id=take_id, attempts=attempts)
+    times = {"ttl": ttl, "next_event": next_event, "expires_at": expires_at}
+    held = {"state": state, "owner": owner, "take_id": take_id, "attempts": attempts}
+    return replace(new, segment=1, task_id=2, **times, **held)  # type: ignore[arg-type]
 
 
 def after(change: Change, held: StoredTask) -> StoredTask:

@@ -25,7 +25,6 @@ from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -120,8 +119,7 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
         "reader": reader,
         "segment_reader": SegmentReader(queue.engine, table),
         "writer": TubeWriter(table, fresh),
-        "put_gate": PutGate(queue.engine, table, fresh),
-        "unique_keys": UniqueKeys(queue.engine, table, reader),
+        "put_gate": PutGate(queue.engine, table, reader, fresh),
         "take_writer": TakeWriter(table, fresh),
         "gates": Gates(queue.engine, table, fresh),
     }

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.errors import InvalidOptionError, TubeExistsError
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Release
-from tubeq_spark.model.options import NewTask, TubeOptions, new_task, put_options, tube_options
+from tubeq_spark.model.options import TubeOptions, put_options, tube_options
+from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
 from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, PUT_OPTIONS, Driver
 from tubeq_spark.task import PutItem, TaskState
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from tubeq_spark.model.failures import ErrorTexts
+    from tubeq_spark.model.stored_task import StoredTask
 
     #: A sub-queue that a take names, or several. `None` among several is the sub-queue of tasks without `utube`.
     Utubes: TypeAlias = str | int | Collection[str | int | None]
@@ -33,14 +35,6 @@ class PutCall:
     options: dict[str, Any]
     timeout: float
     trace: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PutRequest:
-    """Checked items of one call."""
-
-    news: list[NewTask]
-    data: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +80,14 @@ def prepare(
     tube: TubeOptions,
     encode: Callable[[Any], Any],
     now_us: int,
-) -> PutRequest:
-    """Check all items of a call before anything is written. Their ttl begins now.
+) -> list[StoredTask]:
+    """Check all items of a call before anything is written; return their rows. Their ttl begins now.
 
     Raises:
         InvalidOptionError: An item is bad.
     """
     defaults = put_options(call.options, driver.put_options, driver.name)
-    news, data = [], []
+    rows = []
     for place, item in enumerate(call.items):
         payload, put = item, defaults
         try:
@@ -101,14 +95,14 @@ def prepare(
                 own = {name: getattr(item, name) for name in PUT_OPTIONS}
                 payload = item.data
                 put = {**defaults, **put_options(own, driver.put_options, driver.name)}
-            data.append(encode(payload))
+            data = encode(payload)
         except InvalidOptionError as error:
             if len(call.items) == 1:
                 raise
             msg = f"items[{place}]: {error}"
             raise InvalidOptionError(msg) from None
-        news.append(new_task(put, tube, now_us, call.trace))
-    return PutRequest(news, data)
+        rows.append(new_task(put, tube, data, now_us, call.trace))
+    return rows
 
 
 def timeout(value: Any) -> float | None:

@@ -11,8 +11,7 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.takes import Rate
-from tubeq_spark.model.times import FOREVER_S, US, plus, us_from_seconds
-from tubeq_spark.task import TaskState
+from tubeq_spark.model.times import FOREVER_S, US
 
 #: Options whose values are objects with fields.
 _PARTS = {"backoff": Backoff, "rate": Rate}
@@ -232,23 +231,6 @@ def _refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name
             raise InvalidOptionError(msg)
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A new task without its id, payload and segment. Times are in microseconds."""
-
-    created: int
-    state: TaskState
-    pri: int
-    utube: str | None
-    ttl: int | None
-    ttr: int | None
-    next_event: int | None
-    expires_at: int | None
-    rank: int
-    unique: str | None = None
-    trace: str | None = None
-
-
 def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
     """The rank of a task. In a tube with aging the one with the smaller rank comes first.
 
@@ -263,36 +245,3 @@ def rank_of(created_us: int, pri: int, aging_us: int | None) -> int:
     if aging_us is None:
         return pri
     return max(LEAST_RANK, min(MOST_RANK, created_us + pri * aging_us))
-
-
-def new_task(
-    put: Mapping[str, Any], tube: TubeOptions, now_us: int, trace: str | None = None
-) -> NewTask:
-    """Apply a tube's defaults and its order: the delay is added to the ttl; the default ttr is the given ttl.
-
-    Args:
-        put: The checked options of the put.
-        tube: The options of the tube.
-        now_us: The moment.
-        trace: The span in which it is put.
-    """
-    ttl_s, ttr_s = put.get("ttl", tube.ttl), put.get("ttr", tube.ttr)
-    ttr = us_from_seconds(ttl_s if ttr_s is None else ttr_s)
-    delay = us_from_seconds(put.get("delay", tube.delay))
-    ttl = plus(us_from_seconds(ttl_s), delay)
-    expires_at = plus(now_us, ttl)
-    delayed = delay != 0
-    pri = put.get("pri", tube.pri)
-    return NewTask(
-        created=now_us,
-        state=TaskState.DELAYED if delayed else TaskState.READY,
-        pri=pri,
-        utube=put.get("utube"),
-        ttl=ttl,
-        ttr=ttr,
-        next_event=plus(now_us, delay) if delayed else expires_at,
-        expires_at=expires_at,
-        rank=rank_of(now_us, pri, tube.aging_us),
-        unique=put.get("unique"),
-        trace=trace,
-    )

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.model import json_payload
+from tubeq_spark.model.options import rank_of
 from tubeq_spark.model.states import due
-from tubeq_spark.model.times import from_us, of_us, seconds_from_us
+from tubeq_spark.model.times import from_us, of_us, plus, seconds_from_us, us_from_seconds
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
-    from tubeq_spark.model.options import NewTask
+    from tubeq_spark.model.options import TubeOptions
 
 log = logging.getLogger(__name__)
 
@@ -133,21 +135,39 @@ def session_of(owner: str | None) -> str | None:
     return None if owner is None else owner.partition("/")[0]
 
 
-def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
-    """The row of a new task with its segment and id; `data` is in stored form."""
+def new_task(
+    put: Mapping[str, Any], tube: TubeOptions, data: Any, now_us: int, trace: str | None = None
+) -> StoredTask:
+    """The row of a new task, without its segment and id.
+
+    This applies the defaults of the tube and its order. The delay is added to the ttl; the default ttr is the given ttl.
+
+    Args:
+        put: The checked options of the put.
+        tube: The options of the tube.
+        data: The payload in stored form.
+        now_us: The moment of the put.
+        trace: The span that the task stores.
+    """
+    ttl_s, ttr_s = put.get("ttl", tube.ttl), put.get("ttr", tube.ttr)
+    delay = us_from_seconds(put.get("delay", tube.delay))
+    ttl = plus(us_from_seconds(ttl_s), delay)
+    expires_at = plus(now_us, ttl)
+    delayed = delay != 0
+    pri = put.get("pri", tube.pri)
     return StoredTask(
-        segment=place[0],
-        task_id=place[1],
-        state=new.state,
-        pri=new.pri,
-        utube=new.utube,
+        segment=0,
+        task_id=0,
+        state=TaskState.DELAYED if delayed else TaskState.READY,
+        pri=pri,
+        utube=put.get("utube"),
         data=data,
-        created=new.created,
-        ttl=new.ttl,
-        ttr=new.ttr,
-        next_event=new.next_event,
-        expires_at=new.expires_at,
-        unique=new.unique,
-        rank=new.rank,
-        trace=new.trace,
+        created=now_us,
+        ttl=ttl,
+        ttr=us_from_seconds(ttl_s if ttr_s is None else ttr_s),
+        next_event=plus(now_us, delay) if delayed else expires_at,
+        expires_at=expires_at,
+        unique=put.get("unique"),
+        rank=rank_of(now_us, pri, tube.aging_us),
+        trace=trace,
     )

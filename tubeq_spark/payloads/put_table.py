@@ -21,12 +21,12 @@ from tubeq_spark.model.validation import KEY_BYTES, PRI_MAX, refuse
 from tubeq_spark.payloads.arrow_values import decoded, first_bad, is_bad, places
 from tubeq_spark.payloads.put_columns import (
     ALLOWED,
+    JSON,
     JSON_ALLOWED,
     LEAST,
     MOST,
-    refuse_bad,
-    require_columns,
-    require_known,
+    NAMES,
+    check_columns,
 )
 from tubeq_spark.payloads.types import is_text, stored_type
 from tubeq_spark.payloads.values import assigned, bad_row
@@ -43,9 +43,6 @@ ArrowRows: TypeAlias = Any
 #: Tables with payloads of more bytes are not copied.
 _COPIED_BYTES = 16 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-_DURATIONS = ("ttl", "ttr", "delay")
-#: Options that are texts, or numbers that become texts.
-_NAMES = ("utube", "unique")
 
 
 def _ranks(pri: Any, now_us: int, aging_us: int | None) -> Any:
@@ -137,7 +134,7 @@ class PutTable:
     def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
         """The stored columns except id and segment; times in microseconds.
 
-        The rules are those of `options.new_task`: the delay is added to the ttl, and the default ttr is the given ttl.
+        The rules are those of `stored_task.new_task`: the delay is added to the ttl, and the default ttr is the given ttl.
         """
         life = self._given("ttl", tube.ttl)
         delay = _microseconds(self._given("delay", tube.delay))
@@ -191,21 +188,17 @@ def checked(
     Raises:
         InvalidOptionError: A column or a value is bad.
     """
-    names = table.column_names
-    if len(set(names)) != len(names):
-        refuse("table columns", names, "names without repetition")
-    own = ["data"] if payload is None else [part.name for part in payload]
-    require_columns("table", names, own)
-    given = {name: _plain(table.column(name)) for name in names}
-    data = _text("data", given["data"]) if payload is None else _structs(given, payload)
-    for name in names:
-        if name not in own:
-            require_known("table", name, {*own, *options}, type_name)
-            _require_option(name, given[name].type)
+    plain = pa.table([_plain(column) for column in table.columns], names=table.column_names)
+    check_columns("table", plain.schema, payload or JSON, options, type_name)
     if payload is None:
+        data = _text("data", plain.column("data"))
         _refuse_rows("data", data, bad_texts, JSON_ALLOWED)
-    found = {name: _option(name, given[name]) for name in names if name not in own}
-    return PutTable(table.num_rows, data, found)
+    else:
+        data = _structs(plain, payload)
+    own = {part.name for part in payload or JSON}
+    names = [name for name in plain.column_names if name not in own]
+    found = {name: _option(name, plain.column(name)) for name in names}
+    return PutTable(plain.num_rows, data, found)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -227,12 +220,12 @@ def _refuse_rows(
     bad = count(column)
     if bad:
         row = first_bad(column, count)
-        refuse_bad("table", name, bad, f"{allowed}; the first is row {row}")
+        refuse(f"table column {name}", f"{bad} bad rows", f"{allowed}; the first is row {row}")
 
 
-def _structs(given: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:
+def _structs(table: pa.Table, payload: pa.StructType) -> pa.ChunkedArray:
     """The payloads of a table, cast to the schema's columns."""
-    columns = [assigned(given[part.name], part) for part in payload]
+    columns = [assigned(table.column(part.name), part) for part in payload]
     kind = stored_type(payload)
     for part, column in zip(payload, columns, strict=True):
         if is_bad(column, part):
@@ -242,18 +235,6 @@ def _structs(given: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa
         for batch in pa.Table.from_arrays(columns, schema=pa.schema(list(kind))).to_batches()
     ]
     return pa.chunked_array(chunks, kind)
-
-
-def _require_option(name: str, kind: pa.DataType) -> None:
-    number = pa.types.is_integer(kind)
-    if name in _NAMES:
-        good = number or is_text(kind)
-    elif name in _DURATIONS:
-        good = number or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    else:
-        good = number
-    if not (good or pa.types.is_null(kind)):
-        refuse(f"table column {name}", str(kind), "a column of such options")
 
 
 def _not_utf8(texts: pa.ChunkedArray) -> int:
@@ -268,7 +249,7 @@ def _too_long(keys: pa.ChunkedArray) -> int:
 
 def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Check a column of an option, and convert it to the option's type."""
-    if name in _NAMES:
+    if name in NAMES:
         texts = _text(name, column if is_text(column.type) else column.cast(pa.string()))
         _refuse_rows(name, texts, _not_utf8, ALLOWED[name])
         if name == "unique":

@@ -12,6 +12,7 @@ from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import validation
 from tubeq_spark.model.failures import FailedTasks, error_text
 from tubeq_spark.model.times import US
+from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.payloads.types import is_text
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def named_tasks(given: Any) -> tuple[set[int], dict[int, str] | None]:
     """
     if isinstance(given, pa.Array | pa.ChunkedArray):
         return _whole_numbers(given), None
-    table = _table(given)
-    if table is not None:
+    has_columns = hasattr(given, "columns") and hasattr(given, "__arrow_c_stream__")
+    if has_columns or isinstance(given, pa.RecordBatchReader):
+        table = as_table(given)
         if table.schema.names.count("task_id") != 1:
             validation.refuse("df", table.schema.names, _ALLOWED)
         return _whole_numbers(table.column("task_id")), _errors(table)
@@ -96,18 +98,7 @@ def _whole_numbers(column: pa.Array | pa.ChunkedArray) -> set[int]:
     return set(column.unique().to_pylist())
 
 
-def _table(given: Any) -> pa.Table | pa.RecordBatch | None:
-    """An object as an Arrow table; `None` if Arrow cannot convert it."""
-    if isinstance(given, pa.RecordBatchReader):
-        return given.read_all()
-    if isinstance(given, pa.Table | pa.RecordBatch):
-        return given
-    if hasattr(given, "columns") and hasattr(given, "__arrow_c_stream__"):
-        return pa.table(given)
-    return None
-
-
-def _errors(table: pa.Table | pa.RecordBatch) -> dict[int, str] | None:
+def _errors(table: pa.Table) -> dict[int, str] | None:
     """The errors of tasks in a table, in their stored form."""
     if "error" not in table.schema.names:
         return None
@@ -135,7 +126,7 @@ def named_reasons(given: Any) -> dict[int, Reason]:
         return FailedTasks(given).reasons
     if not has_reasons(given):
         validation.refuse("reasons", type(given), _ALLOWED_REASONS)
-    table = pa.table(given) if not isinstance(given, pa.Table) else given
+    table = as_table(given)
     ids, errors = table.column("task_id"), table.column("error")
     if not (pa.types.is_integer(ids.type) and _is_text(errors.type)):
         validation.refuse("reasons", str(table.schema), _ALLOWED_REASONS)

@@ -3,7 +3,7 @@
 A value is stored in a typed column if Arrow's safe cast to the column's type keeps it, and refused otherwise.
 Arrow would also parse texts, and take numbers for moments. So a cast is tried only within a family of types, and
 between whole numbers and the others. The same holds for columns of Arrow tables, for DataFrames
-(`storage/spark/put_frame_payload`), and for values of Python: they must equal what Arrow makes of them.
+(`storage/spark/put_frame_checks`), and for values of Python: they must equal what Arrow makes of them.
 """
 
 from __future__ import annotations
@@ -206,18 +206,13 @@ def _widest(kind: pa.DataType) -> pa.DataType:
 
 
 def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
-    """Cast a column of a table to the stored type of the payload's column.
+    """Cast a column of a table, whose type fits, to the stored type of the payload's column.
 
     Raises:
-        InvalidOptionError: The column has values that cannot be stored. The message has its name, the type and the
-            first bad row.
+        InvalidOptionError: The column has values that cannot be stored. The message names the first bad row.
     """
     if column.type == stored_type(part.type):
         return column
-    reason = misfit(column.type, part.type, part.name)
-    if reason is not None:
-        msg = f"table column {part.name}={str(column.type)!r}: must be {sql_name(part)}; {reason}"
-        raise InvalidOptionError(msg)
     try:
         return _cast(column, part.type)
     except pa.ArrowException:

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_reader import TubeReader
     from tubeq_spark.storage.tables.tube_table import TubeTable
     from tubeq_spark.storage.tables.tube_writer import TubeWriter
-    from tubeq_spark.storage.tables.unique_keys import UniqueKeys
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task, TaskState
 
@@ -255,7 +254,6 @@ class TubeContext:
     segment_reader: SegmentReader
     writer: TubeWriter
     put_gate: PutGate
-    unique_keys: UniqueKeys
     take_writer: TakeWriter
     gates: Gates
     table_lock: TableLock

@@ -22,7 +22,6 @@ from tubeq_spark.storage.statement import SettleTable
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
@@ -173,31 +172,15 @@ def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:
     return pa.schema(list(types.items()))
 
 
-def insert_table(
-    ids: list[tuple[int, int]],
-    news: list[NewTask],
-    data: list[Any],
-    schema: pa.Schema,
-) -> pa.Table:
-    """Rows to put.
-
-    Args:
-        ids: The segment and the id of each task.
-        news: The other values of each task.
-        data: The payloads as stored.
-        schema: The schema of `insert_schema`.
-    """
-    values: dict[str, list[Any]] = {
-        "segment": [segment for segment, _ in ids],
-        "task_id": [task_id for _, task_id in ids],
-        "state": [new.state.value for new in news],
-        "data": data,
-    }
-    for name in schema.names:
-        if name not in values:
-            values[name] = list(map(attrgetter(name), news))
-    arrays = [array(values[f.name], f.type) for f in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
+def insert_table(rows: list[StoredTask], schema: pa.Schema) -> pa.Table:
+    """Rows to put, in the schema of `insert_schema`."""
+    columns = [
+        array([row.state.value for row in rows], field.type)
+        if field.name == "state"
+        else array(list(map(attrgetter(field.name), rows)), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,13 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.spark import jvm
 from tubeq_spark.storage.statement import PutIdentity
-from tubeq_spark.verbs.put import REPEATED
 from tubeq_spark.verbs.put_frame import count_frame, put_frame
 from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.task import PutResult
     from tubeq_spark.verbs.put_frame import CountedFrame
+    from tubeq_spark.verbs.put_rows import Added
 
 log = logging.getLogger(__name__)
 
@@ -92,12 +91,13 @@ def put_batch(
     ctx = context()
     with _short_when_stopped(ctx, df, batch):
         frame = count_frame(ctx, df, trace)
-        result = _put(context, frame, identity, timeout)
+        added = _put(context, frame, identity, timeout)
+    count = added.result.count
     # The keys of some or all rows may exist, also in a new batch.
-    if result.count < frame.total and (not frame.has_keys or result is REPEATED):
+    if count < frame.total and (not frame.has_keys or added.is_repeated):
         said = "was put before; nothing is added"
-        if result.count:
-            said = f"had {frame.total} rows when they were counted, and {result.count} when they were put"
+        if count:
+            said = f"had {frame.total} rows when they were counted, and {count} when they were put"
         log.warning("tube %s: batch %d of the %s %s", ctx.record.name, batch, identity.name, said)
 
 
@@ -136,7 +136,7 @@ def _put(
     frame: CountedFrame,
     identity: PutIdentity,
     timeout: float | None,
-) -> PutResult:
+) -> Added:
     ctx = context()
     # The keys of some rows may exist.
     if ctx.capacity is not None and frame.total > ctx.capacity and not frame.has_keys:
@@ -145,10 +145,13 @@ def _put(
             f"is {ctx.capacity}: limit the source, such as by maxFilesPerTrigger"
         )
         raise InvalidOptionError(msg)
-    result = wait_for(
-        context, timeout, lambda: put_frame(context(), frame, identity), for_tasks=False
-    )
-    if result is None:
+
+    def put() -> Added | None:
+        added = put_frame(context(), frame, identity)
+        return None if added.is_full else added
+
+    added = wait_for(context, timeout, put, for_tasks=False)
+    if added is None:
         msg = f"tube {ctx.record.name!r} stayed full for {timeout} s; nothing of the batch was put"
         raise TubeBusyError(msg)
-    return result
+    return added

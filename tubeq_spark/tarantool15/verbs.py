@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.model.arguments import PutCall, PutRequest
+from tubeq_spark.model.arguments import PutCall
 from tubeq_spark.model.changes import Become
 from tubeq_spark.model.states import after_giving_back
 from tubeq_spark.model.times import plus
@@ -43,28 +43,21 @@ _IS_LEFT = columns().state != TaskState.DONE.value
 
 def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     """Put a task before all existing tasks, unless it is delayed; `None` if the tube is full."""
-    request = put.prepare(ctx, PutCall([data], options, 0))
-    ctx.queue.session.start_beating()
-
-    def attempt() -> Plan[list[list[put.PutRow]] | None]:
-        # The rank is read within the attempt, under the table lock, so that it comes before urgent tasks of others.
-        return put.plan(ctx, [_ahead(ctx, request)])
-
-    (rows,) = put.run_freeing(ctx, lambda: ctx.queue.loop.run("urgent", ctx.table_lock, attempt))
-    if not rows:
+    rows = put.prepare(ctx, PutCall([data], options, 0))
+    # The rank is read within each attempt, under the table lock, so that it comes before urgent tasks of others.
+    (tasks,) = put.put_group(ctx, [rows], name="urgent", changed=lambda row: _ahead(ctx, row))
+    if not tasks:
         return None
-    ctx.table_lock.wake_takes()
     ctx.count(old_verb("urgent"), 1)
-    return ctx.record_event("put", [each.row for each in rows])[0]
+    return tasks[0]
 
 
-def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
-    new = request.news[0]
-    if new.state is TaskState.DELAYED:
-        return request
+def _ahead(ctx: TubeContext, row: StoredTask) -> StoredTask:
+    if row.state is TaskState.DELAYED:
+        return row
     urgent = _IS_LEFT & (columns().pri < integer(USUAL_FIRST))
     rank = rank_before(ctx.reader.one(least(columns().pri), urgent, skips=()))
-    return replace(request, news=[replace(new, pri=stored_pri(priority_of(new.pri), rank))])
+    return replace(row, pri=stored_pri(priority_of(row.pri), rank))
 
 
 def requeue(ctx: TubeContext, task_id: int) -> Task:

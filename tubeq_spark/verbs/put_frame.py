@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -22,37 +23,34 @@ from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, Tu
 from tubeq_spark.model.ids import BUCKETS, POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.options import MOST_RANK
 from tubeq_spark.model.times import FOREVER_S, US
-from tubeq_spark.payloads.put_columns import refuse_bad
-from tubeq_spark.payloads.sizes import too_large
+from tubeq_spark.model.validation import refuse
+from tubeq_spark.payloads.arrow_values import too_large
+from tubeq_spark.payloads.put_columns import JSON, check_columns
+from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.location import identifier
-from tubeq_spark.storage.rows import INSERTED, key_row
+from tubeq_spark.storage.rows import INSERTED, insert_schema, key_row
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.put_files import read_alike
-from tubeq_spark.storage.spark.put_frame_payload import (
+from tubeq_spark.storage.spark.put_frame_checks import (
+    arrow_fields,
     as_stored,
+    checks_of,
+    example,
     payload_size,
 )
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.verbs.put import NOTHING, NewRows, put_rows
-from tubeq_spark.verbs.put_frame_checks import (
-    check_columns,
-    checks_of,
-    example,
-    payload_names,
-    payload_type,
-)
+from tubeq_spark.verbs.put import NewRows
+from tubeq_spark.verbs.put_rows import Added, put_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
-    from tubeq_spark.storage.spark.put_files import PutFiles
+    from tubeq_spark.storage.spark.put_frame_checks import Check
     from tubeq_spark.storage.statement import PutIdentity, WrittenRows
-    from tubeq_spark.task import PutResult
     from tubeq_spark.verbs.put import Numbering
 
 #: The error of the numbering if a partition has more rows than were counted.
@@ -71,19 +69,32 @@ class Counted:
     buckets: Counter[int] = field(default_factory=Counter)
     keys: int = 0
 
-    @property
-    def total(self) -> int:
-        """The number of all rows."""
-        return self.partitions.total()
+
+@dataclass(frozen=True, slots=True)
+class CountedFrame:
+    """A checked DataFrame.
+
+    Attributes:
+        df: Its rows.
+        payload: The columns of the payload.
+        counted: The numbers of its rows.
+        trace: The span that each task stores.
+    """
+
+    df: DataFrame
+    payload: list[str]
+    counted: Counted
+    trace: str | None = None
 
     @property
-    def offsets(self) -> dict[int, int]:
-        """The number of rows in the partitions before each one."""
-        offsets, so_far = {}, 0
-        for partition, count in sorted(self.partitions.items()):
-            offsets[partition] = so_far
-            so_far += count
-        return offsets
+    def total(self) -> int:
+        """The number of its rows."""
+        return self.counted.partitions.total()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its rows may have keys."""
+        return _has(self.df, "unique", self.payload)
 
 
 def _has(df: DataFrame, name: str, payload: list[str]) -> bool:
@@ -102,14 +113,10 @@ def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
 def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> DataFrame:
     """The rows that a put writes (columns of `INSERTED`)."""
     df, payload, counted = frame.df, frame.payload, frame.counted
-    call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
+    constants = _numbers(counted, numbering, bucket_column(ctx, df, payload))
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
-        f"{call.place} AS tubeq_place",
-        f"{call.segment} AS tubeq_segment",
-        f"{call.step} AS tubeq_step",
-        f"{call.first} AS tubeq_first",
-        f"{call.now} AS tubeq_now",
+        *[f"{value} AS tubeq_{name}" for name, value in constants.items()],
     )
     options = ctx.record.options
 
@@ -131,10 +138,8 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
 
     fields = ", ".join(identifier(name) for name in payload)
     columns = {
-        "segment": _task_id(
-            "(tubeq_segment + (tubeq_place - tubeq_first) div tubeq_step)", call.slot
-        ),
-        "task_id": _task_id("tubeq_place", call.slot),
+        "segment": _task_id("(tubeq_segment + (tubeq_place - tubeq_first) div tubeq_step)"),
+        "task_id": _task_id("tubeq_place"),
         "state": f"CASE WHEN {delayed} THEN '~' ELSE 'r' END",
         "pri": f"CAST({given('pri', float(options.pri))} AS INT)",
         "utube": text("utube"),
@@ -158,24 +163,17 @@ def frame_rows(ctx: TubeContext, frame: CountedFrame, numbering: Numbering) -> D
 def _with_key_rows(
     ctx: TubeContext, rows: DataFrame, numbering: Numbering, segment: int
 ) -> DataFrame:
-    """As `unique_keys.with_key_rows`. A union would number the partitions anew."""
+    """As `rows.with_key_rows`. A union would number the partitions anew."""
     until_us = numbering.now_us + (ctx.table.unique_for_us or 0)
-    changed = key_row(segment, until_us)
     which = "CASE WHEN unique IS NULL THEN array(FALSE) ELSE array(FALSE, TRUE) END"
+    columns = {name: name for name in INSERTED}
+    for name, value in key_row(segment, until_us).items():
+        text = "NULL"
+        if value is not None:
+            text = string(value) if isinstance(value, str) else bigint(value)
+        columns[name] = f"CASE WHEN tubeq_is_key THEN {text} ELSE {name} END"
     doubled = rows.selectExpr("*", f"explode({which}) AS tubeq_is_key")
-    columns = [
-        f"{_key_column(name, changed[name]) if name in changed else name} AS {name}"
-        for name in INSERTED
-    ]
-    return doubled.selectExpr(*columns)
-
-
-def _key_column(name: str, value: int | str | None) -> str:
-    """A column that has another value in the row for a key than in the row of its task."""
-    if value is None:
-        return f"CASE WHEN NOT tubeq_is_key THEN {name} END"
-    text = string(value) if isinstance(value, str) else bigint(value)
-    return f"CASE WHEN tubeq_is_key THEN {text} ELSE {name} END"
+    return doubled.selectExpr(*[f"{value} AS {name}" for name, value in columns.items()])
 
 
 def _rank(pri: str, aging_us: int | None) -> str:
@@ -187,91 +185,55 @@ def _rank(pri: str, aging_us: int | None) -> str:
     return f"CASE WHEN {fits} THEN tubeq_now + {pri} * {aging} ELSE {most} END"
 
 
-class _Constants:
-    """Values that are constant for a call, as expressions with the same generated code.
+def _numbers(counted: Counted, numbering: Numbering, bucket: str) -> dict[str, str]:
+    """The numbers of each row, and those of the put, as expressions with the same generated code for all puts.
 
     A literal number is part of the code that Spark generates and compiles, but an array is only an argument
     of that code. With plain literals Spark would compile new code for each put.
     """
+    numbers, layout, counts = numbering.numbers, numbering.layout, counted.partitions
+    sizes = [counts[partition] for partition in range(max(counts) + 1)]
+    groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
 
-    def __init__(self, counted: Counted, numbering: Numbering, bucket: str) -> None:
-        numbers, layout = numbering.numbers, numbering.layout
-        counts, offsets = counted.partitions, counted.offsets
-        partitions = range(max(counts) + 1)
-        groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
+    def by_partition(values: Iterable[int]) -> str:
+        return _element(values, "spark_partition_id()")
 
-        def by_partition(values: Iterable[int]) -> str:
-            return _element(values, "spark_partition_id()")
+    def by_group(values: Iterable[int | None]) -> str:
+        return _element(values, f"{bucket} % {layout.buckets}")
 
-        def by_group(values: Iterable[int | None]) -> str:
-            return _element(values, f"{bucket} % {layout.buckets}")
-
-        #: The first number, the slot of the session's ids, and the moment of the put.
-        self.first = by_partition(numbers.first for _ in partitions)
-        self.slot = by_partition(numbers.slot for _ in partitions)
-        self.now = by_partition(numbering.now_us for _ in partitions)
-        #: The first segment of a row's group, and the number of rows of the put after which its next segment begins.
-        after = numbers.first + numbering.total
-        self.segment = by_group(None if g is None else after + g.first for g in groups)
-        self.step = by_group(None if g is None else g.step for g in groups)
-        row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
-        count = by_partition(counts.get(p, 0) for p in partitions)
-        fits = f"coalesce({count} > {row} AND {self.step} IS NOT NULL, FALSE)"
-        start = by_partition(numbers.first + offsets.get(p, 0) for p in partitions)
-        #: A row's number: the first number, plus the offset of its partition, plus its index in the partition.
-        self.place = (
-            f"CASE WHEN {fits} THEN {start} + {row} "
-            f"ELSE CAST(raise_error({string(OVERRUN)}) AS BIGINT) END"
-        )
+    step = by_group(None if g is None else g.step for g in groups)
+    row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
+    fits = f"coalesce({by_partition(sizes)} > {row} AND {step} IS NOT NULL, FALSE)"
+    start = by_partition(accumulate(sizes[:-1], initial=numbers.first))
+    after = numbers.first + numbering.total
+    return {
+        # The first number, plus the number of rows in the partitions before, plus the index in the partition.
+        "place": f"CASE WHEN {fits} THEN {start} + {row} "
+        f"ELSE CAST(raise_error({string(OVERRUN)}) AS BIGINT) END",
+        # The first segment of a row's group, and the number of rows of the put after which its next segment begins.
+        "segment": by_group(None if g is None else after + g.first for g in groups),
+        "step": step,
+        "first": by_partition(numbers.first for _ in sizes),
+        "slot": by_partition(numbers.slot for _ in sizes),
+        "now": by_partition(numbering.now_us for _ in sizes),
+    }
 
 
 def _element(values: Iterable[int | None], index: str) -> str:
     return f"try_element_at(array({', '.join(map(bigint, values))}), {index} + 1)"
 
 
-def _task_id(tick: str, slot: str) -> str:
+def _task_id(tick: str) -> str:
     """`ids.task_id_of` as an expression."""
     high = f"shiftleft(shiftright({tick}, {POSITION_BITS}), {SLOT_BITS + POSITION_BITS})"
     low = f"({tick} & {bigint(_POSITION_MASK)})"
-    return f"({high} | shiftleft({slot}, {POSITION_BITS}) | {low})"
+    return f"({high} | shiftleft(tubeq_slot, {POSITION_BITS}) | {low})"
 
 
 def _microseconds(seconds: str) -> str:
     """`us_from_seconds` as an expression. NULL is never, as is a hundred years or more."""
     forever = f"{FOREVER_S:.0f}D"
     return f"CASE WHEN {seconds} < {forever} THEN CAST(bround({seconds} * {US}D) AS BIGINT) END"
-
-
-@dataclass(frozen=True, slots=True)
-class CountedFrame:
-    """A checked DataFrame.
-
-    Attributes:
-        df: Its rows.
-        payload: The columns of the payload.
-        counted: The numbers of its rows.
-        trace: The span that each task stores.
-    """
-
-    df: DataFrame
-    payload: list[str]
-    counted: Counted
-    trace: str | None = None
-
-    @property
-    def total(self) -> int:
-        """The number of its rows."""
-        return self.counted.total
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether its rows may have keys."""
-        return _has(self.df, "unique", self.payload)
-
-
-def put_df(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> PutResult:
-    """Put counted rows, or none if the capacity is too small for all."""
-    return put_frame(ctx, frame, identity) or NOTHING
 
 
 def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> CountedFrame:
@@ -283,80 +245,29 @@ def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> Co
         InvalidOptionError: A column or a value is bad.
         StoreError: Spark must not commit here.
     """
-    if ctx.queue.put_files is None:
-        ctx.queue.require_spark_loop()
-    with ctx.queue.require_spark().operating("put", ctx.table.name):
-        return replace(_counted(ctx, df), trace=trace)
+    queue, driver, typed = ctx.queue, ctx.driver, ctx.codec.payload
+    if queue.put_files is None:
+        queue.require_spark_loop()
+    columns = typed or JSON
+    payload = [part.name for part in columns]
+    with queue.require_spark().operating("put", ctx.table.name):
+        check_columns("df", arrow_fields(df), columns, driver.put_options, driver.name)
+        df = read_alike(df)
+        if typed is None:
+            # Of a text with a collation not all checks can be made, and no table of a tube stores one.
+            df = as_stored(df, columns)
+        counted = _count(ctx, df, payload, checks_of(df, typed))
+        return CountedFrame(as_stored(df, columns), payload, counted, trace)
 
 
-def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
-    payload = payload_names(ctx, df)
-    check_columns(ctx, df)
-    kind, df = payload_type(ctx), read_alike(df)
-    if kind is None:
-        # Of a text with a collation not all checks can be made, and no table of a tube stores one.
-        df = df.withColumn("data", F.col("data").cast("string"))
-        return CountedFrame(df, payload, _count(ctx, df, payload))
-    counted = _count(ctx, df, payload)
-    return CountedFrame(as_stored(df, kind), payload, counted)
-
-
-def put_frame(
-    ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
-) -> PutResult | None:
-    """Put counted rows.
-
-    Returns:
-        The result of the put; `None` if the capacity is too small for all rows. For rows with keys whose identity
-        was used before, it is the object `REPEATED`.
-    """
-    files = ctx.queue.put_files
-    rows = _Rows(ctx) if files is None else _RowsInFiles(ctx, files)
-
-    def choose(seen: PutsSeen | None) -> NewRows | None:
-        if seen is None or not frame.has_keys:
-            return rows.of(frame)
-        if ctx.unique_keys.has_ended(ctx.queue.now_us(), ctx.max_attempts):
-            return None
-        return rows.of(rows.with_new_keys(frame, seen))
-
-    def attempts() -> PutResult | None:
-        return put_rows(ctx, choose, identity, rows.loop, with_keys=frame.has_keys, appends=True)
-
+def put_frame(ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> Added:
+    """Put counted rows, or none if the capacity is too small for all."""
     try:
-        return rows.put(attempts)
+        return _FramePut(ctx, frame, identity).run()
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
         raise StoreError(_OTHER_ROWS) from error
-
-
-class _Rows:
-    """The rows of one put, which a statement of Spark writes."""
-
-    def __init__(self, ctx: TubeContext) -> None:
-        self._ctx = ctx
-
-    @property
-    def loop(self) -> CommitLoop:
-        """The loop that commits the rows."""
-        return self._ctx.queue.require_spark_loop()
-
-    def with_new_keys(self, frame: CountedFrame, seen: PutsSeen) -> CountedFrame:
-        """The rows without a key, and those whose keys were free when the gate was read."""
-        del seen
-        return _with_new_keys(self._ctx, frame)
-
-    def of(self, frame: CountedFrame) -> NewRows:
-        """The new rows of a DataFrame."""
-        return NewRows(frame.counted.buckets, lambda numbering: self._numbered(frame, numbering))
-
-    def _numbered(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
-        return frame_rows(self._ctx, frame, numbering)
-
-    def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
-        """Run the attempts to put the rows."""
-        return attempts()
 
 
 class _UnwrittenError(Exception):
@@ -367,49 +278,33 @@ class _UnwrittenError(Exception):
         self.frame, self.numbering = frame, numbering
 
 
-class _RowsInFiles(_Rows):
-    """The rows of one put, which Spark writes to files before the native engine commits them."""
+class _FramePut:
+    """One put of a DataFrame.
 
-    def __init__(self, ctx: TubeContext, files: PutFiles) -> None:
-        super().__init__(ctx)
-        self._files = files
+    Its rows are written by a statement of Spark, or, where Spark must not commit, to files that the native engine
+    commits.
+    """
+
+    def __init__(self, ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None) -> None:
+        self._ctx, self._frame, self._identity = ctx, frame, identity
+        self._files = ctx.queue.put_files
         #: A number of the gate, and the rows whose keys were free then.
         self._new: tuple[int, CountedFrame] | None = None
         #: The rows that were written last.
         self._written: tuple[CountedFrame, Numbering, WrittenRows] | None = None
 
-    @property
-    def loop(self) -> CommitLoop:
-        """The loop that commits the rows."""
-        return self._ctx.queue.loop
-
-    def with_new_keys(self, frame: CountedFrame, seen: PutsSeen) -> CountedFrame:
-        """The rows without a key, and those whose keys were free when the gate was read."""
-        if self._new is None or self._new[0] != seen.number:
-            self._new = seen.number, super().with_new_keys(frame, seen)
-        return self._new[1]
-
-    def of(self, frame: CountedFrame) -> NewRows:
-        """The new rows of a DataFrame. Unless they are written, `NewRows.rows` raises `_UnwrittenError`."""
-        if self._written is not None:
-            of, numbering, rows = self._written
-            if of is frame and self._files.directories.fit(self._ctx.table.name, rows):
-                return NewRows(frame.counted.buckets, lambda _: rows, numbering=numbering)
-
-        def unwritten(numbering: Numbering) -> WrittenRows:
-            raise _UnwrittenError(frame, numbering)
-
-        return NewRows(frame.counted.buckets, unwritten)
-
-    def put(self, attempts: Callable[[], PutResult | None]) -> PutResult | None:
-        """Run the attempts, and write the rows whenever an attempt needs other files.
+    def run(self) -> Added:
+        """Put the rows, and write them to files whenever an attempt needs other files.
 
         Raises:
             ConflictError: Other commits changed the rows to put, or the table, in each attempt.
         """
-        for _ in range(self._ctx.queue.config.attempts + 1):
+        queue, has_keys = self._ctx.queue, self._frame.has_keys
+        loop = queue.require_spark_loop() if self._files is None else queue.loop
+        call = (self._ctx, self._choose, loop, self._identity)
+        for _ in range(queue.config.attempts + 1):
             try:
-                result = attempts()
+                added = put_rows(*call, has_keys=has_keys, appends=True)
             except _UnwrittenError as unwritten:
                 needed = unwritten
             except CommitUnknownError:
@@ -419,36 +314,58 @@ class _RowsInFiles(_Rows):
                 self._discard()
                 raise
             else:
-                self._tidy(result)
-                return result
+                self._discard(adopted=added.result.count > 0)
+                return added
             self._write(needed.frame, needed.numbering)
         self._discard()
         msg = "put: others committed first while the rows were written; nothing was put"
         raise ConflictError(msg)
 
+    def _choose(self, seen: PutsSeen | None) -> NewRows[Added] | None:
+        ctx, frame = self._ctx, self._frame
+        if seen is not None and frame.has_keys:
+            if ctx.put_gate.has_ended_key(ctx.queue.now_us(), ctx.max_attempts):
+                return None
+            if self._new is None or self._new[0] != seen.number:
+                self._new = seen.number, _with_new_keys(ctx, frame)
+            frame = self._new[1]
+        buckets = frame.counted.buckets
+        if self._files is not None and self._written is not None:
+            of, numbering, rows = self._written
+            if of is frame and self._files.directories.fit(ctx.table.name, rows):
+                none = empty(insert_schema(ctx.codec.arrow_type))
+                return NewRows(buckets, lambda _: none, Added.of, numbering=numbering, written=rows)
+        return NewRows(buckets, lambda numbering: self._rows(frame, numbering), Added.of)
+
+    def _rows(self, frame: CountedFrame, numbering: Numbering) -> DataFrame:
+        if self._files is not None:
+            raise _UnwrittenError(frame, numbering)
+        return frame_rows(self._ctx, frame, numbering)
+
     def _write(self, frame: CountedFrame, numbering: Numbering) -> None:
         self._discard()
-        ctx = self._ctx
+        ctx, files = self._ctx, self._files
+        if files is None:
+            return
         with ctx.queue.loop.tally.running.running(ctx.table.name, ctx.table_lock):
-            rows = self._files.write(
-                ctx.table.name, self._numbered(frame, numbering), ctx.writer.stored
-            )
+            numbered = frame_rows(ctx, frame, numbering)
+            rows = files.write(ctx.table.name, numbered, ctx.writer.stored)
         self._written = frame, numbering, rows
         keys = 0 if numbering.key_segment is None else frame.counted.keys
         if rows.size != frame.total + keys:
             self._discard()
             raise StoreError(_OTHER_ROWS)
 
-    def _tidy(self, result: PutResult | None) -> None:
-        if result is not None and result.count and self._written is not None:
-            self._files.directories.adopted(self._ctx.table.name, self._written[2])
-        else:
-            self._discard()
-
-    def _discard(self) -> None:
+    def _discard(self, *, adopted: bool = False) -> None:
+        """Remove the files that were written last, unless the table has adopted them."""
         written, self._written = self._written, None
-        if written is not None:
-            self._files.directories.discard(self._ctx.table.name, written[2].directory)
+        if written is None or self._files is None:
+            return
+        table, directories = self._ctx.table.name, self._files.directories
+        if adopted:
+            directories.adopted(table, written[2])
+        else:
+            directories.discard(table, written[2].directory)
 
 
 def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
@@ -469,45 +386,30 @@ def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:
     stored = ctx.frames.keys(frame.df.sparkSession, ctx.queue.now_us())
     new = firsts.join(stored, F.expr("tubeq_key = tubeq_stored"), "left_anti")
     df = read_alike(new.orderBy("tubeq_order").selectExpr(*columns))
-    return replace(frame, df=df, counted=_count(ctx, df, frame.payload, checked=True))
+    return replace(frame, df=df, counted=_count(ctx, df, frame.payload))
 
 
 def _count(
-    ctx: TubeContext, df: DataFrame, payload: list[str], *, checked: bool = False
+    ctx: TubeContext, df: DataFrame, payload: list[str], checks: Sequence[Check] = ()
 ) -> Counted:
     """Check and count the rows of each partition and bucket: at most 256 numbers for each partition."""
-    checks = [] if checked else checks_of(ctx, df, payload)
-    conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
-    counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
-    sizes = f"{payload_size(df, payload)} AS bytes"
-    key = identifier("unique") if _has(df, "unique", payload) else "NULL"
-    bucket = bucket_column(ctx, df, payload)
-    found = (
-        df.selectExpr(
-            "spark_partition_id() AS partition",
-            f"{bucket} AS bucket",
-            sizes,
-            f"{key} AS key",
-            *conditions,
-        )
-        .groupBy("partition", "bucket")
-        .agg(
-            *[
-                F.expr(count)
-                for count in (
-                    "count(*) AS rows",
-                    "count(key) AS keys",
-                    "max(bytes) AS bytes",
-                    *counts,
-                )
-            ]
-        )
-        .collect()
-    )
+    columns = {
+        "partition": "spark_partition_id()",
+        "bucket": bucket_column(ctx, df, payload),
+        "bytes": payload_size(df, payload),
+        "key": identifier("unique") if _has(df, "unique", payload) else "NULL",
+    }
+    totals = {"rows": "count(*)", "keys": "count(key)", "bytes": "max(bytes)"}
+    for i, check in enumerate(checks):
+        columns[f"bad_{i}"], totals[f"bad_{i}"] = check.is_bad, f"count_if(bad_{i})"
+    rows = df.selectExpr(*[f"{value} AS {name}" for name, value in columns.items()])
+    sums = [F.expr(f"{total} AS {name}") for name, total in totals.items()]
+    found = rows.groupBy("partition", "bucket").agg(*sums).collect()
     for i, check in enumerate(checks):
         bad = sum(row[f"bad_{i}"] for row in found)
         if bad:
-            refuse_bad("df", check.column, bad, f"{check.allowed}{example(df, check)}")
+            allowed = f"{check.allowed}{example(df, check)}"
+            refuse(f"df column {check.column}", f"{bad} bad rows", allowed)
     largest = max((row["bytes"] for row in found), default=0)
     if largest > ctx.queue.config.largest_payload:
         raise too_large("df", largest, ctx.queue.config.largest_payload)

@@ -61,7 +61,6 @@ from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
-from tubeq_spark.storage.tables.unique_keys import UniqueKeys
 from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
@@ -115,19 +114,23 @@ def tube_cases() -> Iterator[Case]:
 
 def keys(table: TubeTable) -> Iterator[Case]:
     """The cases of keys."""
-    reader = lambda made: UniqueKeys(made.engine, table, TubeReader(made.engine, table))  # noqa: E731
-    yield Case("UniqueKeys.has_ended: ", lambda made: reader(made).has_ended(NOW, 3), [[{"n": 1}]])
+    reader = lambda made: gate_of(made, table)  # noqa: E731
+    yield Case(
+        "PutGate.has_ended_key: ", lambda made: reader(made).has_ended_key(NOW, 3), [[{"n": 1}]]
+    )
     for said, some in {
         "rare names": [name for name in NAMES if name is not None],
         f"{MANY}": [str(n) for n in range(MANY)],
     }.items():
         yield Case(
-            f"UniqueKeys.find: {said}",
-            lambda made, some=some: reader(made).find(some),
+            f"PutGate.holders: {said}",
+            lambda made, some=some: reader(made).holders(some, NOW, None),
             [[{"task_id": 5}]],
         )
         yield Case(
-            f"UniqueKeys.among: {said}", lambda made, some=some: reader(made).among(some, NOW, None)
+            f"PutGate.used: {said}",
+            lambda made, some=some: reader(made).used(some, NOW, None),
+            [[{"unique": "a", "state": "r"}]],
         )
     yield Case(
         "SegmentReader.gone_segments: a tube with keys",
@@ -137,13 +140,16 @@ def keys(table: TubeTable) -> Iterator[Case]:
 
 def kept_keys(table: TubeTable) -> Iterator[Case]:
     """What differs in a tube whose keys stay in use for a while."""
-    reader = lambda made: UniqueKeys(made.engine, table, TubeReader(made.engine, table))  # noqa: E731
+    reader = lambda made: gate_of(made, table)  # noqa: E731
     for said, some in {"two": ["a", "O'Neil"], f"{MANY}": [str(n) for n in range(MANY)]}.items():
-        yield Case(f"UniqueKeys.kept: {said}", lambda made, some=some: reader(made).kept(some, NOW))
         yield Case(
-            f"UniqueKeys.kept_among: {said}",
-            lambda made, some=some: reader(made).kept_among(some, NOW),
-            [[{"unique": "a"}]],
+            f"PutGate.holders: kept, {said}",
+            lambda made, some=some: reader(made).holders(some, NOW, None),
+        )
+        yield Case(
+            f"PutGate.used: kept, {said}",
+            lambda made, some=some: reader(made).used(some, NOW, None),
+            [[{"unique": "a", "state": "r"}], [{"unique": "b"}]],
         )
     yield Case(
         "SegmentReader.kept_keys: all",
@@ -605,9 +611,14 @@ def gates(table: TubeTable) -> Iterator[Case]:
 # -- the gate of puts ---------------------------------------------------------------------------------
 
 
+def gate_of(made: Recorder, table: TubeTable) -> PutGate:
+    """The gate of puts of a table."""
+    return PutGate(made.engine, table, TubeReader(made.engine, table), made.fresh)
+
+
 def put_gate(table: TubeTable) -> Iterator[Case]:
     """The cases of the gate of puts."""
-    gate = lambda made: PutGate(made.engine, table, made.fresh)  # noqa: E731
+    gate = lambda made: gate_of(made, table)  # noqa: E731
     identities = {
         "no identity": None,
         "an identity": PutIdentity.of_batch("plain", 8),

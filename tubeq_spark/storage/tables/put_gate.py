@@ -7,12 +7,18 @@ counts until a commit removes it: a take or a touch that began before the end ma
 task lives on. So the capacity is never exceeded, and no two tasks have the same key.
 
 The identities of such puts are rows beside the gate, because a MERGE has no transaction id of Delta.
+
+The key of a task is a column of its row. So the key is free when the row is removed, and only puts use the column. In
+a tube with `unique_for` a put adds a row for each key, too: with the negated id of the tube, in a state of its own.
+The key stays in use until the moment in this row, also if the task has ended. Sweeps remove these rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -29,9 +35,17 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
-from tubeq_spark.storage.query import Select, count_if, greatest
-from tubeq_spark.storage.rows import INSERTED, KEPT_KEY, PutsSeen, stored_column
-from tubeq_spark.storage.statement import Clause, Given, Statement
+from tubeq_spark.storage.query import Among, Select, count, count_if, greatest, named
+from tubeq_spark.storage.rows import (
+    COLUMNS,
+    INSERTED,
+    KEPT_KEY,
+    PutsSeen,
+    stored_column,
+    stored_tasks,
+)
+from tubeq_spark.storage.rows_after import rows_at
+from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import (
     OWN_SEGMENTS,
@@ -40,13 +54,16 @@ from tubeq_spark.storage.tables.tube_table import (
     TubeTable,
 )
 from tubeq_spark.storage.tables.tube_writer import partitions_of
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import PutIdentity, Source
+    from tubeq_spark.storage.tables.tube_reader import TubeReader
 
 #: The name in the source row that removes the rows of old identities. The column `owner` has the name of an
 #: identity, and is NULL in the row of the gate. No identity has this name.
@@ -57,10 +74,13 @@ _ROW, _T, _S = row(), row("t"), row("s")
 class PutGate:
     """The gate of the puts into one tube."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
+    def __init__(
+        self, engine: Engine, table: TubeTable, reader: TubeReader, fresh: Callable[[], int]
+    ) -> None:
         """Use the table of a tube; `fresh` makes unused numbers."""
         self._engine = engine
         self._table = table
+        self._reader = reader
         self._fresh = fresh
 
     def read(
@@ -74,25 +94,25 @@ class PutGate:
             "version": greatest(case((ours & named, _ROW.task_id))),
             "tombstones": count_if((_ROW.segment == SEGMENT_0) & self._table.mine()),
         }
-        if not counts:
-            where = _ROW.segment.is_in([SEGMENT_0, PUT_GATE])
-            found = self._engine.rows(Select(self._table.name, columns, where))[0]
-            return PutsSeen(found["number"] or 0, found["tombstones"] > 0, found["version"])
-        stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
-        state = predicates.effective_state(now_us, None)
-        columns |= {"stored": count_if(stored), "ended": count_if(stored & state.is_null())}
-        where = _ROW.tube.is_in([self._table.id, -self._table.id])
+        where = _ROW.segment.is_in([SEGMENT_0, PUT_GATE])
+        if counts:
+            stored = (_ROW.segment != SEGMENT_0) & self._table.mine()
+            state = predicates.effective_state(now_us, None)
+            columns |= {"stored": count_if(stored), "ended": count_if(stored & state.is_null())}
+            where = _ROW.tube.is_in([self._table.id, -self._table.id])
         select = Select(self._table.name, columns, where)
         try:
             found, unread = self._engine.rows(select)[0], 0
         except DamagedFileError:
+            if not counts:
+                raise
             found, unread = self._readable(select)
         return PutsSeen(
             found["number"] or 0,
             found["tombstones"] > 0,
             found["version"],
-            found["stored"] + unread,
-            found["ended"],
+            found.get("stored", 0) + unread,
+            found.get("ended", 0),
         )
 
     def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
@@ -111,6 +131,60 @@ class PutGate:
             # A segment may have lost rows between the two reads, so the higher number counts.
             unread[bad.segment] = max(bad.segment_rows, unread.get(bad.segment, 0))
         return found, sum(unread.values())
+
+    def holders(
+        self, keys: Collection[str], now_us: int, max_attempts: int | None
+    ) -> dict[str, StoredTask] | None:
+        """The tasks that have some of these keys, or had them within `unique_for`: these are done.
+
+        Returns:
+            The tasks by key, in their effective states; `None` if one is stored whose ttl has ended.
+        """
+        if not keys:
+            return {}
+        # Nearly always no task is found, and then no other column is read.
+        found = self._engine.arrow(self._table.select(named("task_id"), _has(keys)))
+        there: dict[str, StoredTask] = {}
+        rows = self._reader.by_ids(found.column("task_id").to_pylist())
+        for seen in rows_at(rows, now_us, max_attempts):
+            if seen is None:
+                return None
+            there[seen.unique or ""] = seen
+        others = [key for key in keys if key not in there]
+        kept = self._kept({**COLUMNS, "state": literal(TaskState.DONE.value)}, others, now_us)
+        return (
+            there if kept is None else {row.unique or "": row for row in stored_tasks(kept)} | there
+        )
+
+    def used(
+        self, keys: Collection[str], now_us: int, max_attempts: int | None
+    ) -> pa.ChunkedArray | None:
+        """The keys among these that are in use; `None` if a task is stored whose ttl has ended."""
+        state = predicates.effective_state(now_us, max_attempts)
+        select = self._table.select({**named("unique"), "state": state}, _has(keys))
+        found = self._engine.arrow(select)
+        if found.column("state").null_count:
+            return None
+        kept = self._kept(named("unique"), keys, now_us)
+        chunks = [table.column("unique") for table in (found, kept) if table is not None]
+        return pa.chunked_array(
+            [chunk for column in chunks for chunk in column.chunks], pa.string()
+        )
+
+    def _kept(
+        self, columns: Mapping[str, Expression], keys: Collection[str], now_us: int
+    ) -> pa.Table | None:
+        """The rows that are kept for some of these keys at a moment; `None` if there can be none."""
+        if not keys or self._table.unique_for_us is None:
+            return None
+        where = all_of(self._table.is_kept_key(), _has(keys), predicates.is_alive(now_us))
+        return self._engine.arrow(Select(self._table.name, columns, where))
+
+    def has_ended_key(self, now_us: int, max_attempts: int | None) -> bool:
+        """Whether a task with a key is stored whose ttl has ended."""
+        state = predicates.effective_state(now_us, max_attempts)
+        where = _ROW.unique.is_not_null() & state.is_null()
+        return bool(self._engine.rows(self._table.select({"n": count()}, where))[0]["n"])
 
     def put(
         self,
@@ -184,3 +258,12 @@ class PutGate:
             "tube": Literal(-self._table.id, Type.BIGINT),
             "owner": Literal(owner, Type.STRING),
         }
+
+
+def _has(keys: Collection[str]) -> Expression:
+    """Rows with one of these keys."""
+    if len(keys) <= MOST_NAMED:
+        return _ROW.unique.is_in(keys)
+    # With a range, file statistics skip files that a join alone would read.
+    near = (_ROW.unique >= min(keys)) & (_ROW.unique <= max(keys))
+    return near & Among(_ROW.unique, keys, Type.STRING)

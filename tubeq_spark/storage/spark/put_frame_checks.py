@@ -1,6 +1,7 @@
-"""Checks the payload columns of a DataFrame, and casts them to their stored types.
+"""Checks the rows of a DataFrame that is put by SQL conditions, and casts the payload to its stored types.
 
-The rule is that of `payloads.values`: a value is stored if Arrow's safe cast keeps it. Here SQL conditions find
+The checks find values that no take could return. They are made in the pass that counts the rows. For typed columns
+the rule is that of `payloads.values`: a value is stored if Arrow's safe cast keeps it. Here SQL conditions find
 the others: those that a cast there and back changes.
 """
 
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.payloads.ddl import columns_of
-from tubeq_spark.payloads.sizes import OF_ONE
+from tubeq_spark.model.json_payload import DEPTH_MAX
+from tubeq_spark.model.validation import KEY_BYTES
+from tubeq_spark.payloads.arrow_values import OF_ONE
+from tubeq_spark.payloads.put_columns import ALLOWED, JSON_ALLOWED, LEAST, MOST, NAMES
 from tubeq_spark.payloads.types import (
     FIRST_US,
     LAST_US,
@@ -21,11 +23,10 @@ from tubeq_spark.payloads.types import (
     arrow_struct,
     delta_type,
     described,
-    sql_name,
 )
-from tubeq_spark.payloads.values import misfit
+from tubeq_spark.payloads.values import shown
 from tubeq_spark.storage.location import identifier
-from tubeq_spark.storage.spark.quoting import bigint
+from tubeq_spark.storage.spark.quoting import bigint, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,6 +46,10 @@ _NOT_STORED: Mapping[type[T.DataType], str] = {
 }
 
 
+#: A message shows at most so many characters of a bad value.
+_SHOWN = 200
+
+
 class Check(NamedTuple):
     """A condition for bad values of a column, with a message.
 
@@ -59,48 +64,58 @@ class Check(NamedTuple):
     allowed: str
 
 
-def payload_struct(ddl: str) -> T.StructType:
-    """The type of a payload's columns."""
-    return T.StructType.fromJson(delta_type(columns_of(ddl)))
+def spark_struct(columns: pa.StructType) -> T.StructType:
+    """Columns as a type of Spark."""
+    return T.StructType.fromJson(delta_type(columns))
 
 
-def require_assignable(given: T.StructType, payload: T.StructType) -> None:
-    """Refuse columns of types whose values the payload cannot store.
-
-    Raises:
-        InvalidOptionError: There is such a column. The message has its name, its type and the payload's type.
-    """
-    kinds, wanted = _kinds(given), _kinds(payload)
-    for name, part in wanted.items():
-        reason = misfit(kinds[name].type, part.type, name)
-        if reason is not None:
-            shown = given[name].dataType.simpleString()
-            msg = f"df column {name}={shown!r}: must be {sql_name(part)}; {reason}"
-            raise InvalidOptionError(msg)
+def arrow_fields(df: DataFrame) -> list[pa.Field]:
+    """The columns of a DataFrame as those of Arrow."""
+    return list(arrow_struct(df.schema.jsonValue()["fields"]))
 
 
-def _kinds(columns: T.StructType) -> Mapping[str, pa.Field]:
-    return {part.name: part for part in arrow_struct(columns.jsonValue()["fields"])}
-
-
-def as_stored(df: DataFrame, payload: T.StructType) -> DataFrame:
+def as_stored(df: DataFrame, payload: pa.StructType) -> DataFrame:
     """Cast the checked payload of a DataFrame to the stored types."""
     columns = {
         field.name: F.col(identifier(field.name)).cast(field.dataType)
-        for field in payload
+        for field in spark_struct(payload)
         # The nullability of parts needs no cast.
         if field.dataType.simpleString() != df.schema[field.name].dataType.simpleString()
     }
     return df.withColumns(columns) if columns else df
 
 
-def payload_checks(given: T.StructType, payload: T.StructType) -> list[Check]:
-    """The checks of each row's payload. The types of the columns must have been accepted before."""
-    kinds, checks = _kinds(payload), []
-    for field in payload:
+def checks_of(df: DataFrame, payload: pa.StructType | None) -> list[Check]:
+    """The checks of each row, whose columns must have been accepted before; `None` is a JSON payload."""
+    if payload is None:
+        checks, own = [Check("data", _is_bad_json(), JSON_ALLOWED)], {"data"}
+    else:
+        checks = payload_checks(df.schema, payload)
+        own = {part.name for part in payload}
+    options = set(df.columns).difference(own)
+    for name in LEAST:
+        if name in options:
+            value = f"CAST({identifier(name)} AS DOUBLE)"
+            outside = f"{value} < {LEAST[name]!r}D OR {value} > {MOST[name]!r}D"
+            is_bad = f"coalesce(isnan({value}) OR {outside}, FALSE)"
+            checks.append(Check(name, is_bad, ALLOWED[name]))
+    for name in NAMES:
+        if name in options:
+            text = f"CAST({identifier(name)} AS STRING)"
+            is_bad = _is_no_text(text)
+            if name == "unique":
+                is_bad += f" OR coalesce(octet_length({text}) > {KEY_BYTES}, FALSE)"
+            checks.append(Check(name, f"({is_bad})", ALLOWED[name]))
+    return checks
+
+
+def payload_checks(given: T.StructType, payload: pa.StructType) -> list[Check]:
+    """The checks of each row's typed payload."""
+    checks = []
+    for part, field in zip(payload, spark_struct(payload), strict=True):
         is_bad = _is_bad(given[field.name].dataType, field, identifier(field.name))
         if is_bad is not None:
-            checks.append(Check(field.name, is_bad, described(kinds[field.name])))
+            checks.append(Check(field.name, is_bad, described(part)))
     return checks
 
 
@@ -161,11 +176,74 @@ def _either(*conditions: str | None) -> str | None:
     return f"({' OR '.join(found)})" if found else None
 
 
+def example(df: DataFrame, check: Check) -> str:
+    """One bad value for the message, from a second read; "" if that finds none."""
+    text = f"make_valid_utf8(left(CAST({identifier(check.column)} AS STRING), {_SHOWN}))"
+    rows = df.where(check.is_bad).selectExpr(f"{text} AS text").take(1)
+    if not rows:
+        return ""
+    return f"; one of them is {'NULL' if rows[0].text is None else shown(rows[0].text)}"
+
+
+def _is_no_text(value: str) -> str:
+    """The condition for a text that is not UTF-8."""
+    # Spark's strings may have any bytes, such as CAST(X'FF' AS STRING).
+    return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
+
+
+# -- JSON -------------------------------------------------------------------------------------
+
+
+def _is_bad_json() -> str:
+    """The condition for a text that a take could not return, or would return changed."""
+    # Spark's parser ignores text after a value. Within a list the value must be followed by the end of the list or
+    # a comma, and within an object likewise. No text after a comma is valid in both.
+    texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
+    parsed = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
+    return (
+        f"({parsed} OR {_is_no_text('data')} OR ({_may_be_deep()} AND {_is_deep()}) "
+        f"OR (contains(data, {string(_ESCAPE)}) AND {_has_lone_surrogate()}))"
+    )
+
+
+_ESCAPE = r"\u"
+#: Strings of JSON. The quantifiers are possessive, so that long strings need no stack.
+_TEXTS = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_NO_BRACKETS = r"[^\[\]{}]++"
+#: All escapes except unpaired surrogates: these are left when the others are removed.
+_ESCAPES = (
+    r"\\(?:[^u]|u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
+)
+
+
+def _may_be_deep() -> str:
+    """A cheap condition that is false for nearly all texts."""
+    opening = "length(data) - length(translate(data, '[{', ''))"
+    return f"length(data) > {2 * DEPTH_MAX} AND {opening} > {DEPTH_MAX}"
+
+
+def _is_deep() -> str:
+    """Whether lists and objects are nested too deeply."""
+    without_texts = f"regexp_replace(data, {string(_TEXTS)}, '')"
+    brackets = f"regexp_replace({without_texts}, {string(_NO_BRACKETS)}, '')"
+    now = "depth.now + CASE WHEN c IN ('[', '{') THEN 1 ELSE -1 END"
+    step = f"named_struct('now', {now}, 'most', greatest(depth.most, {now}))"
+    return (
+        f"aggregate(split({brackets}, ''), named_struct('now', 0, 'most', 0), "
+        f"(depth, c) -> {step}, depth -> depth.most) > {DEPTH_MAX}"
+    )
+
+
+def _has_lone_surrogate() -> str:
+    return f"contains(regexp_replace(data, {string(_ESCAPES)}, ''), {string(_ESCAPE)})"
+
+
 # -- sizes ------------------------------------------------------------------------------------
 
 
 def payload_size(df: DataFrame, payload: Iterable[str]) -> str:
-    """The bytes of a row's payload, as `payloads.sizes` counts them."""
+    """The bytes of a row's payload, as `payloads.arrow_values` counts them."""
     return " + ".join(_size(df.schema[name].dataType, identifier(name)) for name in payload)
 
 
