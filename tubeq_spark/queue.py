@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import (
-    altering,
     check,
     closing,
     copying,
@@ -454,8 +453,7 @@ class Queue:
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
-            registered = altering.registered(self._context, self._registry, record)
-            current = CurrentTube(ctx, registered, read_at)
+            current = CurrentTube(ctx, self._registry, tubes.context_after, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
             return tube

@@ -11,8 +11,7 @@ import pytest
 from tubeq_spark import Task, TaskState
 from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.testing import ManualClock
-from tubeq_spark.workers.call import Ears, Limits
-from tubeq_spark.workers.handlers import Outcome
+from tubeq_spark.workers.handlers import Ears, Limits, Outcome
 from tubeq_spark.workers.loop import MOST_AHEAD, Loop
 
 THREADS = 8

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US, to_us
-from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.source import log_lost
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.runtime.stopping import Stop
     from tubeq_spark.task import Task
-    from tubeq_spark.workers.call import Ears, Limits
-    from tubeq_spark.workers.handlers import Failure
+    from tubeq_spark.workers.handlers import Ears, Failure, Limits
     from tubeq_spark.workers.pools import Pool
     from tubeq_spark.workers.source import Retries, Source
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import SessionError
-from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.loop import LOOK
 from tubeq_spark.workers.source import OF_STORAGE, require_passing
 

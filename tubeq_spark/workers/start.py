@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.functions import is_async
 from tubeq_spark.runtime.stopping import Stop
-from tubeq_spark.workers.call import Ears, Limits, WorkReport
-from tubeq_spark.workers.handlers import Calls, check
+from tubeq_spark.workers.handlers import Calls, Ears, Limits, WorkReport, check
 from tubeq_spark.workers.loop import MOST_AHEAD, Loop
 from tubeq_spark.workers.pools import EventLoop, Threads
 from tubeq_spark.workers.source import Retries, Source
