@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import random
-import uuid
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import missing
-from tubeq_spark.model.membership import SessionName
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.runtime.context import QueueContext
@@ -19,7 +17,6 @@ from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
-from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 from tubeq_spark.storage.commit_loop import CommitLoop, Larger, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.lock_file import LogReaders
@@ -45,9 +42,10 @@ def make_context(
     """Create the shared objects of a queue object, with a new session that has no lease yet."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
     wall = SystemClock()
-    name = SessionName(uuid.uuid4())
     counters, held_tasks = Counters(), HeldTasks()
-    tally = LoopStats(clock, lambda: str(name), lambda tube, tasks: counters.add(tube, DONE, tasks))
+    tally = LoopStats(
+        clock, lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
+    )
     engine = engines.rows
     readers = LogReaders(opened.locks)
     larger = _larger(engines, config, readers)
@@ -68,8 +66,7 @@ def make_context(
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     notes = VacuumNotes(engine, table, loop, table_lock, source)
-    requests = VacuumRequests(notes, tally.running)
-    session = Session(sessions, slots, clock, config, counters, name, held_tasks, requests)
+    session = Session(sessions, slots, clock, config, counters, held_tasks, notes, tally.running)
     unknown = UnknownTakes(clock)
     lapsed = ExpiredSessionCache(
         sessions.views,
@@ -88,7 +85,6 @@ def make_context(
         clock=clock,
         config=config,
         loop=loop,
-        loop_without_retry=loop.impatient(),
         session=session,
         sessions=sessions,
         vacuum_notes=notes,

@@ -12,7 +12,6 @@ from tubeq_spark.model.states import due
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +58,6 @@ class MemberName:
         """Parse the name in a row."""
         uuid, since, pid, host = text.split(" ", 3)
         return cls(uuid, int(since), int(pid), host)
-
-
-@dataclass(slots=True)
-class SessionName:
-    """The session of a queue object: its own, until it joins another one."""
-
-    current: UUID
-
-    def __str__(self) -> str:
-        """The form in notes of the history."""
-        return str(self.current)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,6 @@ class QueueContext:
     clock: Clock
     config: QueueConfig
     loop: CommitLoop
-    #: For maintenance: gives up at the first conflict.
-    loop_without_retry: CommitLoop
     session: Session
     sessions: Sessions
     vacuum_notes: VacuumNotes
@@ -113,6 +111,11 @@ class QueueContext:
     checked: dict[int, int] = field(default_factory=dict)
     #: Makes spans of verbs and handlers, where the program wants them.
     traces: Traces | None = None
+
+    @property
+    def loop_without_retry(self) -> CommitLoop:
+        """For maintenance: gives up at the first conflict."""
+        return self.loop.impatient()
 
     def now_us(self) -> int:
         """The time of an operation."""
@@ -136,15 +139,11 @@ class QueueContext:
         spark, loop = self.require_spark(), self.spark_loop
         if loop is None:
             raise refusals.no_spark()
-        return replace(self, engine=spark, loop=loop, loop_without_retry=loop.impatient())
+        return replace(self, engine=spark, loop=loop)
 
     def read_only(self, why: str) -> QueueContext:
         """The same context with row verbs that are refused, for the reason `why`."""
-        return replace(
-            self,
-            loop=self.loop.refusing(why),
-            loop_without_retry=self.loop_without_retry.refusing(why),
-        )
+        return replace(self, loop=self.loop.refusing(why))
 
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
