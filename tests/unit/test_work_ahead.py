@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +50,7 @@ class Waiting:
 
     takes_ahead = True
     frees_tasks = False
+    pause = 0.0
 
     def __init__(self, pool: Paced, tasks: int, pace: int) -> None:
         self._pool, self._pace, self.commits, self.most = pool, pace, 0, 0
@@ -74,7 +74,7 @@ def worked(tasks: int, pace: int) -> Waiting:
     """A tube that was worked off; so many calls end while a commit is made."""
     pool, clock = Paced(), ManualClock()
     source = Waiting(pool, tasks, pace)
-    parts: list[Any] = [source, pool, SimpleNamespace(pause=0.0)]
+    parts: list[Any] = [source, pool]
     limits = Limits(THREADS, 1, MOST_AHEAD, 0.0, 0.1)
     report = Loop(*parts, Stop(None, Wake()), limits, clock, Ears()).run()
     assert report.done == tasks

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.task import Task
     from tubeq_spark.workers.handlers import Ears, Failure, Limits
     from tubeq_spark.workers.pools import Pool
-    from tubeq_spark.workers.source import Retries, Source
+    from tubeq_spark.workers.source import Source
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,6 @@ class Loop:
         self,
         source: Source,
         pool: Pool,
-        retries: Retries,
         stop: Stop,
         limits: Limits,
         clock: Clock,
@@ -70,7 +69,6 @@ class Loop:
         """Work on tasks of `source` in `pool`, until `stop` or `limits` end the loop."""
         self._source = source
         self._pool = pool
-        self._retries = retries
         self._stop = stop
         self._limits = limits
         self._clock = clock
@@ -152,7 +150,7 @@ class Loop:
         if newest is None or newest.attempts != task.attempts:
             log_lost(task)
             return False
-        seconds = 0.0 if failure is None else self._retries.keeps(failure)
+        seconds = 0.0 if failure is None else self._source.keeps(failure)
         until = self._clock.monotonic() + seconds if seconds else 0.0
         del self._in_hand[task.task_id]
         self._ended[task.task_id] = _Ended(newest, begun, failure, until)
@@ -202,9 +200,9 @@ class Loop:
             buried, later = self._source.fail(failures)
             self._settled([failure.task for failure in failures], later)
             self._counts["buried"] += buried
-            if self._retries.pause:
-                self._resumes = self._clock.monotonic() + self._retries.pause
-                self._retries.pause = 0.0
+            if self._source.pause:
+                self._resumes = self._clock.monotonic() + self._source.pause
+                self._source.pause = 0.0
 
     def _settle_done(self, wanted: int) -> None:
         most_ahead = self._limits.ahead if self._source.takes_ahead else 0
