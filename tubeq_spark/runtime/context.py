@@ -375,7 +375,7 @@ def traced(ctx: TubeContext, verb: Callable[[], T], name: str | None) -> Callabl
     """
     if (traces := ctx.queue.traces) is None or name is None:
         return verb
-    return traces.of_verb(name, ctx.record.name, ctx.driver.name, verb)
+    return traces.of_verb(ctx.record, name, verb)
 
 
 def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:

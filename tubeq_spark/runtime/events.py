@@ -23,12 +23,6 @@ log = logging.getLogger(__name__)
 TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
 #: The counter of ended tasks whose commits do not count them: those of Spark.
 DONE = "done"
-_STATES = {
-    TaskState.TAKEN: "taken",
-    TaskState.BURIED: "buried",
-    TaskState.READY: "ready",
-    TaskState.DELAYED: "delayed",
-}
 #: Verbs of the 1.5 dialect. They consist of other events, and are counted beside these.
 _OLD_VERBS = ("urgent", "requeue", "done")
 
@@ -144,10 +138,8 @@ def tasks_of(states: Mapping[str, int], ended: int = 0) -> dict[str, int]:
         states: The number of tasks, by the letter of the effective state.
         ended: The number of ended tasks.
     """
-    tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
-    tasks[DONE] = ended
-    tasks["total"] = sum(states.values())
-    return tasks
+    stored = {name: states.get(TaskState[name.upper()].value, 0) for name in TASKS[:-1]}
+    return stored | {DONE: ended, "total": sum(states.values())}
 
 
 def old_verb(name: str) -> str:

@@ -68,10 +68,10 @@ class Session:
             notes: Where it asks VACUUM to wait for its long statements.
             running: Its running statements.
         """
-        self._sessions = sessions
+        self.sessions = sessions
         self._slots = slots
         self._clock = clock
-        self._skew_us, self._horizon = limited_us(config.skew), ticks(config.number_horizon)
+        self.skew_us, self._horizon = limited_us(config.skew), ticks(config.number_horizon)
         self._counters = counters
         #: The session: its own, or the one that it has joined.
         self.uuid = uuid4()
@@ -152,7 +152,7 @@ class Session:
     def _beat(self, now_us: int, *, live: bool = True) -> Member:
         row, former = self._row(now_us, live=live), self._lease_until
         known = self.registered
-        self._sessions.beat(row, now_us)
+        self.sessions.beat(row, now_us)
         self._wrote(row)
         # The write may have taken so long that another process marked this session as dead before.
         if live and known:
@@ -167,11 +167,11 @@ class Session:
         return view is not None and view.dead_epoch >= self.epoch
 
     def _view(self, session: UUID) -> SessionView | None:
-        return self._sessions.views(str(session)).get(str(session))
+        return self.sessions.views(str(session)).get(str(session))
 
     def _renew(self, now_us: int) -> bool:
         row = self._row(now_us, live=True)
-        renewed = self._sessions.renew(row, now_us)
+        renewed = self.sessions.renew(row, now_us)
         if renewed:
             self._wrote(row)
         return renewed
@@ -279,7 +279,7 @@ class Session:
             SessionError: The session is dead or unknown.
         """
         view = self._view(other)
-        if view is None or not view.alive(self._now(), self._skew_us):
+        if view is None or not view.alive(self._now(), self.skew_us):
             msg = f"session {other} is unknown or no longer alive"
             raise SessionError(msg)
         return view.epoch
@@ -311,9 +311,7 @@ class Session:
             return False
         view = self._view(self.uuid)
         return view is not None and any(
-            m.member != self.member
-            and m.epoch == self.epoch
-            and m.alive(self._now(), self._skew_us)
+            m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), self.skew_us)
             for m in view.members
         )
 

@@ -13,13 +13,10 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
-from tubeq_spark.model.times import limited_us
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tubeq_spark.config import QueueConfig
-    from tubeq_spark.model.membership import SessionTable, SessionView
+    from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.session import Session
 
 #: For so long a new session may be unknown, if the check for a new version is cheap.
@@ -27,16 +24,10 @@ _YOUNG_US = 1_000_000
 
 
 class _Judge(Protocol):
-    """The parts of a queue object that the judge needs."""
-
-    @property
-    def config(self) -> QueueConfig: ...
+    """The part of a queue object that the judge needs."""
 
     @property
     def session(self) -> Session: ...
-
-    @property
-    def sessions(self) -> SessionTable: ...
 
 
 class DeadSessionJudge:
@@ -52,7 +43,7 @@ class DeadSessionJudge:
             now_us: The moment.
             views: The sessions, if they were read already.
         """
-        self._queue = queue
+        self._session = queue.session
         self._now_us = now_us
         self._views = views
         self._dead: set[str] = set()
@@ -64,26 +55,24 @@ class DeadSessionJudge:
         commit: an owner that is not seen alive is marked by a statement that reads the rows of its session
         in its own transaction, and does not mark a living one. At most one commit.
         """
-        queue = self._queue
-        if owner == queue.session.owner:
+        if owner == self._session.owner:
             return False
         if owner not in self._dead and self._is_marked(owner):
             self._dead.add(owner)
         return owner in self._dead
 
     def _is_marked(self, owner: str) -> bool:
-        queue = self._queue
+        session = self._session
         if self._views is None:
-            self._views = queue.sessions.views()
+            self._views = session.sessions.views()
         name, _, epoch_text = owner.partition("/")
         epoch, view = int(epoch_text), self._views.get(name)
-        skew = limited_us(queue.config.skew)
         if view is not None:
             if epoch <= view.dead_epoch:
                 return True
-            if view.alive(self._now_us, skew, epoch):
+            if view.alive(self._now_us, session.skew_us, epoch):
                 return False
-        return queue.sessions.mark_dead(name, epoch, self._now_us, skew)
+        return session.sessions.mark_dead(name, epoch, self._now_us, session.skew_us)
 
 
 class ExpiredSessionCache:

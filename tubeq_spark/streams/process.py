@@ -10,6 +10,7 @@ import logging
 import signal
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,15 +54,21 @@ def work_off(
         QueueStateError: The queue was closed.
         TubeNotFoundError: The tube was dropped.
     """
+    stops = lambda: not goes_on()  # noqa: E731
     for batch in list(unsettled):
         if not _released(name, batch):
             return
         unsettled.remove(batch)
     while goes_on():
-        taken = _taken(name, take)
+        taken = _tried(name, "no batch could be taken", take)
         if taken is None or not taken.count:
             return
-        report = _handled(name, taken, handle, lambda: not goes_on())
+
+        def handled(batch: Batch = taken) -> BatchReport:
+            with batch:
+                return handle(batch, stops)
+
+        report = _tried(name, f"a batch of {taken.count} tasks was not acked", handled)
         if report is None:
             if not _released(name, taken):
                 unsettled.append(taken)
@@ -76,43 +83,31 @@ def work_off(
             return
 
 
-def _taken(name: str, take: Callable[[], Batch]) -> Batch | None:
-    try:
-        return take()
-    except (QueueStateError, TubeNotFoundError):
-        raise
-    except Exception:
-        # At the next tick the storage may answer again, or other writers may have finished.
-        log.exception("tube %s: no batch could be taken", name)
-        return None
-
-
-def _handled(
-    name: str,
-    batch: Batch,
-    handle: Callable[[Batch, Callable[[], bool]], BatchReport],
-    stop: Callable[[], bool],
-) -> BatchReport | None:
-    try:
-        with batch:
-            return handle(batch, stop)
-    except Exception:
-        log.exception("tube %s: a batch of %d tasks was not acked", name, batch.count)
-        return None
-
-
 def _released(name: str, batch: Batch) -> bool:
     """Whether a batch holds no task any more."""
-    try:
-        batch.release()
-    except NotTakenError:
+
+    def released() -> bool:
+        with suppress(NotTakenError):
+            batch.release()
         return True
+
+    return bool(_tried(name, f"a batch of {batch.count} tasks is not released yet", released))
+
+
+def _tried(name: str, failure: str, call: Callable[[], T]) -> T | None:
+    """Call a function; if it fails, log that and return `None`: at the next tick the storage may answer again.
+
+    Raises:
+        QueueStateError: The queue was closed.
+        TubeNotFoundError: The tube was dropped.
+    """
+    try:
+        return call()
     except (QueueStateError, TubeNotFoundError):
         raise
     except Exception:
-        log.exception("tube %s: a batch of %d tasks is not released yet", name, batch.count)
-        return False
-    return True
+        log.exception("tube %s: %s", name, failure)
+        return None
 
 
 def start_ticking(

@@ -58,7 +58,7 @@ def work(  # noqa: PLR0913  (the contract)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     if ctx.queue.traces is not None:
-        calls.span = partial(ctx.queue.traces.of_handler, ctx.record.name, ctx.driver.name)
+        calls.span = partial(ctx.queue.traces.of_handler, ctx.record)
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     ears = ears or Ears()
     ends = Stop(stop, pool.woken, each_once=ears.hands_on)
