@@ -11,7 +11,7 @@ from tubeq_spark import Task, TaskState
 from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.workers.handlers import Ears, Limits, Outcome
-from tubeq_spark.workers.loop import MOST_AHEAD, Loop
+from tubeq_spark.workers.loop import Loop
 
 THREADS = 8
 CREATED = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -75,7 +75,7 @@ def worked(tasks: int, pace: int) -> Waiting:
     pool, clock = Paced(), ManualClock()
     source = Waiting(pool, tasks, pace)
     parts: list[Any] = [source, pool]
-    limits = Limits(THREADS, 1, MOST_AHEAD, 0.0, 0.1)
+    limits = Limits(THREADS, 1, 0.0, 0.1)
     report = Loop(*parts, Stop(None, Wake()), limits, clock, Ears()).run()
     assert report.done == tasks
     return source

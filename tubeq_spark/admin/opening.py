@@ -68,15 +68,9 @@ def make_context(
     notes = VacuumNotes(engine, table, loop, table_lock, source)
     session = Session(sessions, slots, clock, config, counters, held_tasks, notes, tally.running)
     unknown = UnknownTakes(clock)
-    lapsed = ExpiredSessionCache(
-        sessions.views,
-        sessions.version,
-        lambda: session.owner,
-        # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads
-        # twice as often, because it has the time.
-        interval_us=round(2 * config.session_check * US),
-        skew_us=round(config.skew * US),
-    )
+    # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
+    # often, because it has the time.
+    lapsed = ExpiredSessionCache(session, round(2 * config.session_check * US))
     queue = QueueContext(
         engine=engine,
         spark=engines.spark,

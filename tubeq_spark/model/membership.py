@@ -156,6 +156,10 @@ class SessionTable(Protocol):
         """The stored rows of one session, or of all."""
         ...
 
+    def version(self) -> int | None:
+        """The newest version of the table; `None` if getting it costs as much as a read."""
+        ...
+
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
         """Mark a session's epoch as dead if no member is alive; return whether it is marked."""
         ...

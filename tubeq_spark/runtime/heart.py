@@ -21,9 +21,8 @@ _PATIENCE = 30.0
 
 
 class _Word(Enum):
-    """The state that the thread reads."""
+    """What the thread is to do beside beating."""
 
-    BEAT = auto()
     NEW_RHYTHM = auto()
     FORGOTTEN = auto()
     STOP = auto()
@@ -84,14 +83,12 @@ class Heart:
             try:
                 word = self._told.get(timeout=self._seconds_between())
             except Empty:
-                word = _Word.BEAT
-            if word is _Word.STOP:
-                return
+                self._logged(self._beat)
+                continue
             if word is _Word.FORGOTTEN:
                 self._logged(self.leave)
+            if word is not _Word.NEW_RHYTHM:
                 return
-            if word is _Word.BEAT:
-                self._logged(self._beat)
 
     def _logged(self, call: Callable[[], object]) -> None:
         try:

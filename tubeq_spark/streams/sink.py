@@ -25,8 +25,6 @@ from tubeq_spark.verbs.take import wait_for
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.task import PutResult
-    from tubeq_spark.verbs.put_frame import CountedFrame
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +90,18 @@ def put_batch(
     ctx = context()
     with _short_when_stopped(ctx, df, batch):
         frame = count_frame(ctx, df, trace)
-        result = _put(context, frame, identity, timeout)
+        # The keys of some rows may exist.
+        if ctx.capacity is not None and frame.total > ctx.capacity and not frame.has_keys:
+            msg = (
+                f"a batch of {frame.total} rows never fits into tube {ctx.record.name!r}, whose capacity "
+                f"is {ctx.capacity}: limit the source, such as by maxFilesPerTrigger"
+            )
+            raise InvalidOptionError(msg)
+        put = lambda: put_frame(context(), frame, identity)  # noqa: E731
+        result = wait_for(context, timeout, put, for_tasks=False)
+        if result is None:
+            msg = f"tube {ctx.record.name!r} stayed full for {timeout} s; nothing of the batch was put"
+            raise TubeBusyError(msg)
     # The keys of some or all rows may exist, also in a new batch.
     if result.count < frame.total and (not frame.has_keys or result is REPEATED):
         said = "was put before; nothing is added"
@@ -129,26 +138,3 @@ def _identity(df: DataFrame, batch: int, name: str | None) -> PutIdentity:
         msg = "name=None: must be given where no streaming query runs that a sink could be named by"
         raise InvalidOptionError(msg)
     return PutIdentity.of_query_batch(query, batch)
-
-
-def _put(
-    context: Callable[[], TubeContext],
-    frame: CountedFrame,
-    identity: PutIdentity,
-    timeout: float | None,
-) -> PutResult:
-    ctx = context()
-    # The keys of some rows may exist.
-    if ctx.capacity is not None and frame.total > ctx.capacity and not frame.has_keys:
-        msg = (
-            f"a batch of {frame.total} rows never fits into tube {ctx.record.name!r}, whose capacity "
-            f"is {ctx.capacity}: limit the source, such as by maxFilesPerTrigger"
-        )
-        raise InvalidOptionError(msg)
-    result = wait_for(
-        context, timeout, lambda: put_frame(context(), frame, identity), for_tasks=False
-    )
-    if result is None:
-        msg = f"tube {ctx.record.name!r} stayed full for {timeout} s; nothing of the batch was put"
-        raise TubeBusyError(msg)
-    return result

@@ -66,6 +66,15 @@ class WorkReport:
     buried: int = 0
     seconds: float = 0.0
 
+    def __add__(self, other: WorkReport) -> WorkReport:
+        """The tasks of both; the seconds are those of this one."""
+        return WorkReport(
+            self.done + other.done,
+            self.failed + other.failed,
+            self.buried + other.buried,
+            self.seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -74,7 +83,6 @@ class Limits:
     Attributes:
         calls: The most calls at a time.
         batch: The most tasks of a call.
-        ahead: The most tasks that may be taken ahead.
         idle: Seconds without a task after which the loop ends; `None` if it goes on.
         poll: Seconds between two takes from a tube that had no task, while calls run.
         time_limit: Seconds for which a call in a thread may run; `None` if unlimited.
@@ -82,7 +90,6 @@ class Limits:
 
     calls: int
     batch: int
-    ahead: int
     idle: float | None
     poll: float
     time_limit: float | None = None

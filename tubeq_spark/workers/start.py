@@ -9,7 +9,7 @@ from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.functions import is_async
 from tubeq_spark.runtime.stopping import Stop
 from tubeq_spark.workers.handlers import Calls, Ears, Limits, WorkReport, check
-from tubeq_spark.workers.loop import MOST_AHEAD, Loop
+from tubeq_spark.workers.loop import Loop
 from tubeq_spark.workers.pools import EventLoop, Threads
 from tubeq_spark.workers.source import Source
 
@@ -49,7 +49,6 @@ def work(  # noqa: PLR0913  (the contract)
     limits = Limits(
         validation.count("threads", threads, least=1),
         validation.count("batch", batch, least=1),
-        MOST_AHEAD,
         None if idle is None else validation.seconds("idle", idle),
         ctx.queue.config.poll_first,
         time_limit,
