@@ -363,9 +363,14 @@ def perform(
         TubeNotFoundError: The tube was dropped.
         StoreError: Spark cannot be reached, and nothing was sent to it.
     """
-    tell = ctx.events.notify
-    run = traced(ctx, lambda: _performed(ctx, verb), name)
-    return ctx.queue.uninterrupted(run, on_spark=on_spark, then=tell)
+
+    def performed() -> T:
+        ctx.queue.require_running()
+        ctx.require_there()
+        return told(ctx, verb)
+
+    run = traced(ctx, performed, name)
+    return ctx.queue.uninterrupted(run, on_spark=on_spark, then=ctx.events.notify)
 
 
 def traced(ctx: TubeContext, verb: Callable[[], T], name: str | None) -> Callable[[], T]:
@@ -376,12 +381,6 @@ def traced(ctx: TubeContext, verb: Callable[[], T], name: str | None) -> Callabl
     if (traces := ctx.queue.traces) is None or name is None:
         return verb
     return traces.of_verb(ctx.record, name, verb)
-
-
-def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:
-    ctx.queue.require_running()
-    ctx.require_there()
-    return told(ctx, verb)
 
 
 def told(ctx: TubeContext, verb: Callable[[], T]) -> T:
