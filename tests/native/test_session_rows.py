@@ -104,7 +104,7 @@ def test_slot_when_those_that_are_guessed_are_in_use_is_another_one_of_the_bucke
         guess(queue, 5, monkeypatch)
         queue["work"].put("a")
 
-    slots = [queue._context.session._slot.slot for queue in queues]  # type: ignore[union-attr]
+    slots = [queue._context.session._numbers.slot for queue in queues]  # type: ignore[union-attr]
     assert slots[0] == 5
     assert {slot % SLOT_FILES for slot in slots[:-1]} == {5}
     assert len(set(slots)) == len(slots)

@@ -96,7 +96,6 @@ class Session:
         self._kept = False
         self._lease_until: int | None = 0
         self._numbers: Numbers | None = None
-        self._slot: SlotLease | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
         member = self.member[:8]
@@ -379,20 +378,17 @@ class Session:
             seen = self._slots.lease(self._holder, now_us, self._horizon)
             start = max(seen.bound, tick_at(now_us))
             self._numbers = Numbers(seen.slot, start, start + self._horizon)
-            self._slot = SlotLease(seen.slot, self._holder, self._numbers.bound)
         return self._numbers
 
     def _extend(self, numbers: Numbers, needed: int) -> None:
-        if self._slot is None:
-            self._numbers = None
-            return
-        lease = self._slots.extend(self._slot, needed + self._horizon)
+        known = SlotLease(numbers.slot, self._holder, numbers.bound)
+        lease = self._slots.extend(known, needed + self._horizon)
         if lease is None:
             # Another producer has leased the slot. Numbers below our bound are still ours, but the
             # next numbers must come from another slot.
-            self._numbers = self._slot = None
+            self._numbers = None
         else:
-            self._slot, numbers.bound = lease, lease.bound
+            numbers.bound = lease.bound
 
     def _now(self) -> int:
         return to_us(self._clock.now())
