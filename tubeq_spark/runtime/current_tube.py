@@ -69,7 +69,7 @@ class CurrentTube:
             if self._seconds() - self._looked >= _LOOK_EVERY:
                 began = self._seconds()
                 try:
-                    self._become(self._find())
+                    self._read()
                     self._looked = self.read_at = began
                 except StoreError as error:
                     if not error.passes:
@@ -113,15 +113,13 @@ class CurrentTube:
             # What was read before may be older.
             self.read_at = self._seconds()
 
-    def _find(self) -> TubeRecord | None:
-        """The record, if the registry has changed since; `None` if it has not, or the tube was dropped."""
+    def _read(self) -> None:
+        """Read the record, if the registry has changed since."""
         # The version is read first, so that a commit during the read has a later one.
         version = self._registry.version(self._version)
-        if version is not None and version == self._version:
-            return None
-        found = self._registry.find(self.ctx.record.name)
-        self._version = -1 if version is None else version
-        return found
+        if version is None or version != self._version:
+            self._become(self._registry.find(self.ctx.record.name))
+            self._version = -1 if version is None else version
 
     def _become(self, record: TubeRecord | None) -> None:
         """Use a newer record. If the record is gone, verbs fail by themselves."""
