@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.spark_settings import spark_conf
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
-    from tubeq_spark.workers.call import WorkReport
+    from tubeq_spark.workers.handlers import WorkReport
 
 __version__ = "0.1.0"
 
@@ -84,7 +84,7 @@ _MODULES = {
     "model.states": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
-    "workers.call": ("WorkReport",),
+    "workers.handlers": ("WorkReport",),
     "storage.spark.guarded_write": ("guarded_write",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

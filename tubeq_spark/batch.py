@@ -423,7 +423,7 @@ class Batch:
         ctx = self._ctx
         if ctx.queue.traces is None:
             return contextlib.nullcontext()
-        return ctx.queue.traces.of_handler(ctx.record.name, ctx.driver.name, tasks)
+        return ctx.queue.traces.of_handler(ctx.record, tasks)
 
     def _blameless(self, verb: Callable[[], T]) -> T:
         """Read or renew tasks for a handler. If that fails, no task has caused it, so none loses an attempt."""

@@ -97,18 +97,13 @@ def _reopened(
 Method = TypeVar("Method", bound="Callable[..., Any]")
 
 
-def _uninterrupted(method: Method) -> Method:
-    """Decorate a method so that an interrupt of the main thread leaves no verb half done."""
+def _verb(method: Method) -> Method:
+    """Decorate a method that only an open queue has; an interrupt of the main thread leaves it not half done."""
 
     @functools.wraps(method)
     def run(self: Queue, *args: Any, **kwargs: Any) -> Any:
-        engine = self._engines.rows
-
-        def verb() -> Any:
-            with engine.patience():
-                return method(self, *args, **kwargs)
-
-        return uninterrupted(verb, carried=engine.carried)
+        self._context.require_running()
+        return self._context.uninterrupted(lambda: method(self, *args, **kwargs))
 
     return cast("Method", run)
 
@@ -210,12 +205,17 @@ class Queue:
         self._again = (self._config, self._engines.name, self._storage_options)
         try:
             create = validation.boolean("create", create)
-            self._open(location, clock, other, create=create)
+            engine = self._engines.rows
+
+            def patient() -> None:
+                with engine.patience():
+                    self._open(location, clock, other, create=create)
+
+            uninterrupted(patient, carried=engine.carried)
         except BaseException:
             self._engines.close()
             raise
 
-    @_uninterrupted
     def _open(
         self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
@@ -243,14 +243,13 @@ class Queue:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
 
-    @_uninterrupted
     def _repr_html_(self) -> str:
         """HTML for notebooks: up to 50 tubes with their counts. Commits: none."""
         title = f"{self!r}: {self.engine}, {self.state().name.lower()}"
         return notebook.shown(title, self._rows_for_notebook)
 
+    @_verb
     def _rows_for_notebook(self) -> Html:
-        self._context.require_running()
         context_of = self._opener()
         records = closing.known_tubes(self._context, self._registry)
         found = self._contexts_of(records[: notebook.TUBES], context_of)
@@ -279,7 +278,7 @@ class Queue:
 
     # -- tubes --------------------------------------------------------------------------------
 
-    @_uninterrupted
+    @_verb
     def create_tube(  # noqa: PLR0913  (the contract)
         self,
         name: str,
@@ -355,28 +354,10 @@ class Queue:
         Commits: the creation of the table, then 1 to the registry. A temporary tube needs a lease: at most
         1 to the sessions. Conflicts with other creations and drops, and is retried.
         """
-        options = {
-            "if_not_exists": if_not_exists,
-            "temporary": temporary,
-            "on_task_change": on_task_change,
-            "pri": pri,
-            "ttl": ttl,
-            "ttr": ttr,
-            "delay": delay,
-            "capacity": capacity,
-            "storage_mode": storage_mode,
-            "schema": schema,
-            "max_attempts": max_attempts,
-            "change_feed": change_feed,
-            "backoff": backoff,
-            "parallel": parallel,
-            "rate": rate,
-            "order": order,
-            "most_taken": most_taken,
-            "aging": aging,
-            "unique_for": unique_for,
-        }
-        self._context.require_running()
+        # All parameters with a name of their own are options.
+        options = dict(locals())
+        for parameter in ("self", "name", "type"):
+            del options[parameter]
         new = creating.check_new(
             self._context, name, type, options, in_replicaset=self._in_replicaset
         )
@@ -400,13 +381,13 @@ class Queue:
                 # An earlier call may have created it and lost the answer.
                 is_mine = bool(new.options.temporary) and record.owner == owner
             finally:
-                if not is_mine:
-                    self._keep_session_for_temporary()
+                if not is_mine and not self._used.temporary:
+                    self._context.session.keep_no_longer()
             if on_task_change is not None:
                 tube.on_task_change(on_task_change)
             return tube
 
-    @_uninterrupted
+    @_verb
     def tube(self, name: str) -> Tube:
         """Return a tube by its name; the same object each time while it exists.
 
@@ -415,7 +396,6 @@ class Queue:
 
         Commits: none.
         """
-        self._context.require_running()
         if not validation.is_tube_name(name):
             raise refusals.no_tube(name)
         with self._lock:
@@ -433,10 +413,9 @@ class Queue:
     def __contains__(self, name: object) -> bool:
         return name in self.tubes()
 
-    @_uninterrupted
+    @_verb
     def tubes(self) -> list[str]:
         """Return the names of all tubes, sorted; also of those that this queue object cannot use. Commits: none."""
-        self._context.require_running()
         return sorted(record.name for record in self._registry.records())
 
     def _wrap(self, record: TubeRecord, read_at: float = -math.inf) -> Tube:
@@ -456,8 +435,7 @@ class Queue:
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
-            registered = tubes.registered(self._context, self._registry, record)
-            current = CurrentTube(ctx, registered, read_at)
+            current = CurrentTube(ctx, self._registry, tubes.context_after, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
             return tube
@@ -481,20 +459,12 @@ class Queue:
         read_at = self._seconds()
         return lambda record: tubes.context_of(self._wrap(record, read_at))
 
-    def _context_of(self, record: TubeRecord) -> TubeContext:
-        return tubes.context_of(self._wrap(record))
-
     def _seconds(self) -> float:
         return self._context.clock.monotonic()
 
-    def _keep_session_for_temporary(self) -> None:
-        """Allow the session to end by itself if no temporary tube ends with it."""
-        if not self._used.temporary:
-            self._context.session.keep_no_longer()
-
     # -- settings, session, state -------------------------------------------------------------
 
-    @_uninterrupted
+    @_verb
     def cfg(self, **settings: Any) -> dict[str, Any]:
         """Change settings of this queue object, and return all of them.
 
@@ -509,7 +479,6 @@ class Queue:
 
         Commits: 1 when `ttr` changes and the session has a lease, else none.
         """
-        self._context.require_running()
         ttr, in_replicaset = check_settings(
             settings, has_temporary=any(t.options.temporary for t in self._used.opened.values())
         )
@@ -519,7 +488,7 @@ class Queue:
             self._context.session.set_ttr(ttr)
         return {"ttr": self._context.session.ttr, "in_replicaset": self._in_replicaset}
 
-    @_uninterrupted
+    @_verb
     def identify(self, session_uuid: uuid.UUID | str | None = None) -> uuid.UUID:
         """Return this session's uuid, or join another session.
 
@@ -537,7 +506,6 @@ class Queue:
         2 to the sessions, and 1 to the registry for each temporary tube of this queue, which from
         then on ends with the other session.
         """
-        self._context.require_running()
         session = self._context.session
         if session_uuid is None:
             return session.announce()
@@ -561,7 +529,6 @@ class Queue:
         """Return the state of this queue object. Commits: none."""
         return self._context.state
 
-    @_uninterrupted
     def close(self) -> None:
         """Release this session's tasks, unless a live queue object shares it; drop temporary tubes.
 
@@ -574,7 +541,7 @@ class Queue:
         Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
         through this queue, and the commits for dropping temporary tubes.
         """
-        self._closing().close()
+        self._context.uninterrupted(self._closing().close)
 
     def _closing(self) -> closing.Closing:
         return closing.Closing(
@@ -583,10 +550,10 @@ class Queue:
             self._opened,
             self._registry,
             self._used,
-            self._context_of,
+            lambda record: tubes.context_of(self._wrap(record)),
         )
 
-    @_uninterrupted
+    @_verb
     def hand_over(self, ttr: float) -> uuid.UUID:
         """Close this queue object, but leave the held tasks to its session, for others to join.
 
@@ -632,7 +599,7 @@ class Queue:
 
     # -- looking and sweeping -----------------------------------------------------------------
 
-    @_uninterrupted
+    @_verb
     def statistics(self, name: str | None = None) -> dict[str, Any]:
         """Return counts of tasks and calls.
 
@@ -652,24 +619,22 @@ class Queue:
 
         Commits: none.
         """
-        self._context.require_running()
         found = {of.ctx.record.name: of.as_dict() for of in self._statistics(name)}
         return statistics.QueueCounts(found) if name is None else found[name]
 
-    @_uninterrupted
+    @_verb
     def statistics_df(self) -> DataFrame:
         """Return `statistics()` as a DataFrame: one row for each tube, one column for each count.
 
         Commits: none.
         """
-        self._context.require_running()
         return self._context.require_spark().shown_rows(statistics.as_table(self._statistics()))
 
     def _statistics(self, name: str | None = None) -> list[TubeStatistics]:
         of = self._contexts() if name is None else [tubes.context_of(self.tube(name))]
         return statistics.statistics_of(self._context, of)
 
-    @_uninterrupted
+    @_verb
     def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
 
@@ -684,11 +649,10 @@ class Queue:
 
         Commits: none.
         """
-        self._context.require_running()
         ending_us = us_from_seconds(validation.seconds("ending_within", ending_within))
         return statistics.measure(self._context, self._contexts(), ending_us)
 
-    @_uninterrupted
+    @_verb
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Find problems that need attention; `Problem.kind` lists the kinds.
 
@@ -707,7 +671,6 @@ class Queue:
 
         Commits: none.
         """
-        self._context.require_running()
         limits = Limits(
             validation.seconds("overdue", overdue),
             validation.seconds("drift", drift),
@@ -717,7 +680,7 @@ class Queue:
             self._context, self._opened, self._registry.records, self._opener(), limits
         )
 
-    @_uninterrupted
+    @_verb
     def sessions(self) -> list[SessionInfo]:
         """List the open queue objects of all processes, and the number of tasks that each holds.
 
@@ -730,10 +693,9 @@ class Queue:
 
         Commits: none.
         """
-        self._context.require_running()
         return sessions.sessions_of(self._context, self._contexts())
 
-    @_uninterrupted
+    @_verb
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
         """Read all tables and report damage; `Damage.kind` lists the kinds.
 
@@ -758,7 +720,6 @@ class Queue:
         Commits: none; with `accept_loss` 1 to each table from which data files are removed. It
         holds the table's lock, so nothing conflicts with it.
         """
-        self._context.require_running()
         from tubeq_spark.storage.check import check  # noqa: PLC0415  most programs check nothing
 
         return check(
@@ -839,7 +800,7 @@ class Queue:
         self._context.require_running()
         register_driver(self._context.drivers, type_name, driver)
 
-    @_uninterrupted
+    @_verb
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
         """Run one pass of the sweeper: write the states that time has changed, and tidy up.
 
@@ -870,7 +831,6 @@ class Queue:
         again. A write of more than five minutes asks for a delay, and sweeps put VACUUM off, four
         times at most.
         """
-        self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
         return sweeper.sweep(self._context, self._opened, self._registry, self._opener(), now_us)
 

@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
-    from tubeq_spark.workers.call import WorkReport
-    from tubeq_spark.workers.handlers import Handler
+    from tubeq_spark.workers.handlers import Handler, WorkReport
 
 __all__ = ["Tube", "details_of", "first_tasks"]
 

@@ -24,7 +24,7 @@ from tubeq_spark import (
     StoreError,
     TaskState,
 )
-from tubeq_spark.workers.call import Ears
+from tubeq_spark.workers.handlers import Ears
 from tubeq_spark.workers.start import work
 
 if TYPE_CHECKING:

@@ -251,8 +251,7 @@ MEETINGS = (
 
 
 def conflicts(world: World) -> int:
-    context = world.mine._context
-    return context.loop.conflicts + context.loop_without_retry.conflicts
+    return world.mine._context.loop.tally.total()
 
 
 def overlapped(

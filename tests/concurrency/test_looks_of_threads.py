@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, on_another_host
-from tubeq_spark.runtime.threads import in_thread
 from tubeq_spark.storage.log import reading
+from tubeq_spark.streams.process import in_thread
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

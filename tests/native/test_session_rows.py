@@ -104,7 +104,7 @@ def test_slot_when_all_of_a_bucket_are_in_use_is_one_of_another_bucket(
         guess(queue, 5, monkeypatch)
         queue["work"].put("a")
 
-    slots = [queue._context.session._slot.slot for queue in queues]  # type: ignore[union-attr]
+    slots = [queue._context.session._numbers.slot for queue in queues]  # type: ignore[union-attr]
     assert {slot % SLOT_FILES for slot in slots[:-1]} == {5}
     assert len(set(slots)) == len(slots)
     # All of one bucket are in use: it is the last who looks at all.

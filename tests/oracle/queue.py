@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from tests.oracle.verbs import Verbs
 from tubeq_spark import Queue, QueueConfig, QueueState, SweepReport
 from tubeq_spark.model import refusals
 from tubeq_spark.model.arguments import check_new, driver_of
-from tubeq_spark.model.membership import SessionName
 from tubeq_spark.model.times import to_us
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.runtime.events import Counters
@@ -21,6 +19,7 @@ from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Iterator
 
     from tubeq_spark.testing import ManualClock
@@ -38,11 +37,13 @@ _DEFAULTS = {
 class _Held:
     """What a session holds, as the place knows it; no statement of it takes long."""
 
-    def __init__(self, place: Place, name: SessionName) -> None:
-        self._place, self._name = place, name
+    session: Session
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
     def any_at(self, now_us: int) -> bool:
-        return self._place.is_held_by(str(self._name), now_us)
+        return self._place.is_held_by(str(self.session.uuid), now_us)
 
     def clear(self) -> None:
         """Nothing is remembered but what is stored."""
@@ -67,17 +68,17 @@ class OracleQueue:
         self.state = QueueState.RUNNING
         #: That of the verb that runs now.
         self._moment: int | None = None
-        name = SessionName(uuid.uuid4())
-        held = _Held(self.place, name)
+        held = _Held(self.place)
         self.session = Session(
             self.place.sessions,
             self.place.slots,
             clock,
             self.config,
             Counters(),
-            name,
+            held,
             held,
         )
+        held.session = self.session
         # No heart beats: the session dies as its clock says.
         self.session.stop()
         self._known: dict[str, OracleTube] = {}

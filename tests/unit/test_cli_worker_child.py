@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.cli import work
 from tubeq_spark.cli.exit_codes import ExitCode
 from tubeq_spark.workers import start
-from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.handlers import WorkReport
 
 if TYPE_CHECKING:
     import pytest

@@ -14,9 +14,9 @@ import pytest
 from tests.waiting import until
 from tubeq_spark import Bury, FailedTasks, InvalidOptionError, TaskState, TubeNotFoundError
 from tubeq_spark.runtime.stopping import Wake
-from tubeq_spark.runtime.threads import in_thread
+from tubeq_spark.streams.process import in_thread
 from tubeq_spark.testing import InMemoryQueue, ManualClock
-from tubeq_spark.workers.call import Ears
+from tubeq_spark.workers.handlers import Ears
 from tubeq_spark.workers.loop import LOOK
 from tubeq_spark.workers.start import work
 

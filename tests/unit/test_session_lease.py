@@ -44,7 +44,7 @@ def test_cfg_when_a_shorter_lease_may_be_written_and_fails_makes_the_heart_beat_
         session = queue._context.session
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(session.heart, "change_rhythm", lambda: rhythms.append(session.ttr))
-            patch.setattr(session._sessions, "beat", fails)
+            patch.setattr(session.sessions, "beat", fails)
             with pytest.raises(StoreError, match="the storage fails"):
                 queue.cfg(ttr=5)
 
@@ -88,10 +88,10 @@ def test_hand_over_when_the_storage_fails_leaves_a_session_that_keeps_its_lease(
         session = queue._context.session
         beats: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session._sessions, "beat", fails)
+            patch.setattr(session.sessions, "beat", fails)
             with pytest.raises(StoreError, match="the storage fails"):
                 queue.hand_over(7_200)
-            patch.setattr(session._sessions, "beat", lambda member, _now: beats.append(member))
+            patch.setattr(session.sessions, "beat", lambda member, _now: beats.append(member))
             # As its heart does from time to time.
             session.beat_if_needed()
 
@@ -251,7 +251,7 @@ def test_take_when_its_session_was_found_dead_after_its_end_had_no_answer_is_nob
         tube.put_many(["a", "b"])
         tube.release(task_of(queue, "work").task_id)
         session = queue._context.session
-        beat = session._sessions.beat
+        beat = session.sessions.beat
 
         def lost(member: Member, now_us: int) -> None:
             beat(member, now_us)
@@ -259,7 +259,7 @@ def test_take_when_its_session_was_found_dead_after_its_end_had_no_answer_is_nob
             raise CommitUnknownError(msg, 0)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(session._sessions, "beat", lost)
+            patch.setattr(session.sessions, "beat", lost)
             with pytest.raises(CommitUnknownError):
                 queue.identify(rival.identify())
         sessions, now_us = rival._context.sessions, rival._context.now_us()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,9 +24,9 @@ class Table:
         self.go_on.set()
         self.fails = self.is_unreadable = False
         self.views: dict[str, SessionView] = {}
-        self.cache = ExpiredSessionCache(
-            self.read, self.look, lambda: "me", interval_us=60 * SECOND, skew_us=0
-        )
+        sessions = SimpleNamespace(views=self.read, version=self.look)
+        session: Any = SimpleNamespace(sessions=sessions, owner="me", skew_us=0)
+        self.cache = ExpiredSessionCache(session, 60 * SECOND)
         self.cache.over(0)
         self.looks = self.reads = 0
 

@@ -21,7 +21,6 @@ from tubeq_spark.storage.rows import PutsSeen
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.streams import process, sink
 from tubeq_spark.streams.process import until_signal
-from tubeq_spark.streams.query import EndedBySignal
 from tubeq_spark.verbs import put_frame
 from tubeq_spark.verbs.put_frame import CountedFrame
 
@@ -109,7 +108,6 @@ def test_wait_for_a_stream_when_no_signal_comes_is_that_of_spark() -> None:
     assert query(Java()).awaitTermination(0.01) is False  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the query has failed"):
         query(Java(fails=True)).awaitTermination()
-    assert isinstance(query(Java()), EndedBySignal)
 
 
 class Stream:

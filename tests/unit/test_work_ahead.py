@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from tubeq_spark import Task, TaskState
 from tubeq_spark.runtime.stopping import Stop, Wake
 from tubeq_spark.testing import ManualClock
-from tubeq_spark.workers.call import Ears, Limits
-from tubeq_spark.workers.handlers import Outcome
-from tubeq_spark.workers.loop import MOST_AHEAD, Loop
+from tubeq_spark.workers.handlers import Ears, Limits, Outcome
+from tubeq_spark.workers.loop import Loop
 
 THREADS = 8
 CREATED = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -52,6 +50,7 @@ class Waiting:
 
     takes_ahead = True
     frees_tasks = False
+    pause = 0.0
 
     def __init__(self, pool: Paced, tasks: int, pace: int) -> None:
         self._pool, self._pace, self.commits, self.most = pool, pace, 0, 0
@@ -75,8 +74,8 @@ def worked(tasks: int, pace: int) -> Waiting:
     """A tube that was worked off; so many calls end while a commit is made."""
     pool, clock = Paced(), ManualClock()
     source = Waiting(pool, tasks, pace)
-    parts: list[Any] = [source, pool, SimpleNamespace(pause=0.0)]
-    limits = Limits(THREADS, 1, MOST_AHEAD, 0.0, 0.1)
+    parts: list[Any] = [source, pool]
+    limits = Limits(THREADS, 1, 0.0, 0.1)
     report = Loop(*parts, Stop(None, Wake()), limits, clock, Ears()).run()
     assert report.done == tasks
     return source

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import random
-import uuid
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import missing
-from tubeq_spark.model.membership import SessionName
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.runtime.context import QueueContext
@@ -44,9 +42,10 @@ def make_context(
     """Create the shared objects of a queue object, with a new session that has no lease yet."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
     wall = SystemClock()
-    name = SessionName(uuid.uuid4())
     counters, held_tasks = Counters(), HeldTasks()
-    tally = LoopStats(clock, lambda: str(name), lambda tube, tasks: counters.add(tube, DONE, tasks))
+    tally = LoopStats(
+        clock, lambda: str(session.uuid), lambda tube, tasks: counters.add(tube, DONE, tasks)
+    )
     engine = engines.rows
     readers = LogReaders(opened.locks)
     larger = _larger(engines, config, readers)
@@ -67,17 +66,11 @@ def make_context(
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     notes = VacuumNotes(engine, table, loop, table_lock, source)
-    session = Session(sessions, slots, clock, config, counters, name, held_tasks)
+    session = Session(sessions, slots, clock, config, counters, held_tasks)
     unknown = UnknownTakes(clock)
-    lapsed = ExpiredSessionCache(
-        sessions.views,
-        sessions.version,
-        lambda: session.owner,
-        # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads
-        # twice as often, because it has the time.
-        interval_us=round(2 * config.session_check * US),
-        skew_us=round(config.skew * US),
-    )
+    # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
+    # often, because it has the time.
+    lapsed = ExpiredSessionCache(session, round(2 * config.session_check * US))
     queue = QueueContext(
         engine=engine,
         spark=engines.spark,
@@ -86,7 +79,6 @@ def make_context(
         clock=clock,
         config=config,
         loop=loop,
-        loop_without_retry=loop.impatient(),
         session=session,
         sessions=sessions,
         vacuum_notes=notes,

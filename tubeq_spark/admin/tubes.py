@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin import engines
-from tubeq_spark.model import validation
 from tubeq_spark.model.arguments import driver_of
-from tubeq_spark.model.options import altered
 from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.payloads.ddl import columns_of, without_not_null
 from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
-from tubeq_spark.runtime.current_tube import Registered
 from tubeq_spark.runtime.events import TubeEvents
-from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.schema import new_tube_table
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+    from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.tube import Tube
 
 T = TypeVar("T")
@@ -147,67 +142,3 @@ def make_table(
 def payload_of(options: TubeOptions) -> str | None:
     """The columns of a typed payload, as a table has them; `None` is JSON text."""
     return None if options.schema is None else without_not_null(options.schema)
-
-
-def registered(queue: QueueContext, registry: Registry, record: TubeRecord) -> Registered:
-    """The registry's part of a tube."""
-    change = functools.partial(_change, queue, registry)
-    return Registered(
-        find=_Finder(registry, record).find,
-        alter=lambda ctx, given: change(ctx, functools.partial(_with_options, ctx, given)),
-        pause=lambda ctx, paused: change(ctx, lambda current: replace(current, paused=paused)),
-        context=context_after,
-    )
-
-
-class _Finder:
-    """Reads the record of a tube, if the registry has changed since."""
-
-    def __init__(self, registry: Registry, record: TubeRecord) -> None:
-        self._registry = registry
-        self._name, self._id = record.name, record.id
-        self._found: TubeRecord | None = record
-        self._version = -1
-
-    def find(self) -> TubeRecord | None:
-        """The record; `None` if the tube was dropped."""
-        # The version is read first, so that a commit during the read has a later one.
-        version = self._registry.version(self._version)
-        if version is None or version != self._version:
-            found = self._registry.find(self._name)
-            self._found = found if found is not None and found.id == self._id else None
-            self._version = -1 if version is None else version
-        return self._found
-
-
-def _with_options(ctx: TubeContext, given: Mapping[str, Any], current: TubeRecord) -> TubeRecord:
-    """A record with altered options.
-
-    Raises:
-        InvalidOptionError: An option is bad, or needs a tube without tasks.
-    """
-    options = altered(current.options, given, ctx.driver.tube_options, ctx.driver.name)
-    if options.aging != current.options.aging and ctx.reader.ids(
-        row().segment != SEGMENT_0, limit=1
-    ):
-        validation.refuse("aging", given["aging"], "unchanged while the tube has tasks")
-    return replace(current, options=options)
-
-
-def _change(
-    queue: QueueContext,
-    registry: Registry,
-    ctx: TubeContext,
-    change: Callable[[TubeRecord], TubeRecord],
-) -> TubeRecord:
-    """Change the record of a tube.
-
-    Commits: 1 to the registry, none if nothing changes.
-
-    Raises:
-        InvalidOptionError: The change is refused; nothing was written.
-        TubeNotFoundError: The tube was dropped.
-        StoreError: The tube has a change feed, and there is no Spark session.
-    """
-    engines.require_writable(queue, ctx.record.name, ctx.record.options)
-    return registry.alter(ctx.record, change)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tubeq_spark.task import Task
-    from tubeq_spark.workers.call import WorkReport
-    from tubeq_spark.workers.handlers import Failure
+    from tubeq_spark.workers.handlers import Failure, WorkReport
     from tubeq_spark.workers.processes import Overdue
 
 #: Seconds between two lines about the progress.
@@ -90,7 +89,7 @@ def work(
         _show(call, tube, _parent(call, tube, processes, time_limit))
     else:
         with call.queue(tube=tube) as queue:
-            from tubeq_spark.workers.call import Ears  # noqa: PLC0415  calls that need none are quick
+            from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
             ears = Ears(_teller(call), failed=_failure_teller(call))
@@ -249,7 +248,7 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], number:
         )
 
     with pipe.beating(), call.queue(tube=tube) as queue:
-        from tubeq_spark.workers.call import Ears  # noqa: PLC0415  calls that need none are quick
+        from tubeq_spark.workers.handlers import Ears  # noqa: PLC0415  calls that need none are quick
         from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
         def overdue(late: Sequence[Task], held: Sequence[Task]) -> None:

@@ -12,7 +12,6 @@ from tubeq_spark.model.states import due
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +58,6 @@ class MemberName:
         """Parse the name in a row."""
         uuid, since, pid, host = text.split(" ", 3)
         return cls(uuid, int(since), int(pid), host)
-
-
-@dataclass(slots=True)
-class SessionName:
-    """The session of a queue object: its own, until it joins another one."""
-
-    current: UUID
-
-    def __str__(self) -> str:
-        """The form in notes of the history."""
-        return str(self.current)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +143,10 @@ class SessionTable(Protocol):
 
     def views(self, session: str | None = None) -> dict[str, SessionView]:
         """The stored rows of one session, or of all."""
+        ...
+
+    def version(self) -> int | None:
+        """The newest version of the table; `None` if getting it costs as much as a read."""
         ...
 
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:

@@ -91,8 +91,6 @@ class QueueContext:
     clock: Clock
     config: QueueConfig
     loop: CommitLoop
-    #: For maintenance: gives up at the first conflict.
-    loop_without_retry: CommitLoop
     session: Session
     sessions: Sessions
     vacuum_notes: VacuumNotes
@@ -111,6 +109,11 @@ class QueueContext:
     checked: dict[int, int] = field(default_factory=dict)
     #: Makes spans of verbs and handlers, where the program wants them.
     traces: Traces | None = None
+
+    @property
+    def loop_without_retry(self) -> CommitLoop:
+        """For maintenance: gives up at the first conflict."""
+        return self.loop.impatient()
 
     def now_us(self) -> int:
         """The time of an operation."""
@@ -134,15 +137,11 @@ class QueueContext:
         spark, loop = self.require_spark(), self.spark_loop
         if loop is None:
             raise refusals.no_spark()
-        return replace(self, engine=spark, loop=loop, loop_without_retry=loop.impatient())
+        return replace(self, engine=spark, loop=loop)
 
     def read_only(self, why: str) -> QueueContext:
         """The same context with row verbs that are refused, for the reason `why`."""
-        return replace(
-            self,
-            loop=self.loop.refusing(why),
-            loop_without_retry=self.loop_without_retry.refusing(why),
-        )
+        return replace(self, loop=self.loop.refusing(why))
 
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
@@ -359,9 +358,14 @@ def perform(
         TubeNotFoundError: The tube was dropped.
         StoreError: Spark cannot be reached, and nothing was sent to it.
     """
-    tell = ctx.events.notify
-    run = traced(ctx, lambda: _performed(ctx, verb), name)
-    return ctx.queue.uninterrupted(run, on_spark=on_spark, then=tell)
+
+    def performed() -> T:
+        ctx.queue.require_running()
+        ctx.require_there()
+        return told(ctx, verb)
+
+    run = traced(ctx, performed, name)
+    return ctx.queue.uninterrupted(run, on_spark=on_spark, then=ctx.events.notify)
 
 
 def traced(ctx: TubeContext, verb: Callable[[], T], name: str | None) -> Callable[[], T]:
@@ -371,13 +375,7 @@ def traced(ctx: TubeContext, verb: Callable[[], T], name: str | None) -> Callabl
     """
     if (traces := ctx.queue.traces) is None or name is None:
         return verb
-    return traces.of_verb(name, ctx.record.name, ctx.driver.name, verb)
-
-
-def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:
-    ctx.queue.require_running()
-    ctx.require_there()
-    return told(ctx, verb)
+    return traces.of_verb(ctx.record, name, verb)
 
 
 def told(ctx: TubeContext, verb: Callable[[], T]) -> T:

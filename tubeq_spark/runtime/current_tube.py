@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model import validation
+from tubeq_spark.model.options import altered
+from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.tables.registry import TubeRecord
+    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
 #: Seconds after which the record is read again. Changes are promised to be seen within five, because a take may
 #: need the rest.
@@ -24,31 +28,30 @@ _LOOK_AGAIN = 1.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The registry's part of a tube.
-
-    Attributes:
-        find: Reads its record; `None` if it was dropped.
-        alter: Changes the options that `Tube.alter` accepts.
-        pause: Pauses or resumes it.
-        context: Makes the context for a changed record from the former context.
-    """
-
-    find: Callable[[], TubeRecord | None]
-    alter: Callable[[TubeContext, Mapping[str, Any]], TubeRecord]
-    pause: Callable[[TubeContext, bool], TubeRecord]
-    context: Callable[[TubeContext, TubeRecord], TubeContext]
-
-
 class CurrentTube:
     """The context of a tube by the newest record that this queue object has read. Thread-safe."""
 
-    def __init__(self, ctx: TubeContext, registered: Registered, read_at: float) -> None:
-        """Begin with a context whose record was read at a moment."""
+    def __init__(
+        self,
+        ctx: TubeContext,
+        registry: Registry,
+        remake: Callable[[TubeContext, TubeRecord], TubeContext],
+        read_at: float,
+    ) -> None:
+        """Begin with a context whose record was read at a moment.
+
+        Args:
+            ctx: The context.
+            registry: Has the record of the tube.
+            remake: Makes the context for a changed record from the former context.
+            read_at: The moment.
+        """
         self.ctx = ctx
-        self._registered = registered
+        self._registry = registry
+        self._remake = remake
         self._lock = threading.RLock()
+        #: The version of the registry in which the record was found last.
+        self._version = -1
         #: When the registry was looked at last, for the time of the next look.
         self._looked = read_at
         #: The record is no older than this moment.
@@ -66,7 +69,7 @@ class CurrentTube:
             if self._seconds() - self._looked >= _LOOK_EVERY:
                 began = self._seconds()
                 try:
-                    self._become(self._registered.find())
+                    self._read()
                     self._looked = self.read_at = began
                 except StoreError as error:
                     if not error.passes:
@@ -84,26 +87,45 @@ class CurrentTube:
                 self._become(record)
                 self._looked = self.read_at = read_at
 
-    def alter(self, options: Mapping[str, Any]) -> None:
+    def alter(self, given: Mapping[str, Any]) -> None:
         """Change options of the tube. Commits and errors: as `Tube.alter`."""
-        with self._lock:
-            self._change_to(self._registered.alter(self.ctx, options))
+
+        def change(current: TubeRecord) -> TubeRecord:
+            driver = self.ctx.driver
+            options = altered(current.options, given, driver.tube_options, driver.name)
+            if options.aging != current.options.aging and self.ctx.reader.ids(
+                row().segment != SEGMENT_0, limit=1
+            ):
+                validation.refuse("aging", given["aging"], "unchanged while the tube has tasks")
+            return replace(current, options=options)
+
+        self._change(change)
 
     def pause(self, *, paused: bool) -> None:
         """Pause or resume the tube. Commits: as `Tube.pause`."""
-        with self._lock:
-            self._change_to(self._registered.pause(self.ctx, paused))
+        self._change(lambda current: replace(current, paused=paused))
 
-    def _change_to(self, record: TubeRecord) -> None:
-        """Use a record that was just written: what was read before may be older."""
-        self._become(record)
-        self.read_at = self._seconds()
+    def _change(self, change: Callable[[TubeRecord], TubeRecord]) -> None:
+        """Change the record. Commits: 1 to the registry, none if nothing changes."""
+        with self._lock:
+            self.ctx.queue.loop.require_allowed()
+            self._become(self._registry.alter(self.ctx.record, change))
+            # What was read before may be older.
+            self.read_at = self._seconds()
+
+    def _read(self) -> None:
+        """Read the record, if the registry has changed since."""
+        # The version is read first, so that a commit during the read has a later one.
+        version = self._registry.version(self._version)
+        if version is None or version != self._version:
+            self._become(self._registry.find(self.ctx.record.name))
+            self._version = -1 if version is None else version
 
     def _become(self, record: TubeRecord | None) -> None:
         """Use a newer record. If the record is gone, verbs fail by themselves."""
         before = self.ctx.record
         if record is not None and record.id == before.id and record != before:
-            self.ctx = self._registered.context(self.ctx, record)
+            self.ctx = self._remake(self.ctx, record)
 
     def _seconds(self) -> float:
         return self.ctx.queue.clock.monotonic()

@@ -23,14 +23,6 @@ log = logging.getLogger(__name__)
 TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
 #: The counter of ended tasks whose commits do not count them: those of Spark.
 DONE = "done"
-_STATES = {
-    TaskState.TAKEN: "taken",
-    TaskState.BURIED: "buried",
-    TaskState.READY: "ready",
-    TaskState.DELAYED: "delayed",
-}
-#: Verbs of the 1.5 dialect. They consist of other events, and are counted beside these.
-_OLD_VERBS = ("urgent", "requeue", "done")
 
 
 class TubeEvents:
@@ -144,17 +136,5 @@ def tasks_of(states: Mapping[str, int], ended: int = 0) -> dict[str, int]:
         states: The number of tasks, by the letter of the effective state.
         ended: The number of ended tasks.
     """
-    tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
-    tasks[DONE] = ended
-    tasks["total"] = sum(states.values())
-    return tasks
-
-
-def old_verb(name: str) -> str:
-    """The counter name of a verb of the 1.5 dialect; `done` is already a count."""
-    return f"1.5 {name}"
-
-
-def old_calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The number of calls of the verbs that only the 1.5 dialect has."""
-    return {verb: _sum(snapshots, f"{tube_id}/{old_verb(verb)}") for verb in _OLD_VERBS}
+    stored = {name: states.get(TaskState[name.upper()].value, 0) for name in TASKS[:-1]}
+    return stored | {DONE: ended, "total": sum(states.values())}

@@ -21,9 +21,8 @@ _PATIENCE = 30.0
 
 
 class _Word(Enum):
-    """The state that the thread reads."""
+    """What the thread is to do beside beating."""
 
-    BEAT = auto()
     NEW_RHYTHM = auto()
     FORGOTTEN = auto()
     STOP = auto()
@@ -57,9 +56,13 @@ class Heart:
         Raises:
             RuntimeError: The system has no more threads; the next call tries again.
         """
-        if self._thread is None and not _exit.has_begun:
+        if self._thread is None and not _exit_has_begun.is_set():
             thread = threading.Thread(target=self._beat_on, name=self._name, daemon=True)
-            _exit.comes_after(self)
+            with _lock:
+                _hearts.add(self)
+                # It ends before the libraries that were imported so far.
+                atexit.unregister(_stop_all)
+                atexit.register(_stop_all)
             thread.start()
             self._thread = thread
 
@@ -84,14 +87,12 @@ class Heart:
             try:
                 word = self._told.get(timeout=self._seconds_between())
             except Empty:
-                word = _Word.BEAT
-            if word is _Word.STOP:
-                return
+                self._logged(self._beat)
+                continue
             if word is _Word.FORGOTTEN:
                 self._logged(self.leave)
+            if word is not _Word.NEW_RHYTHM:
                 return
-            if word is _Word.BEAT:
-                self._logged(self._beat)
 
     def _logged(self, call: Callable[[], object]) -> None:
         try:
@@ -101,31 +102,19 @@ class Heart:
             log.warning("%s failed", self._name, exc_info=True)
 
 
-class _Exit:
-    """Stops all hearts at the end of the process, because a thread inside a library would crash it."""
-
-    def __init__(self) -> None:
-        self.has_begun = False
-        self._hearts: WeakSet[Heart] = WeakSet()
-        self._lock = threading.Lock()
-
-    def comes_after(self, heart: Heart) -> None:
-        """Make the process stop a heart before the libraries that were imported so far end."""
-        with self._lock:
-            self._hearts.add(heart)
-            atexit.unregister(self._stop_all)
-            atexit.register(self._stop_all)
-
-    def _stop_all(self) -> None:
-        self.has_begun = True
-        with self._lock:
-            hearts = list(self._hearts)
-        clock = SystemClock()
-        until = clock.monotonic() + _PATIENCE
-        for heart in hearts:
-            heart.stop(0)
-        for heart in hearts:
-            heart.stop(max(0.0, until - clock.monotonic()))
+def _stop_all() -> None:
+    """Stop all hearts at the end of the process, because a thread inside a library would crash it."""
+    _exit_has_begun.set()
+    with _lock:
+        hearts = list(_hearts)
+    clock = SystemClock()
+    until = clock.monotonic() + _PATIENCE
+    for heart in hearts:
+        heart.stop(0)
+    for heart in hearts:
+        heart.stop(max(0.0, until - clock.monotonic()))
 
 
-_exit = _Exit()
+_hearts: WeakSet[Heart] = WeakSet()
+_lock = threading.Lock()
+_exit_has_begun = threading.Event()

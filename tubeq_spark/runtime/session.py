@@ -6,14 +6,14 @@ import logging
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
 from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.model.membership import Member, MemberName, SlotLease
 from tubeq_spark.model.states import due
-from tubeq_spark.model.times import limited_us, plus, to_us, us_from_seconds
+from tubeq_spark.model.times import US, limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.model.membership import (
-        SessionName,
         SessionTable,
         SessionView,
         SlotTable,
@@ -30,11 +29,14 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 #: Seconds from the last heartbeat of a session until its tasks are released.
 DEFAULT_TTR = 60.0
 #: Changed counters are written about this often, also if the lease is longer.
 _BEAT_MOST = 30.0
+#: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is, in microseconds.
+_LONG, _ASKED_US = 300.0, 1_200 * US
 
 
 class Session:
@@ -47,7 +49,6 @@ class Session:
         clock: Clock,
         config: QueueConfig,
         counters: Counters,
-        name: SessionName,
         held_tasks: HeldTasks,
     ) -> None:
         """Begin a new session. It is written when it is needed first.
@@ -58,16 +59,16 @@ class Session:
             clock: The queue's clock.
             config: The queue's settings.
             counters: The counters that each heartbeat writes.
-            name: A new name, which `join` changes.
             held_tasks: The tasks that it has taken. The heart beats while it holds any, and forgets them if
                 the session is found dead.
         """
-        self._sessions = sessions
+        self.sessions = sessions
         self._slots = slots
         self._clock = clock
-        self._config = config
+        self.skew_us, self._horizon = limited_us(config.skew), ticks(config.number_horizon)
         self._counters = counters
-        self._name = name
+        #: The session: its own, or the one that it has joined.
+        self.uuid = uuid4()
         self._holdings = held_tasks
         #: Called as often as the heart beats. The lock is not held, because the call may commit to tubes, whose
         #: writers may wait for numbers of this session.
@@ -77,14 +78,15 @@ class Session:
         self.epoch = 1
         self.ttr = DEFAULT_TTR
         self._seq = 0
-        self._registered = False
+        #: Whether this queue object has a row in the session that it has not left.
+        self.registered = False
         #: Whether nothing was ever written: nobody can have found it dead then.
         self._is_new = True
-        self._announced = False
+        #: Whether other queue objects may have joined the session.
+        self.announced = False
         self._kept = False
         self._lease_until: int | None = 0
         self._numbers: Numbers | None = None
-        self._slot: SlotLease | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
         member = self.member[:8]
@@ -97,24 +99,9 @@ class Session:
         return str(MemberName(str(uuid4()), self._now(), os.getpid(), socket.gethostname()))
 
     @property
-    def uuid(self) -> UUID:
-        """The session: its own, or the one that it has joined."""
-        return self._name.current
-
-    @property
     def owner(self) -> str:
         """The owner in the row of a taken task."""
         return f"{self.uuid}/{self.epoch}"
-
-    @property
-    def announced(self) -> bool:
-        """Whether other queue objects may have joined the session."""
-        return self._announced
-
-    @property
-    def registered(self) -> bool:
-        """Whether this queue object has a row in the session that it has not left."""
-        return self._registered
 
     # -- lease --------------------------------------------------------------------------------
 
@@ -125,28 +112,16 @@ class Session:
         this, tasks that are taken late in a lease could be lost before the next beat.
         """
         with self._lock:
-            now_us = self._now()
-            if self._is_new:
-                self._beat(now_us)
-            elif not self._lapsed(now_us):
-                if self._is_half_over(now_us):
-                    self._beat(now_us)
-            elif not self._renew(now_us):
-                self._begin_anew(now_us)
+            now_us, half_us = self._now(), limited_us(self.ttr) // 2
+            # Less than half of the lease is left.
+            if self._is_new or self._lapsed(now_us + half_us - 1):
+                self._go_on(now_us)
             self.start_beating()
             return self.owner
 
     def lasts(self) -> bool:
         """Whether its lease has not ended, as far as is known. Nothing is read."""
         return not self._lapsed(self._now())
-
-    def _is_half_over(self, now_us: int) -> bool:
-        length = us_from_seconds(self.ttr)
-        return (
-            self._lease_until is not None
-            and length is not None
-            and self._lease_until - now_us < length // 2
-        )
 
     def _lapsed(self, now_us: int) -> bool:
         return self._lease_until is not None and now_us >= self._lease_until
@@ -157,10 +132,17 @@ class Session:
         calls = self._counters.snapshot()
         return Member(str(self.uuid), self.member, self.epoch, self._seq, live, until, calls)
 
+    def _go_on(self, now_us: int) -> None:
+        """Write a lease; if it had ended, only if nobody has found the session dead."""
+        if self._is_new or not self._lapsed(now_us):
+            self._beat(now_us)
+        elif not self._renew(now_us):
+            self._begin_anew(now_us)
+
     def _beat(self, now_us: int, *, live: bool = True) -> Member:
         row, former = self._row(now_us, live=live), self._lease_until
-        known = self._registered
-        self._sessions.beat(row, now_us)
+        known = self.registered
+        self.sessions.beat(row, now_us)
         self._wrote(row)
         # The write may have taken so long that another process marked this session as dead before.
         if live and known:
@@ -175,21 +157,17 @@ class Session:
         return view is not None and view.dead_epoch >= self.epoch
 
     def _view(self, session: UUID) -> SessionView | None:
-        return self._sessions.views(str(session)).get(str(session))
-
-    @property
-    def _skew(self) -> int:
-        return limited_us(self._config.skew)
+        return self.sessions.views(str(session)).get(str(session))
 
     def _renew(self, now_us: int) -> bool:
         row = self._row(now_us, live=True)
-        renewed = self._sessions.renew(row, now_us)
+        renewed = self.sessions.renew(row, now_us)
         if renewed:
             self._wrote(row)
         return renewed
 
     def _wrote(self, row: Member) -> None:
-        self._registered, self._is_new = True, False
+        self.registered, self._is_new = True, False
         self._lease_until = row.lease_until
         self._counters.written(row.calls)
 
@@ -206,7 +184,7 @@ class Session:
         else:
             last = 0 if view is None else max(view.epoch, view.dead_epoch)
             self.epoch = max(self.epoch, last) + 1
-        self._registered = False
+        self.registered = False
         self._beat(now_us)
 
     # -- heartbeat ----------------------------------------------------------------------------
@@ -236,20 +214,17 @@ class Session:
             if self._stop.is_set():
                 return
             now_us = self._now()
-            needed = self._announced or self._kept or self._holdings.any_at(now_us)
+            needed = self.announced or self._kept or self._holdings.any_at(now_us)
             if not (needed or self._counters.unwritten()):
                 return
-            if self._is_new or not self._lapsed(now_us):
-                self._beat(now_us)
-            elif not self._renew(now_us):
-                self._begin_anew(now_us)
+            self._go_on(now_us)
 
     def set_ttr(self, ttr: float) -> None:
         """Change the lease's length, and write it if there is a lease. At most one commit."""
         with self._lock:
             self.ttr = ttr
             try:
-                if self._registered:
+                if self.registered:
                     self.hold()
                     self._beat(self._now())
             finally:
@@ -262,16 +237,13 @@ class Session:
     def announce(self) -> UUID:
         """Keep the session alive from now on, so that others can join. At most one commit."""
         with self._lock:
-            if not self._announced:
+            if not self.announced:
                 self.hold()
-                self._announced = True
+                self.announced = True
             return self.uuid
 
     def keep(self) -> str:
-        """Keep the session alive for temporary tubes, and return the owner to note.
-
-        At most one commit, as `hold`.
-        """
+        """Keep the session alive for temporary tubes, and return the owner to note. Commits: as `hold`."""
         with self._lock:
             self._kept = True
             return self.hold()
@@ -288,7 +260,7 @@ class Session:
             SessionError: The session is dead or unknown.
         """
         view = self._view(other)
-        if view is None or not view.alive(self._now(), self._skew):
+        if view is None or not view.alive(self._now(), self.skew_us):
             msg = f"session {other} is unknown or no longer alive"
             raise SessionError(msg)
         return view.epoch
@@ -301,17 +273,17 @@ class Session:
         """
         with self._lock:
             own = self.uuid, self.epoch
-            self._name.current, self.epoch = other, epoch
+            self.uuid, self.epoch = other, epoch
             joined = False
             try:
                 joined = self._renew(self._now())
             finally:
                 if not joined:
-                    self._name.current, self.epoch = own
+                    self.uuid, self.epoch = own
             if not joined:
                 msg = f"session {other} died before it could be joined"
                 raise SessionError(msg)
-            self._announced = True
+            self.announced = True
             self.start_beating()
 
     def others_alive(self) -> bool:
@@ -320,7 +292,7 @@ class Session:
             return False
         view = self._view(self.uuid)
         return view is not None and any(
-            m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), self._skew)
+            m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), self.skew_us)
             for m in view.members
         )
 
@@ -331,11 +303,11 @@ class Session:
         """
         with self._lock:
             try:
-                if self._registered or self._counters.unwritten():
+                if self.registered or self._counters.unwritten():
                     row = self._beat(self._now(), live=False)
                     self._counters.begin_anew(row.calls)
                     self.member = self._new_member()
-                self._registered = self._announced = False
+                self.registered = self.announced = False
             finally:
                 # Others may find it dead from now on, also if the answer to the last row was lost: if it goes on, it
                 # asks whether they have.
@@ -362,52 +334,43 @@ class Session:
     # -- numbers ------------------------------------------------------------------------------
 
     def task_ids(self, count: int, after: int = -1) -> Range:
-        """Reserve consecutive task ids, all greater than the id `after`.
+        """Reserve consecutive task ids, all greater than the id `after`. One commit in ten minutes or so."""
+        return self._reserved(
+            lambda numbers, now_us: numbers.tasks(count, now_us, after), count, after
+        )
 
-        No commit while the slot's bound is not reached: one in ten minutes or so.
-        """
+    def segments(self, count: int) -> list[int]:
+        """Reserve segment numbers for moved rows; commits as `task_ids`."""
+        return self._reserved(lambda numbers, now_us: numbers.segments(count, now_us), count)
+
+    def _reserved(
+        self, reserve: Callable[[Numbers, int], T | None], count: int, after: int = -1
+    ) -> T:
         with self._lock:
             while True:
                 now_us = self._now()
                 numbers = self._leased(now_us)
-                found = numbers.tasks(count, now_us, after)
+                found = reserve(numbers, now_us)
                 if found is not None:
                     return found
                 self._extend(numbers, numbers.needed(count, now_us, after))
 
-    def segments(self, count: int) -> list[int]:
-        """Reserve segment numbers for moved rows; commits as `task_ids`."""
-        with self._lock:
-            while True:
-                now_us = self._now()
-                numbers = self._leased(now_us)
-                found = numbers.segments(count, now_us)
-                if found is not None:
-                    return found
-                self._extend(numbers, numbers.needed(count, now_us))
-
-    def _horizon(self) -> int:
-        return ticks(self._config.number_horizon)
-
     def _leased(self, now_us: int) -> Numbers:
         if self._numbers is None:
-            seen = self._slots.lease(self._holder, now_us, self._horizon())
+            seen = self._slots.lease(self._holder, now_us, self._horizon)
             start = max(seen.bound, tick_at(now_us))
-            self._numbers = Numbers(seen.slot, start, start + self._horizon())
-            self._slot = SlotLease(seen.slot, self._holder, self._numbers.bound)
+            self._numbers = Numbers(seen.slot, start, start + self._horizon)
         return self._numbers
 
     def _extend(self, numbers: Numbers, needed: int) -> None:
-        if self._slot is None:
-            self._numbers = None
-            return
-        lease = self._slots.extend(self._slot, needed + self._horizon())
+        known = SlotLease(numbers.slot, self._holder, numbers.bound)
+        lease = self._slots.extend(known, needed + self._horizon)
         if lease is None:
             # Another producer has leased the slot. Numbers below our bound are still ours, but the
             # next numbers must come from another slot.
-            self._numbers = self._slot = None
+            self._numbers = None
         else:
-            self._slot, numbers.bound = lease, lease.bound
+            numbers.bound = lease.bound
 
     def _now(self) -> int:
         return to_us(self._clock.now())

@@ -13,13 +13,10 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
-from tubeq_spark.model.times import limited_us
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from tubeq_spark.config import QueueConfig
-    from tubeq_spark.model.membership import SessionTable, SessionView
+    from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.session import Session
 
 #: For so long a new session may be unknown, if the check for a new version is cheap.
@@ -27,16 +24,10 @@ _YOUNG_US = 1_000_000
 
 
 class _Judge(Protocol):
-    """The parts of a queue object that the judge needs."""
-
-    @property
-    def config(self) -> QueueConfig: ...
+    """The part of a queue object that the judge needs."""
 
     @property
     def session(self) -> Session: ...
-
-    @property
-    def sessions(self) -> SessionTable: ...
 
 
 class DeadSessionJudge:
@@ -52,7 +43,7 @@ class DeadSessionJudge:
             now_us: The moment.
             views: The sessions, if they were read already.
         """
-        self._queue = queue
+        self._session = queue.session
         self._now_us = now_us
         self._views = views
         self._dead: set[str] = set()
@@ -64,52 +55,38 @@ class DeadSessionJudge:
         commit: an owner that is not seen alive is marked by a statement that reads the rows of its session
         in its own transaction, and does not mark a living one. At most one commit.
         """
-        queue = self._queue
-        if owner == queue.session.owner:
+        if owner == self._session.owner:
             return False
         if owner not in self._dead and self._is_marked(owner):
             self._dead.add(owner)
         return owner in self._dead
 
     def _is_marked(self, owner: str) -> bool:
-        queue = self._queue
+        session = self._session
         if self._views is None:
-            self._views = queue.sessions.views()
+            self._views = session.sessions.views()
         name, _, epoch_text = owner.partition("/")
         epoch, view = int(epoch_text), self._views.get(name)
-        skew = limited_us(queue.config.skew)
         if view is not None:
             if epoch <= view.dead_epoch:
                 return True
-            if view.alive(self._now_us, skew, epoch):
+            if view.alive(self._now_us, session.skew_us, epoch):
                 return False
-        return queue.sessions.mark_dead(name, epoch, self._now_us, skew)
+        return session.sessions.mark_dead(name, epoch, self._now_us, session.skew_us)
 
 
 class ExpiredSessionCache:
     """The sessions of others, as a queue object has read them. Thread-safe."""
 
-    def __init__(
-        self,
-        views: Callable[[], Mapping[str, SessionView]],
-        version: Callable[[], int | None],
-        own: Callable[[], str],
-        *,
-        interval_us: int,
-        skew_us: int,
-    ) -> None:
+    def __init__(self, session: Session, interval_us: int) -> None:
         """Read nothing yet.
 
         Args:
-            views: Reads all sessions.
-            version: The version of the table that `views` reads; `None` if this check costs as much as a read.
-            own: The owner for which this queue object takes tasks.
+            session: The session of this queue object.
             interval_us: The least microseconds between two reads, if no known lease has ended and a check of
                 the version costs as much as a read. Otherwise it is a second.
-            skew_us: How far clocks may be apart.
         """
-        self._views, self._version, self._own = views, version, own
-        self._interval_us, self._skew_us = interval_us, skew_us
+        self._session, self._interval_us = session, interval_us
         self._lock = threading.Lock()
         #: How many checks and reads have begun, and the number of the last one that succeeded.
         self._begun = self._done = 0
@@ -142,11 +119,11 @@ class ExpiredSessionCache:
             # A check that began while this thread waited has seen all that this thread would see.
             if self._done <= begun:
                 self._look(now_us)
-            own = self._own()
+            own, skew_us = self._session.owner, self._session.skew_us
             return frozenset(
                 (owner, until)
                 for view in self._sessions.values()
-                for owner, until in view.over(now_us, self._skew_us).items()
+                for owner, until in view.over(now_us, skew_us).items()
                 if owner != own
             )
 
@@ -162,7 +139,7 @@ class ExpiredSessionCache:
         if not is_due and is_young and not self._may_come_back:
             return
         look = self._begin()
-        version = self._version()
+        version = self._session.sessions.version()
         if not is_due and version is None and age_us < self._interval_us:
             return
         if is_due or version is None or version != self._seen:
@@ -178,15 +155,16 @@ class ExpiredSessionCache:
     def _read(self, now_us: int, version: int | None) -> None:
         """Read the sessions. `version` is from before the read, so later commits cause one more read."""
         look = self._begin()
-        self._sessions = self._views()
+        self._sessions = self._session.sessions.views()
         self._read_us, self._seen, self._done = now_us, version, look
+        skew_us = self._session.skew_us
         ends = [
-            member.lease_until + self._skew_us
+            member.lease_until + skew_us
             for view in self._sessions.values()
             for member in view.members
-            if member.lease_until is not None and member.alive(now_us, self._skew_us)
+            if member.lease_until is not None and member.alive(now_us, skew_us)
         ]
         self._next_us = min(ends, default=None)
         self._may_come_back = any(
-            view.may_come_back(now_us, self._skew_us) for view in self._sessions.values()
+            view.may_come_back(now_us, skew_us) for view in self._sessions.values()
         )

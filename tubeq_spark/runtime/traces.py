@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ _TYPES = {
     "urgent": "send",
     "take": "receive",
     "exchange": "receive",
+    "process": "process",
     **dict.fromkeys(("ack", "release", "bury", "delete", "requeue", "done"), "settle"),
 }
 _TYPE, _COUNT = "messaging.operation.type", "messaging.batch.message_count"
@@ -66,17 +68,8 @@ class Traces:
             _W3C.inject(found)
         return "\n".join(found[name] for name in _FIELDS if name in found) or None
 
-    def of_verb(
-        self, name: str, tube: str, type_name: str, verb: Callable[[], T]
-    ) -> Callable[[], T]:
-        """Wrap a verb so that it leaves a span.
-
-        Args:
-            name: The name of the verb.
-            tube: The tube.
-            type_name: The tube's type.
-            verb: The verb.
-        """
+    def of_verb(self, record: TubeRecord, name: str, verb: Callable[[], T]) -> Callable[[], T]:
+        """Wrap a verb of a tube so that it leaves a span of this name."""
 
         def traced() -> T:
             began, counts = self._now(), CallCounts()
@@ -92,14 +85,13 @@ class Traces:
                 call_counts.reset(token)
                 # No failure here loses the verb's result.
                 with contextlib.suppress(Exception):
-                    found = _attributes(name, tube, type_name, _TYPES.get(name))
-                    self._tell(found, began, counts, result, error)
+                    self._tell(_attributes(record, name), began, counts, result, error)
             return result
 
         return traced
 
     @contextmanager
-    def of_handler(self, tube: str, type_name: str, tasks: Sequence[Task] | Any) -> Iterator[Span]:
+    def of_handler(self, record: TubeRecord, tasks: Sequence[Task] | Any) -> Iterator[Span]:
         """Make a span, the current one of a block that works on tasks.
 
         The span of a single task is a child of the span in which the task was put. The span of several tasks
@@ -107,13 +99,12 @@ class Traces:
         fail a task.
 
         Args:
-            tube: The tube of the tasks.
-            type_name: The tube's type.
+            record: The tube of the tasks.
             tasks: The tasks: a list, an Arrow table, or a DataFrame, which is not read.
         """
         span: Span = trace.INVALID_SPAN
         with contextlib.suppress(Exception):
-            span = self._begin(tube, type_name, tasks)
+            span = self._begin(record, tasks)
         try:
             with trace.use_span(span):
                 yield span
@@ -124,8 +115,8 @@ class Traces:
             with contextlib.suppress(Exception):
                 span.end()
 
-    def _begin(self, tube: str, type_name: str, tasks: Sequence[Task] | Any) -> Span:
-        attributes = _attributes("process", tube, type_name, "process")
+    def _begin(self, record: TubeRecord, tasks: Sequence[Task] | Any) -> Span:
+        attributes = _attributes(record, "process")
         if isinstance(tasks, (list, pa.Table)):
             attributes |= _counted(tasks)
         parent, links = None, _links(tasks)
@@ -134,7 +125,7 @@ class Traces:
             parent, links = context_of(tasks[0]) or None, []
             attributes["tubeq.attempts"] = tasks[0].attempts
         return self._tracer.start_span(
-            f"process {tube}", parent, SpanKind.CONSUMER, attributes, links
+            f"process {record.name}", parent, SpanKind.CONSUMER, attributes, links
         )
 
     def _now(self) -> int:
@@ -169,14 +160,14 @@ class Traces:
         span.end(self._now())
 
 
-def _attributes(name: str, tube: str, type_name: str, kind: str | None) -> dict[str, Any]:
+def _attributes(record: TubeRecord, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "messaging.system": "tubeq",
         "messaging.operation.name": name,
-        "messaging.destination.name": tube,
-        "tubeq.tube.type": type_name,
+        "messaging.destination.name": record.name,
+        "tubeq.tube.type": record.type,
     }
-    return found if kind is None else found | {_TYPE: kind}
+    return found | {_TYPE: _TYPES[name]} if name in _TYPES else found
 
 
 def _counted(result: object) -> dict[str, Any]:

@@ -49,25 +49,23 @@ def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
 def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
     if starting is None:
         return _now(ctx)
-    engine, table = ctx.frames.engine, ctx.table.name
     if isinstance(starting, dt.datetime):
         at = moment(to_us(validation.moment("starting", starting)))
-        made, first, since = engine.history(
-            table,
-            f"max(version) FILTER (WHERE {_MADE})",
-            "min(version)",
-            f"min(version) FILTER (WHERE timestamp >= {at})",
-        )
-        return _now(ctx) if since is None else max(since, made or 0, first or 0)
-    version = validation.count("starting", starting)
-    made, first, last = engine.history(
-        table, f"max(version) FILTER (WHERE {_MADE})", "min(version)", "max(version)"
+        wanted = f"min(version) FILTER (WHERE timestamp >= {at})"
+    else:
+        starting = validation.count("starting", starting)
+        wanted = "max(version)"
+    made, first, found = ctx.frames.engine.history(
+        ctx.table.name, f"max(version) FILTER (WHERE {_MADE})", "min(version)", wanted
     )
-    if last is not None and version > last:
-        validation.refuse("starting", version, f"a version of the table, at most {last}")
+    oldest = max(made or 0, first or 0)
+    if isinstance(starting, dt.datetime):
+        return _now(ctx) if found is None else max(found, oldest)
+    if found is not None and starting > found:
+        validation.refuse("starting", starting, f"a version of the table, at most {found}")
     # 0 begins with the oldest version that exists. Delta refuses any other removed version, unless the stream has a
     # checkpoint and does not need it.
-    return version or max(made or 0, first or 0)
+    return starting or oldest
 
 
 def _now(ctx: TubeContext) -> int:

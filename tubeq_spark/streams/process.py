@@ -7,12 +7,16 @@ released. A restarted query, with or without its checkpoint, goes on from there.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 from tubeq_spark.model import validation
-from tubeq_spark.runtime.threads import in_thread
+from tubeq_spark.runtime.stopping import Stop, Wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +28,10 @@ if TYPE_CHECKING:
     from tubeq_spark.batch import Batch
     from tubeq_spark.model.reports import BatchReport
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
+#: Seconds between two checks for a signal that has not woken the main thread.
+_LOOK = 0.2
 
 
 def work_off(
@@ -47,15 +54,21 @@ def work_off(
         QueueStateError: The queue was closed.
         TubeNotFoundError: The tube was dropped.
     """
+    stops = lambda: not goes_on()  # noqa: E731
     for batch in list(unsettled):
         if not _released(name, batch):
             return
         unsettled.remove(batch)
     while goes_on():
-        taken = _taken(name, take)
+        taken = _tried(name, "no batch could be taken", take)
         if taken is None or not taken.count:
             return
-        report = _handled(name, taken, handle, lambda: not goes_on())
+
+        def handled(batch: Batch = taken) -> BatchReport:
+            with batch:
+                return handle(batch, stops)
+
+        report = _tried(name, f"a batch of {taken.count} tasks was not acked", handled)
         if report is None:
             if not _released(name, taken):
                 unsettled.append(taken)
@@ -70,43 +83,31 @@ def work_off(
             return
 
 
-def _taken(name: str, take: Callable[[], Batch]) -> Batch | None:
-    try:
-        return take()
-    except (QueueStateError, TubeNotFoundError):
-        raise
-    except Exception:
-        # At the next tick the storage may answer again, or other writers may have finished.
-        log.exception("tube %s: no batch could be taken", name)
-        return None
-
-
-def _handled(
-    name: str,
-    batch: Batch,
-    handle: Callable[[Batch, Callable[[], bool]], BatchReport],
-    stop: Callable[[], bool],
-) -> BatchReport | None:
-    try:
-        with batch:
-            return handle(batch, stop)
-    except Exception:
-        log.exception("tube %s: a batch of %d tasks was not acked", name, batch.count)
-        return None
-
-
 def _released(name: str, batch: Batch) -> bool:
     """Whether a batch holds no task any more."""
-    try:
-        batch.release()
-    except NotTakenError:
+
+    def released() -> bool:
+        with suppress(NotTakenError):
+            batch.release()
         return True
+
+    return bool(_tried(name, f"a batch of {batch.count} tasks is not released yet", released))
+
+
+def _tried(name: str, failure: str, call: Callable[[], T]) -> T | None:
+    """Call a function; if it fails, log that and return `None`: at the next tick the storage may answer again.
+
+    Raises:
+        QueueStateError: The queue was closed.
+        TubeNotFoundError: The tube was dropped.
+    """
+    try:
+        return call()
     except (QueueStateError, TubeNotFoundError):
         raise
     except Exception:
-        log.exception("tube %s: a batch of %d tasks is not released yet", name, batch.count)
-        return False
-    return True
+        log.exception("tube %s: %s", name, failure)
+        return None
 
 
 def start_ticking(
@@ -168,19 +169,93 @@ def start_ticking(
     return started[0]
 
 
+def in_thread(
+    call: Callable[[], T], then: Callable[[], object] = lambda: None, *, daemon: bool = True
+) -> Future[T]:
+    """Run a call in a thread of its own.
+
+    Args:
+        call: What to run.
+        then: Called when it has ended.
+        daemon: Whether the process may end before the call. Otherwise it waits for the call.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001  (it is raised where the result is asked for)
+            future.set_exception(error)
+        then()
+
+    threading.Thread(target=run, name="tubeq-stream", daemon=daemon).start()
+    return future
+
+
+class StoppedByHandError(KeyboardInterrupt):
+    """The user has stopped a stream for which the program waits."""
+
+    def _render_traceback_(self) -> list[str]:
+        """The traceback for IPython: only short, because the log has a line, and nothing has failed."""
+        return ["the stream was stopped"]
+
+
 def until_signal(query: StreamingQuery, told: str = "the stream ends") -> StreamingQuery:
-    """Return a query that Ctrl-C and SIGTERM stop while the main thread waits in `awaitTermination()`.
+    """Let Ctrl-C and SIGTERM stop a query while the main thread waits in its `awaitTermination()`; return it.
 
     After the query has ended, the signal has its usual effect: `KeyboardInterrupt` at Ctrl-C, which notebooks show
     in one line, and the end of the program at SIGTERM. A second signal raises `KeyboardInterrupt` at once. Spark's own
-    wait does not stop the query, and PySpark logs stack traces.
+    wait is a call of the JVM: if a signal interrupts it, PySpark logs stack traces, and the query goes on.
 
     Args:
-        query: A query that runs. One of Spark Connect is returned as it is.
+        query: A query that runs. One of Spark Connect stays as it is.
         told: What the log says at the first signal.
     """
     from pyspark.sql.streaming.query import StreamingQuery  # noqa: PLC0415  pyspark is optional
 
-    from tubeq_spark.streams.query import EndedBySignal  # noqa: PLC0415
+    if type(query) is StreamingQuery:
+        query.awaitTermination = partial(_wait, query, query.awaitTermination, told)  # type: ignore[method-assign]
+    return query
 
-    return EndedBySignal(query, told) if type(query) is StreamingQuery else query
+
+def _wait(
+    query: StreamingQuery,
+    spark_wait: Callable[[int | None], bool | None],
+    told: str,
+    timeout: int | None = None,
+) -> bool | None:
+    """Wait as Spark does; in the main thread a signal stops the query first, and then has its usual effect."""
+    if threading.current_thread() is not threading.main_thread():
+        return spark_wait(timeout)
+    woken = Wake()
+    stop = Stop(None, woken)
+    with stop.on_signals():
+        waiting = in_thread(lambda: spark_wait(timeout), woken.set)
+        _sleep(woken)
+        if stop.is_asked and not waiting.done():
+            log.warning("%s", told)
+            _end(query, stop, woken)
+    if stop.signal is not None:
+        try:
+            # Its own handlers are set again.
+            signal.raise_signal(stop.signal)
+        except KeyboardInterrupt:
+            # A wait that just returns would look like the end of the work.
+            raise StoppedByHandError from None
+    return waiting.result()
+
+
+def _end(query: StreamingQuery, stop: Stop, woken: Wake) -> None:
+    woken.clear()
+    stopping = in_thread(query.stop, woken.set)
+    while not stopping.done():
+        if stop.is_urgent:
+            raise KeyboardInterrupt
+        _sleep(woken)
+        woken.clear()
+    stopping.result()
+
+
+def _sleep(woken: Wake) -> None:
+    while not woken.wait(_LOOK):
+        pass

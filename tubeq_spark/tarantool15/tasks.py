@@ -18,7 +18,6 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.times import from_us, seconds_from_us
 from tubeq_spark.model.validation import PRI_MAX
 from tubeq_spark.observe.statistics import statistics_of
-from tubeq_spark.runtime.events import old_calls_of
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -39,6 +38,14 @@ _FIRST_RANK = -_LAST_RANK - 1
 _OPEN = ("ready", "delayed", "taken", "buried")
 #: Counters with the same name as those of `Queue.statistics`; `dig` is `kick` there.
 _CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
+
+#: Verbs that only this dialect has. They consist of other events, and are counted beside these.
+_OLD_VERBS = ("urgent", "requeue", "done")
+
+
+def old_verb(name: str) -> str:
+    """The counter name of a verb; `done` is already a count."""
+    return f"1.5 {name}"
 
 
 def stored_pri(priority: int, rank: int = 0) -> int:
@@ -148,7 +155,11 @@ def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
     tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
     # The other stored tasks are those that the verb `done` keeps.
     tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
-    old = old_calls_of(found.ctx.record.id, found.written)
+    number = found.ctx.record.id
+    old = {
+        verb: sum(calls.get(f"{number}/{old_verb(verb)}", 0) for calls in found.written)
+        for verb in _OLD_VERBS
+    }
     calls = {name: found.calls[event] for name, event in _CALLS.items()}
     calls["put"] = found.calls["put"] - old["urgent"]
     calls["release"] = found.calls["release"] - old["requeue"]

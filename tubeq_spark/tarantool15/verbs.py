@@ -15,13 +15,13 @@ from tubeq_spark.model.arguments import PutCall
 from tubeq_spark.model.changes import Become
 from tubeq_spark.model.states import after_giving_back
 from tubeq_spark.model.times import plus
-from tubeq_spark.runtime.events import old_verb
 from tubeq_spark.storage.expression import integer
 from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.query import greatest, least
 from tubeq_spark.tarantool15.tasks import (
     USUAL_FIRST,
     USUAL_LAST,
+    old_verb,
     priority_of,
     rank_before,
     rank_behind,

@@ -1,4 +1,7 @@
-"""Calls a program's handler, and says which tasks are done and which failed. No tube is touched here."""
+"""Calls a program's handler, and says which tasks are done and which failed. No tube is touched here.
+
+It also has the limits, the listeners and the report of a loop.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,71 @@ class Failure:
     def error(self) -> BaseException | str:
         """The error that is stored with the task; of a `Bury` only its text."""
         return (said(self.reason) or "Bury") if isinstance(self.reason, Bury) else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """What a call of `Tube.work` has done.
+
+    Attributes:
+        done: Tasks that were acked.
+        failed: Number of failures: a task that failed twice counts twice.
+        buried: Failed tasks that were buried: by `Bury`, by `on_error="bury"`, or at
+            `max_attempts`.
+        seconds: How long it worked, by the queue's clock.
+    """
+
+    done: int = 0
+    failed: int = 0
+    buried: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: WorkReport) -> WorkReport:
+        """The tasks of both; the seconds are those of this one."""
+        return WorkReport(
+            self.done + other.done,
+            self.failed + other.failed,
+            self.buried + other.buried,
+            self.seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many tasks a loop handles at a time, and when it ends.
+
+    Attributes:
+        calls: The most calls at a time.
+        batch: The most tasks of a call.
+        idle: Seconds without a task after which the loop ends; `None` if it goes on.
+        poll: Seconds between two takes from a tube that had no task, while calls run.
+        time_limit: Seconds for which a call in a thread may run; `None` if unlimited.
+    """
+
+    calls: int
+    batch: int
+    idle: float | None
+    poll: float
+    time_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """Functions that a loop calls while it runs.
+
+    Attributes:
+        progress: Called with the report so far, after each step of the loop.
+        failed: Called with each failed task.
+        overdue: Called with the tasks of calls that have run for too long, and all other tasks in hand. It ends
+            the process.
+        hands_on: Whether a parent process hands signals on to this one: the first one as SIGTERM, the second one
+            as SIGINT.
+    """
+
+    progress: Callable[[WorkReport], object] = lambda _: None
+    failed: Callable[[Failure], object] = lambda _: None
+    overdue: Callable[[Sequence[Task], Sequence[Task]], object] = lambda *_: None
+    hands_on: bool = False
 
 
 @dataclass(slots=True)

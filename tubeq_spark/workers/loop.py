@@ -8,12 +8,12 @@ when their leases end.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.times import US, to_us
-from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.source import log_lost
 
 if TYPE_CHECKING:
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.runtime.stopping import Stop
     from tubeq_spark.task import Task
-    from tubeq_spark.workers.call import Ears, Limits
-    from tubeq_spark.workers.handlers import Failure
+    from tubeq_spark.workers.handlers import Ears, Failure, Limits
     from tubeq_spark.workers.pools import Pool
-    from tubeq_spark.workers.source import Retries, Source
+    from tubeq_spark.workers.source import Source
 
 log = logging.getLogger(__name__)
 
@@ -55,64 +54,66 @@ class _Ended:
     until: float
 
 
+@dataclass(eq=False)
 class Loop:
-    """One call of `Tube.work`. For one thread."""
+    """One call of `Tube.work`. For one thread.
 
-    def __init__(
-        self,
-        source: Source,
-        pool: Pool,
-        retries: Retries,
-        stop: Stop,
-        limits: Limits,
-        clock: Clock,
-        ears: Ears,
-    ) -> None:
-        """Work on tasks of `source` in `pool`, until `stop` or `limits` end the loop."""
-        self._source = source
-        self._pool = pool
-        self._retries = retries
-        self._stop = stop
-        self._limits = limits
-        self._clock = clock
-        self._ears = ears
-        self._began = clock.monotonic()
-        #: Tasks in a call, or waiting for one, by id.
-        self._in_hand: dict[int, Task] = {}
-        #: The number of calls that run or wait for their turn.
-        self._calls = 0
-        #: Tasks in no call, which are not settled yet, by id.
-        self._ended: dict[int, _Ended] = {}
-        #: How many tasks are taken ahead: twice as many as have ended during the last two commits. During one
-        #: commit calls go on with the tasks of the other one; by one commit alone the number would swing.
-        self._size = 0
-        self._ended_before = 0
+    Attributes:
+        source: The tube.
+        pool: Calls the handler.
+        stop: Ends the loop.
+        limits: End it, too.
+        clock: The clock of the queue.
+        ears: Functions that it calls.
+    """
+
+    source: Source
+    pool: Pool
+    stop: Stop
+    limits: Limits
+    clock: Clock
+    ears: Ears
+    #: Tasks in a call, or waiting for one, by id.
+    _in_hand: dict[int, Task] = field(default_factory=dict, init=False)
+    #: The number of calls that run or wait for their turn.
+    _calls: int = field(default=0, init=False)
+    #: Tasks in no call, which are not settled yet, by id.
+    _ended: dict[int, _Ended] = field(default_factory=dict, init=False)
+    #: How many tasks are taken ahead: twice as many as have ended during the last two commits. During one
+    #: commit calls go on with the tasks of the other one; by one commit alone the number would swing.
+    _size: int = field(default=0, init=False)
+    _ended_before: int = field(default=0, init=False)
+    #: Whether no other call begins, so that failed tasks are held no longer.
+    _is_over: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Begin now."""
+        self._began = self.clock.monotonic()
         #: The moment of the last task, and the next moments to look for a task, to take again after a failure, to
         #: settle again, and to renew leases.
-        self._seen = self._next_look = self._resumes = clock.monotonic()
-        self._next_try = self._next_renewal = self._seen
-        #: Whether no other call begins, so that failed tasks are held no longer.
-        self._is_over = False
+        self._seen = self._next_look = self._resumes = self._next_try = self._next_renewal = (
+            self._began
+        )
         self._counts = {"done": 0, "failed": 0, "buried": 0}
 
     def run(self) -> WorkReport:
         """Work until the loop ends. If an error ends it, settle the held tasks as far as possible."""
         try:
             while self._step():
-                self._ears.progress(self._report())
+                self.ears.progress(self._report())
         except BaseException:
             self._let_go()
             raise
         return self._report()
 
     def _report(self) -> WorkReport:
-        return WorkReport(**self._counts, seconds=self._clock.monotonic() - self._began)
+        return WorkReport(**self._counts, seconds=self.clock.monotonic() - self._began)
 
     def _step(self) -> bool:
         """Settle ended tasks, take and hand out the next ones, and wait; False if the loop is over."""
         self._collect()
-        stopping = self._stop.is_asked
-        if self._stop.is_urgent:
+        stopping = self.stop.is_asked
+        if self.stop.is_urgent:
             if (error := self._let_go()) is not None:
                 raise error
             return False
@@ -131,9 +132,9 @@ class Loop:
     # -- what has ended ----------------------------------------------------------------------
 
     def _collect(self) -> None:
-        self._pool.woken.clear()
+        self.pool.woken.clear()
         failed: list[Failure] = []
-        for outcome in self._pool.ended():
+        for outcome in self.pool.ended():
             self._calls -= 1
             for task in outcome.done:
                 self._end(task)
@@ -141,10 +142,10 @@ class Loop:
                 # If no commit has written the end of a lease, this session still holds the task.
                 self._end(task, begun=False)
             failed += [each for each in outcome.failed if self._end(each.task, each)]
-            self._seen = self._clock.monotonic()
+            self._seen = self.clock.monotonic()
         self._counts["failed"] += len(failed)
         for failure in failed:
-            self._ears.failed(failure)
+            self.ears.failed(failure)
 
     def _end(self, task: Task, failure: Failure | None = None, *, begun: bool = True) -> bool:
         """Plan to settle a task, at once or later; False if this loop does not hold it for this attempt."""
@@ -153,8 +154,8 @@ class Loop:
         if newest is None or newest.attempts != task.attempts:
             log_lost(task)
             return False
-        seconds = 0.0 if failure is None else self._retries.keeps(failure)
-        until = self._clock.monotonic() + seconds if seconds else 0.0
+        seconds = 0.0 if failure is None else self.source.keeps(failure)
+        until = self.clock.monotonic() + seconds if seconds else 0.0
         del self._in_hand[task.task_id]
         self._ended[task.task_id] = _Ended(newest, begun, failure, until)
         return True
@@ -162,7 +163,7 @@ class Loop:
     @property
     def _settles(self) -> list[_Ended]:
         """The tasks to settle now."""
-        now = _EVER if self._is_over else self._clock.monotonic()
+        now = _EVER if self._is_over else self.clock.monotonic()
         return [ended for ended in self._ended.values() if ended.until <= now]
 
     @property
@@ -172,14 +173,14 @@ class Loop:
 
     def _settle(self, wanted: int) -> None:
         """Ack and release ended tasks, and take up to `wanted` tasks."""
-        if self._clock.monotonic() < self._next_try:
+        if self.clock.monotonic() < self._next_try:
             return
         self._give_back()
         self._settle_failed()
-        self._settle_done(0 if self._clock.monotonic() < self._resumes else wanted)
+        self._settle_done(0 if self.clock.monotonic() < self._resumes else wanted)
         if self._settles:
             # The storage failed for a moment, or rivals came first.
-            self._next_try = self._clock.monotonic() + LOOK
+            self._next_try = self.clock.monotonic() + LOOK
 
     @property
     def _done(self) -> list[Task]:
@@ -195,31 +196,31 @@ class Loop:
     def _give_back(self) -> None:
         """Give back the tasks that will not begin, as if they had never been taken."""
         if unbegun := [ended.task for ended in self._settles if not ended.begun]:
-            self._settled(unbegun, self._source.give_back(unbegun))
+            self._settled(unbegun, self.source.give_back(unbegun))
 
     def _settle_failed(self) -> None:
         failures = [ended.failure for ended in self._settles if ended.failure is not None]
         if failures:
-            buried, later = self._source.fail(failures)
+            buried, later = self.source.fail(failures)
             self._settled([failure.task for failure in failures], later)
             self._counts["buried"] += buried
-            if self._retries.pause:
-                self._resumes = self._clock.monotonic() + self._retries.pause
-                self._retries.pause = 0.0
+            if self.source.pause:
+                self._resumes = self.clock.monotonic() + self.source.pause
+                self.source.pause = 0.0
 
     def _settle_done(self, wanted: int) -> None:
-        most_ahead = self._limits.ahead if self._source.takes_ahead else 0
+        most_ahead = MOST_AHEAD if self.source.takes_ahead else 0
         done = self._done
         self._size = min(max(2 * (len(done) + self._ended_before), self._size // 2), most_ahead)
         self._ended_before = len(done)
         if done:
-            acked, later, taken = self._source.finish(done, wanted)
+            acked, later, taken = self.source.finish(done, wanted)
             self._settled(done, later)
             self._counts["done"] += len(acked)
             if wanted:
                 self._took(taken, wanted)
         elif wanted:
-            self._took(self._source.take(wanted), wanted)
+            self._took(self.source.take(wanted), wanted)
 
     def _settle_now(self) -> Exception | None:
         """Settle all tasks that are in no call, because the loop ends. No other call begins."""
@@ -244,7 +245,7 @@ class Loop:
 
         def release() -> None:
             nonlocal held
-            held = self._source.release(held)
+            held = self.source.release(held)
 
         return error or self._at_last([release], lambda: held)
 
@@ -259,7 +260,7 @@ class Loop:
         first: Exception | None = None
         for tries in range(_LAST_TRIES):
             if tries:
-                self._clock.sleep(LOOK)
+                self.clock.sleep(LOOK)
             for step in steps:
                 try:
                     step()
@@ -275,31 +276,31 @@ class Loop:
         newest = self._in_hand.get(task.task_id)
         if newest is None or newest.attempts != task.attempts:
             return False
-        if newest.next_event is not None and newest.next_event <= self._clock.now():
+        if newest.next_event is not None and newest.next_event <= self.clock.now():
             return False
-        return self._source.holds(newest)
+        return self.source.holds(newest)
 
     # -- what comes next ---------------------------------------------------------------------
 
     def _wanted(self) -> int:
         # An ack of a sub-queue's task lets its next task begin. All other workers would ask for it at the same time.
-        frees = self._source.frees_tasks and self._done
-        if self._clock.monotonic() < max(0 if frees else self._next_look, self._resumes):
+        frees = self.source.frees_tasks and self._done
+        if self.clock.monotonic() < max(0 if frees else self._next_look, self._resumes):
             return 0
         return self._room
 
     @property
     def _room(self) -> int:
         """How many more tasks to take, for all calls and ahead."""
-        if not self._source.takes_ahead:
+        if not self.source.takes_ahead:
             # A call with fewer tasks than `batch` still occupies a thread.
-            return max(0, self._limits.calls - self._calls) * self._limits.batch
-        most = self._limits.calls * self._limits.batch + self._size
+            return max(0, self.limits.calls - self._calls) * self.limits.batch
+        most = self.limits.calls * self.limits.batch + self._size
         return max(0, most - len(self._in_hand))
 
     def _took(self, tasks: Sequence[Task], wanted: int) -> None:
         """Hand out taken tasks."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if tasks:
             self._seen = now
         for task in tasks:
@@ -307,29 +308,29 @@ class Loop:
                 log_lost(ended.task)
         if len(tasks) < wanted:
             # The tube has no more tasks for now. Until the next look, ended calls are settled without a take.
-            self._next_look = now + self._limits.poll
+            self._next_look = now + self.limits.poll
         self._in_hand.update((task.task_id, task) for task in tasks)
-        for start in range(0, len(tasks), self._limits.batch):
+        for start in range(0, len(tasks), self.limits.batch):
             self._calls += 1
-            self._pool.submit(tasks[start : start + self._limits.batch])
+            self.pool.submit(tasks[start : start + self.limits.batch])
 
     def _withdraw(self) -> None:
         """Withdraw tasks that were taken ahead from the pool."""
-        for unit in self._pool.withdraw():
+        for unit in self.pool.withdraw():
             self._calls -= 1
             for task in unit:
                 self._end(task, begun=False)
 
     def _renew(self) -> None:
         """Renew the leases of all held tasks, if one of them is half over."""
-        now_us, held = to_us(self._clock.now()), self._held
+        now_us, held = to_us(self.clock.now()), self._held
         if all(_left_us(task, now_us) > 0 for task in held):
             return
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now < self._next_renewal:
             return
-        self._next_renewal = now + self._limits.poll
-        lasting = {task.task_id: task for task in self._source.renew(held)}
+        self._next_renewal = now + self.limits.poll
+        lasting = {task.task_id: task for task in self.source.renew(held)}
         self._in_hand = {i: lasting[i] for i in self._in_hand if i in lasting}
         for ended in self._ended.values():
             # If it was lost, settling it will show it.
@@ -337,49 +338,49 @@ class Loop:
 
     def _end_overdue(self) -> None:
         """Report calls that have run for too long."""
-        if self._limits.time_limit is None:
+        if self.limits.time_limit is None:
             return
-        late = [task for unit in self._pool.late(self._limits.time_limit) for task in unit]
+        late = [task for unit in self.pool.late(self.limits.time_limit) for task in unit]
         if late:
             # Tasks that no call has begun, and ended ones, are settled before the process is killed.
             self._settle_now()
             ids = {task.task_id for task in late}
             held = self._held
             # This is the last chance to report.
-            self._ears.progress(self._report())
-            self._ears.overdue(late, [task for task in held if task.task_id not in ids])
+            self.ears.progress(self._report())
+            self.ears.overdue(late, [task for task in held if task.task_id not in ids])
 
     # -- waiting -----------------------------------------------------------------------------
 
     def _wait_for_tasks(self) -> bool:
         """Wait for a task as a take does, because none is in hand; False if it was idle for long enough."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self._resumes > now:
-            self._clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
+            self.clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
-        idle, waits = self._limits.idle, LOOK
+        idle, waits = self.limits.idle, LOOK
         if self._ended:
             waits = min(waits, max(0.001, min(e.until for e in self._ended.values()) - now))
         elif idle is not None:
             waits = min(waits, max(0.0, self._seen + idle - now))
         wanted = self._room
-        tasks = self._source.take(wanted, waits)
+        tasks = self.source.take(wanted, waits)
         self._took(tasks, wanted)
         if not tasks:
             # A take from a storage that fails may end too early.
-            self._clock.sleep(max(0.0, now + waits - self._clock.monotonic()))
+            self.clock.sleep(max(0.0, now + waits - self.clock.monotonic()))
         if tasks or self._ended or idle is None:
             return True
-        return self._clock.monotonic() - self._seen < idle
+        return self.clock.monotonic() - self._seen < idle
 
     def _wait_for_calls(self) -> None:
         """Wait until a call ends, or until there is something else to do."""
-        now_us, now = to_us(self._clock.now()), self._clock.monotonic()
+        now_us, now = to_us(self.clock.now()), self.clock.monotonic()
         renews = min((_left_us(task, now_us) / US for task in self._in_hand.values()), default=LOOK)
         waits = [LOOK, max(renews, self._next_renewal - now)]
-        if self._room and not self._stop.is_asked:
+        if self._room and not self.stop.is_asked:
             waits.append(max(self._next_look, self._resumes, self._next_try) - now)
-        self._pool.woken.wait(max(min(waits), 0.001))
+        self.pool.woken.wait(max(min(waits), 0.001))
 
 
 def _left_us(task: Task, now_us: int) -> float:

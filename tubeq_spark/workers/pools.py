@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.runtime.stopping import Wake
@@ -25,33 +26,6 @@ log = logging.getLogger(__name__)
 _clock = SystemClock()
 
 
-class Pool(Protocol):
-    """Runs several calls at a time; further calls wait for their turn."""
-
-    #: Set when a call has ended, or when the loop must look at something else, such as a signal.
-    woken: Wake
-
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Have a call made once there is a turn for it."""
-        ...
-
-    def withdraw(self) -> list[Sequence[Task]]:
-        """The tasks of each call that has not begun; none of them will."""
-        ...
-
-    def ended(self) -> list[Outcome]:
-        """What has ended since this was asked last."""
-        ...
-
-    def late(self, seconds: float) -> list[Sequence[Task]]:
-        """The tasks of each call that has run for longer than so many seconds."""
-        ...
-
-    def close(self) -> None:
-        """Begin no more calls; those that run are not waited for."""
-        ...
-
-
 def _all_of(queue: SimpleQueue[T]) -> list[T]:
     """Take all that is in a queue now."""
     found = []
@@ -62,15 +36,48 @@ def _all_of(queue: SimpleQueue[T]) -> list[T]:
             return found
 
 
-class Threads:
+class Pool(ABC):
+    """Runs several calls at a time; further calls wait for their turn."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Begin without calls."""
+        self._calls = calls
+        #: Set when a call has ended, or when the loop must look at something else, such as a signal.
+        self.woken = Wake()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    @abstractmethod
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Have a call made once there is a turn for it."""
+
+    @abstractmethod
+    def withdraw(self) -> list[Sequence[Task]]:
+        """The tasks of each call that has not begun; none of them will."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Begin no more calls; those that run are not waited for."""
+
+    def ended(self) -> list[Outcome]:
+        """What has ended since this was asked last."""
+        return _all_of(self._outcomes)
+
+    def late(self, seconds: float) -> list[Sequence[Task]]:
+        """The tasks of each call that has run for longer than so many seconds."""
+        return []
+
+    def _end(self, outcome: Outcome) -> None:
+        self._outcomes.put(outcome)
+        self.woken.set()
+
+
+class Threads(Pool):
     """Threads that run one call at a time each. They end with the process at the latest."""
 
     def __init__(self, calls: Calls, threads: int) -> None:
         """Start the threads."""
-        self.woken = Wake()
-        self._calls = calls
+        super().__init__(calls)
         self._units: SimpleQueue[Sequence[Task] | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._threads = threads
         #: By thread, the tasks of the running call, and since when it runs.
         self._running: dict[int, tuple[float, Sequence[Task]]] = {}
@@ -92,10 +99,6 @@ class Threads:
         """The tasks of each call that has not begun; none of them will."""
         return [unit for unit in _all_of(self._units) if unit is not None]
 
-    def ended(self) -> list[Outcome]:
-        """What has ended since this was asked last."""
-        return _all_of(self._outcomes)
-
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
         self.withdraw()
@@ -112,23 +115,21 @@ class Threads:
 
     def _run(self) -> None:
         while (tasks := self._units.get()) is not None:
-            self._outcomes.put(self._calls.call(tasks))
+            outcome = self._calls.call(tasks)
             self._running.pop(threading.get_ident(), None)
-            self.woken.set()
+            self._end(outcome)
 
 
-class EventLoop:
+class EventLoop(Pool):
     """An event loop in a thread of its own, for handlers that are coroutine functions."""
 
     def __init__(self, calls: Calls, most: int) -> None:
         """Start the event loop, for at most so many calls at a time."""
-        self.woken = Wake()
-        self._calls = calls
+        super().__init__(calls)
         self._most = most
         self._running = 0
         self._lock = threading.Lock()
         self._units: deque[Sequence[Task]] = deque()
-        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
         try:
@@ -151,14 +152,6 @@ class EventLoop:
         with self._lock:
             units, self._units = self._units, deque()
         return list(units)
-
-    def ended(self) -> list[Outcome]:
-        """What has ended since this was asked last."""
-        return _all_of(self._outcomes)
-
-    def late(self, seconds: float) -> list[Sequence[Task]]:
-        """No tasks, because a coroutine that takes too long is cancelled."""
-        return []
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
@@ -191,5 +184,4 @@ class EventLoop:
                     self._running -= 1
                     return
                 tasks = self._units.popleft()
-            self._outcomes.put(await self._calls.call_async(tasks))
-            self.woken.set()
+            self._end(await self._calls.call_async(tasks))

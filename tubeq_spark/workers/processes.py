@@ -12,11 +12,11 @@ import os
 import selectors
 import signal
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import SessionError
-from tubeq_spark.workers.call import WorkReport
+from tubeq_spark.workers.handlers import WorkReport
 from tubeq_spark.workers.loop import LOOK
 from tubeq_spark.workers.source import OF_STORAGE, require_passing
 
@@ -81,51 +81,42 @@ class ChildFailedError(Exception):
         self.code = code
 
 
+@dataclass(eq=False)
 class Processes:
-    """Children of this process that run one command. For one thread."""
+    """Children of this process that run one command. For one thread.
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        count: int,
-        *,
-        stop: Stop,
-        clock: Clock,
-        give_back: Callable[[Overdue], None],
-        told: Callable[[WorkReport], object],
-        silence: float = float("inf"),
-    ) -> None:
-        """Prepare to run `command` `count` times. The number of each child's pipe is added to its command.
+    Attributes:
+        command: What each child runs. The number of its pipe is added.
+        count: How many run at a time.
+        stop: Ends the children, as it ends a loop.
+        clock: Real time.
+        give_back: Gives back the tasks of a child that was killed.
+        told: Called with the report of all children so far.
+        silence: Seconds of silence after which a child is killed that has written before: a handler that lets
+            no other thread run prevents its report that the call is overdue.
+    """
 
-        Args:
-            command: What each child runs.
-            count: How many run at a time.
-            stop: Ends the children, as it ends a loop.
-            clock: Real time.
-            give_back: Gives back the tasks of a child that was killed.
-            told: Called with the report of all children so far.
-            silence: Seconds of silence after which a child is killed that has written before: a handler that lets
-                no other thread run prevents its report that the call is overdue.
-        """
-        self._command = command
-        self._count = count
-        self._stop = stop
-        self._clock = clock
-        self._give_back = give_back
-        self._told = told
-        self._silence = silence
-        self._children: list[_Child] = []
-        self._selector = selectors.DefaultSelector()
-        #: When silent children were searched last.
-        self._looked = float("-inf")
-        #: The report of children that have ended.
-        self._before = WorkReport()
-        self._wait = _FIRST
-        #: The moment to start each missing child.
-        self._starts: list[float] = []
-        self._signals = 0
-        #: The first error, which is raised once all children have ended.
-        self._error: BaseException | None = None
+    command: Sequence[str]
+    count: int
+    stop: Stop
+    clock: Clock
+    give_back: Callable[[Overdue], None]
+    told: Callable[[WorkReport], object]
+    silence: float = float("inf")
+    _children: list[_Child] = field(default_factory=list, init=False)
+    _selector: selectors.DefaultSelector = field(
+        default_factory=selectors.DefaultSelector, init=False
+    )
+    #: When silent children were searched last.
+    _looked: float = field(default=float("-inf"), init=False)
+    #: The report of children that have ended.
+    _before: WorkReport = field(default_factory=WorkReport, init=False)
+    _wait: float = field(default=_FIRST, init=False)
+    #: The moment to start each missing child.
+    _starts: list[float] = field(default_factory=list, init=False)
+    _signals: int = field(default=0, init=False)
+    #: The first error, which is raised once all children have ended.
+    _error: BaseException | None = field(default=None, init=False)
 
     def run(self) -> WorkReport:
         """Run the children until all have ended. After an error they are asked to end.
@@ -133,8 +124,8 @@ class Processes:
         Raises:
             ChildFailedError: A child ended so that a new start does not help.
         """
-        began = self._clock.monotonic()
-        self._starts = [began] * self._count
+        began = self.clock.monotonic()
+        self._starts = [began] * self.count
         while self._starts or self._children:
             try:
                 self._step(began)
@@ -156,14 +147,14 @@ class Processes:
         self._signal()
         for child in list(self._children):
             self._look_after(child)
-        self._told(self._report(began))
+        self.told(self._report(began))
 
     @property
     def _is_ending(self) -> bool:
-        return self._stop.is_asked or self._error is not None
+        return self.stop.is_asked or self._error is not None
 
     def _start(self) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self._is_ending:
             self._starts.clear()
         due = [moment for moment in self._starts if moment <= now]
@@ -172,7 +163,7 @@ class Processes:
             pipe, theirs = os.pipe()
             # A terminal sends Ctrl-C to all processes of a group. A child would get it twice, and end at once.
             process = subprocess.Popen(  # noqa: S603
-                [*self._command, str(theirs)], pass_fds=[theirs], process_group=0
+                [*self.command, str(theirs)], pass_fds=[theirs], process_group=0
             )
             os.close(theirs)
             os.set_blocking(pipe, False)
@@ -183,20 +174,20 @@ class Processes:
     def _read(self) -> None:
         """Wait a moment for reports of the children, and read them."""
         if not self._children:
-            self._clock.sleep(LOOK)
+            self.clock.sleep(LOOK)
             return
         for key, _ in self._selector.select(LOOK):
             self._hear(key.data)
 
     def _kill_silent(self) -> None:
         """Kill silent children. Their tasks come back when the leases end."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         was_away, self._looked = now - self._looked > _PAUSE, now
         for child in self._children:
             if child.heard is not None and was_away:
                 # All processes may have been stopped, so the silence begins anew.
                 child.heard = now
-            if child.heard is not None and now - child.heard > self._silence:
+            if child.heard is not None and now - child.heard > self.silence:
                 log.warning(
                     "a worker process was killed: it said nothing for %g s", now - child.heard
                 )
@@ -209,7 +200,7 @@ class Processes:
         except BlockingIOError:
             return
         if said:
-            child.heard = self._clock.monotonic()
+            child.heard = self.clock.monotonic()
         child.text += said
         self._understand(child)
 
@@ -226,7 +217,7 @@ class Processes:
 
     def _signal(self) -> None:
         """Hand signals on to the children, also if this process ends by an error."""
-        asked = 2 if self._stop.is_urgent else int(self._is_ending)
+        asked = 2 if self.stop.is_urgent else int(self._is_ending)
         for number in _HANDED_ON[self._signals : asked]:
             self._signals += 1
             for child in self._children:
@@ -241,14 +232,13 @@ class Processes:
         self._selector.unregister(child.pipe)
         os.close(child.pipe)
         self._children.remove(child)
-        self._before = _sum([self._before, child.report])
-        now = self._clock.monotonic()
+        self._before += child.report
+        now = self.clock.monotonic()
         if child.overdue is not None:
             log.warning(
                 "a worker process was killed: tasks %s took too long", child.overdue.overdue
             )
-            failed = len(child.overdue.overdue)
-            self._before = _sum([self._before, WorkReport(failed=failed)])
+            self._before += WorkReport(failed=len(child.overdue.overdue))
             self._starts.append(now)
             self._settle(child.overdue)
         elif code == BAD_USE:
@@ -264,7 +254,7 @@ class Processes:
     def _settle(self, killed: Overdue) -> None:
         """Give back the tasks of a killed child, or leave them to the ends of their leases."""
         try:
-            self._give_back(killed)
+            self.give_back(killed)
         except SessionError:
             # The session is over, so its tasks were given back.
             log.info("the session of a killed worker process was over: %s", killed.session)
@@ -278,13 +268,5 @@ class Processes:
             )
 
     def _report(self, began: float) -> WorkReport:
-        found = _sum([self._before, *(child.report for child in self._children)])
-        return WorkReport(found.done, found.failed, found.buried, self._clock.monotonic() - began)
-
-
-def _sum(reports: Sequence[WorkReport]) -> WorkReport:
-    return WorkReport(
-        sum(report.done for report in reports),
-        sum(report.failed for report in reports),
-        sum(report.buried for report in reports),
-    )
+        own = replace(self._before, seconds=self.clock.monotonic() - began)
+        return sum((child.report for child in self._children), own)

@@ -42,15 +42,35 @@ def log_lost(task: Task) -> None:
     log.warning(said, task.task_id, task.attempts)
 
 
-class Source:
-    """One tube, as a worker loop uses it. For one thread."""
+def _delay(failure: Failure) -> float:
+    return Backoff().delay_us(failure.task.attempts, failure.task.task_id) / US
 
-    def __init__(self, tube: Tube, per_utube: int, utube: Utubes | None, retries: Retries) -> None:
-        """Take from a tube; `retries` decides about failed tasks."""
+
+class Source:
+    """One tube, as a worker loop uses it. For one thread.
+
+    The tube delays failed tasks. If its type has no delay, it hands a task out again as soon as it is released. If it
+    has sub-queues, the loop keeps the task until the delay has passed: its sub-queue waits, and the others go on. If
+    it has none, the loop takes nothing until then.
+    """
+
+    def __init__(
+        self, tube: Tube, per_utube: int, utube: Utubes | None, *, buries: bool = False
+    ) -> None:
+        """Take from a tube. With `buries` each failed task is buried."""
         self._tube = tube
         self._per_utube = per_utube
         self._utube = utube
-        self._retries = retries
+        self._buries = buries
+        driver = tube._ctx.driver  # noqa: SLF001  (the loop is a part of the tube)
+        self._delays = driver.timed
+        self._keeps = driver.subqueues and not driver.timed
+        #: Seconds for which the loop must take nothing after the last failures.
+        self.pause = 0.0
+        if not self._delays and not buries and tube.options.max_attempts is None:
+            log.warning(
+                "%s: failed tasks come back for ever: the tube has no max_attempts", tube.name
+            )
         #: Tasks that an ack with an unknown outcome may have removed.
         self._perhaps: set[int] = set()
 
@@ -118,7 +138,13 @@ class Source:
         """
         buried = 0
         later: list[Task] = []
-        for buries, group in self._retries.fates(failures).items():
+        groups: dict[bool, list[Failure]] = defaultdict(list)
+        for failure in failures:
+            buries = self._buries or failure.buries
+            groups[buries].append(failure)
+            if not buries and not self._delays and not self._keeps:
+                self.pause = max(self.pause, _delay(failure))
+        for buries, group in groups.items():
             errors = {each.task.task_id: each.error for each in group}
             result = self._on_held(
                 [each.task for each in group], partial(self._settle_failed, errors, buries=buries)
@@ -126,6 +152,15 @@ class Source:
             buried += sum(task.state is TaskState.BURIED for task in result.tasks)
             later += result.later
         return buried, later
+
+    def keeps(self, failure: Failure) -> float:
+        """Seconds for which a failed task is held before it is settled; 0 if it need not be held."""
+        if not self._keeps or self._buries or failure.buries:
+            return 0.0
+        # The last known options: a read could fail here.
+        most = self._tube._ctx.max_attempts  # noqa: SLF001  (as above)
+        is_last = most is not None and failure.task.attempts >= most
+        return 0.0 if is_last else _delay(failure)
 
     def _settle_failed(
         self, errors: Mapping[int, BaseException | str], ids: list[int], *, buries: bool
@@ -197,49 +232,3 @@ class _Result(NamedTuple):
     settled: list[Task]
     later: list[Task]
     lost: list[Task]
-
-
-class Retries:
-    """Decides which failed tasks are buried. The tube delays the others.
-
-    A tube whose type has no delay hands a task out again as soon as it is released. If it has sub-queues, the loop
-    keeps the task until the delay has passed: its sub-queue waits, and the others go on. If it has none, the loop
-    takes nothing until then.
-    """
-
-    def __init__(self, tube: Tube, *, buries: bool) -> None:
-        """Decide for a tube. With `buries` each failed task is buried."""
-        self._tube = tube
-        self._buries = buries
-        self._backoff = Backoff()
-        driver = tube._ctx.driver  # noqa: SLF001  (the loop is a part of the tube)
-        self._delays = driver.timed
-        self._keeps = driver.subqueues and not driver.timed
-        #: Seconds for which the loop must take nothing after the last failures.
-        self.pause = 0.0
-        if not self._delays and not buries and tube.options.max_attempts is None:
-            log.warning(
-                "%s: failed tasks come back for ever: the tube has no max_attempts", tube.name
-            )
-
-    def fates(self, failures: Sequence[Failure]) -> Mapping[bool, list[Failure]]:
-        """The failures, grouped by whether their tasks are buried."""
-        groups = defaultdict(list)
-        for failure in failures:
-            buries = self._buries or failure.buries
-            groups[buries].append(failure)
-            if not buries and not self._delays and not self._keeps:
-                self.pause = max(self.pause, self._delay(failure))
-        return groups
-
-    def keeps(self, failure: Failure) -> float:
-        """Seconds for which a failed task is held before it is settled; 0 if it need not be held."""
-        if not self._keeps or self._buries or failure.buries:
-            return 0.0
-        # The last known options: a read could fail here.
-        most = self._tube._ctx.max_attempts  # noqa: SLF001  (as above)
-        is_last = most is not None and failure.task.attempts >= most
-        return 0.0 if is_last else self._delay(failure)
-
-    def _delay(self, failure: Failure) -> float:
-        return self._backoff.delay_us(failure.task.attempts, failure.task.task_id) / US

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.validation import is_async
 from tubeq_spark.runtime.stopping import Stop
-from tubeq_spark.workers.call import Ears, Limits, WorkReport
-from tubeq_spark.workers.handlers import Calls, check
-from tubeq_spark.workers.loop import MOST_AHEAD, Loop
+from tubeq_spark.workers.handlers import Calls, Ears, Limits, WorkReport, check
+from tubeq_spark.workers.loop import Loop
 from tubeq_spark.workers.pools import EventLoop, Threads
-from tubeq_spark.workers.source import Retries, Source
+from tubeq_spark.workers.source import Source
 
 if TYPE_CHECKING:
     import threading
@@ -50,7 +49,6 @@ def work(  # noqa: PLR0913  (the contract)
     limits = Limits(
         validation.count("threads", threads, least=1),
         validation.count("batch", batch, least=1),
-        MOST_AHEAD,
         None if idle is None else validation.seconds("idle", idle),
         ctx.queue.config.poll_first,
         time_limit,
@@ -59,16 +57,15 @@ def work(  # noqa: PLR0913  (the contract)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     if ctx.queue.traces is not None:
-        calls.span = partial(ctx.queue.traces.of_handler, ctx.record.name, ctx.driver.name)
-    retries = Retries(tube, buries=on_error == "bury")
+        calls.span = partial(ctx.queue.traces.of_handler, ctx.record)
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
     ears = ears or Ears()
     ends = Stop(stop, pool.woken, each_once=ears.hands_on)
     try:
         with ends.on_signals():
-            source = Source(tube, per_utube, utube, retries)
+            source = Source(tube, per_utube, utube, buries=on_error == "bury")
             clock = ctx.queue.clock
-            loop = Loop(source, pool, retries, ends, limits, clock, ears)
+            loop = Loop(source, pool, ends, limits, clock, ears)
             calls.is_held = loop.is_held
             return loop.run()
     finally:
