@@ -10,7 +10,6 @@ from itertools import product
 
 from tubeq_spark.model.changes import (
     Become,
-    Buried,
     Change,
     Delay,
     Due,
@@ -203,9 +202,6 @@ def selects(which: Which, row: StoredTask) -> bool:
             is_ready = effective(row, now_us, None) is TaskState.READY
             is_near = position <= (last.key, last.task_id)
             return is_ready and is_near and row.state is not TaskState.TAKEN
-        case Buried(last, now_us):
-            is_buried = effective(row, now_us, None) is TaskState.BURIED
-            return is_buried and position <= (last.key, last.task_id)
         case Older(newest, taken):
             is_older = row.task_id <= newest.get(slot_of(row.task_id), -1)
             return is_older and (row.state is TaskState.TAKEN or not taken)
@@ -312,7 +308,6 @@ SELECTIONS: dict[str, Which] = {
     "due_exactly_now": Due(NOW + US),
     "takeable": Takeable(OrderPosition(1, 100), NOW),
     "takeable_later": Takeable(OrderPosition(9, 0), NOW + US),
-    "buried": Buried(OrderPosition(1, 270), NOW),
     "older": Older({0: 150, 7: 1}),
     "older_and_taken": Older({0: 150, 7: 1}, taken=True),
 }

@@ -60,14 +60,6 @@ class Takeable:
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
-    """Buried rows whose ttl has not ended at a moment, up to a position in the order."""
-
-    last: OrderPosition
-    now_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class Older:
     """Rows whose ids are not above the newest one of their slot; with `taken` only taken rows."""
 
@@ -75,7 +67,7 @@ class Older:
     taken: bool = False
 
 
-Which: TypeAlias = Every | Named | Due | Takeable | Buried | Older
+Which: TypeAlias = Every | Named | Due | Takeable | Older
 
 
 # -- their new values --------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tubeq_spark.storage.statement import SegmentsUpTo
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import within
 from tubeq_spark.verbs.renew import out_of_order
-from tubeq_spark.verbs.settlement import named, whole
+from tubeq_spark.verbs.settle import named, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,9 +16,8 @@ from tubeq_spark.storage.ended import Ended
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.chosen import ChosenRows
 from tubeq_spark.verbs.limits import limits_now
-from tubeq_spark.verbs.locate import Memory, held
 from tubeq_spark.verbs.renew import give_up_all, new_lease, outlast
-from tubeq_spark.verbs.settle import ack
+from tubeq_spark.verbs.settle import Memory, ack, held
 from tubeq_spark.verbs.take import (
     begin_take,
     look_for,

@@ -15,13 +15,13 @@ from tubeq_spark.model.changes import Due, Every, GiveBack, Remove, lease_ended,
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.times import limited_us
+from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.settlement import removed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.rows import DueGroup
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.statement import Affected, Statement
 
 #: The most groups of due rows, lease segments, or owners of one pass.
 _MOST = 1_000
@@ -108,6 +108,15 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
     if ended.total:
         ctx.table_lock.wake_takes()
     return ended
+
+
+def removed_by(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> int:
+    """The number of tasks that a statement has removed, or moved to the segment of gone rows."""
+    kept = ctx.reader.count_in(gone) if ctx.table.change_feed else 0
+    if statement.ended is not None and not ctx.queue.engine.counts_ended:
+        # Spark does not tell which of the updated rows are of ended tasks.
+        ctx.count(DONE, kept)
+    return affected.deleted + kept
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:

@@ -26,7 +26,6 @@ from tests.unit.golden.sample_values import (
 )
 from tubeq_spark.model.changes import (
     Become,
-    Buried,
     Change,
     Delay,
     Due,
@@ -464,7 +463,6 @@ WHICH: dict[str, Which] = {
     "due and taken": Due(NOW, state=TaskState.TAKEN),
     "due, over and kept": Due(NOW, over=True, state=TaskState.DONE),
     "takeable": Takeable(POSITION, NOW),
-    "buried": Buried(POSITION, NOW),
     "older": Older({0: 99, 7: 30_000}),
     "older and taken": Older({0: 99, 7: 30_000}, taken=True),
 }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import (
     Become,
-    Buried,
     Change,
     Delay,
     Due,
@@ -86,8 +85,6 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
             return due & ~predicates.is_alive(now_us, _T) if over else due
         case Takeable(last, now_us):
             return table.up_to(last, _T) & predicates.is_takeable(now_us, _T)
-        case Buried(last, now_us):
-            return predicates.is_buried(now_us, _T) & table.up_to(last, _T)
         case Older(newest, held):
             older = predicates.is_older(newest, _T)
             return older & (_T.state == _TAKEN) if held else older
