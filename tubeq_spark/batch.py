@@ -485,12 +485,8 @@ class Batch:
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
-
-        def worn() -> set[int]:
-            limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
-            return self._held.worn(failed, min(limits)) if limits else set()
-
-        return self._verb(worn)
+        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+        return self._verb(lambda: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(
         self,
@@ -549,9 +545,22 @@ class Batch:
         error: str | None = None,
     ) -> int:
         """Settle tasks by a verb that is made from their errors: those of `df`, or one for all."""
+
+        def settled() -> int:
+            named, errors = (None, None) if df is None else self._named(df)
+            if not self._held.is_left:
+                if named:
+                    raise not_in_batch(named)
+                return 0
+            verb = verb_of(errors if error is None else error)
+            count = self._held.settle(verb, named)
+            # Ids that the program has read, and those that are left, are known anyway.
+            if named is not None and self._read_ids is None and not verb.keeps:
+                self._settled_ids.extend(named)
+            return count
+
         # Spark may also settle a large batch.
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")
-        settled = lambda: self._settled(df, verb_of, error)  # noqa: E731
         return self._verb(settled, name=name, on_spark=on_spark)
 
     def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
@@ -564,24 +573,6 @@ class Batch:
 
         run = traced(self._ctx, by_newest_record, name)
         return self._ctx.queue.uninterrupted(run, on_spark=on_spark)
-
-    def _settled(
-        self,
-        df: DataFrame | Ids | None,
-        verb_of: Callable[[ErrorTexts | None], Verb],
-        error: str | None,
-    ) -> int:
-        named, errors = (None, None) if df is None else self._named(df)
-        if not self._held.is_left:
-            if named:
-                raise not_in_batch(named)
-            return 0
-        verb = verb_of(errors if error is None else error)
-        settled = self._held.settle(verb, named)
-        # Ids that the program has read, and those that are left, are known anyway.
-        if named is not None and self._read_ids is None and not verb.keeps:
-            self._settled_ids.extend(named)
-        return settled
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""

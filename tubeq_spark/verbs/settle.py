@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, NotTakenError
 from tubeq_spark.model import refusals
@@ -39,7 +38,7 @@ from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.maintain import compact_at_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -74,9 +73,6 @@ class Decision:
         return self.ctx.queue.session.segments(1)[0]
 
 
-MakeChange: TypeAlias = Callable[[Decision], Change]
-
-
 @dataclass(frozen=True, slots=True)
 class Verb:
     """A verb of stored tasks.
@@ -93,7 +89,7 @@ class Verb:
     """
 
     name: str
-    change: MakeChange
+    change: Callable[[Decision], Change]
     event: str
     states: Sequence[TaskState] = tuple(TaskState)
     stays: TaskState | None = None
@@ -285,11 +281,9 @@ def _plan(
             held_tasks.renewed(tube, after)
         else:
             held_tasks.left(tube, ((row.segment, row.task_id) for row in rows))
-        state = TaskState.DONE if removes else None
-        if verb.event:
-            tasks = ctx.record_event(verb.event, after, state)
-        else:
-            tasks = [row.task(state) for row in after]
+        if not verb.event:
+            return [row.task() for row in after]
+        tasks = ctx.record_event(verb.event, after, TaskState.DONE if removes else None)
         by_id = {task.task_id: task for task in tasks}
         return [by_id.get(row.task_id) or row.task() for row in found]
 
@@ -311,15 +305,16 @@ def settlement(
         change: The change of the tasks.
         are_whole: Whether they are all rows with which their segments were written. Then files may be removed unread.
     """
-    if change != Remove():
-        return ctx.writer.settle(rows, [(Every(), change)])
-    if isinstance(rows, list) and (
-        all(row.task_id is None for row in rows) or (are_whole and len(rows) == 1)
+    removes = change == Remove()
+    if (
+        removes
+        and isinstance(rows, list)
+        and ((are_whole and len(rows) == 1) or all(row.task_id is None for row in rows))
     ):
         statement = ctx.writer.delete_segments([row.segment for row in rows])
         return replace(statement, ended=Ended(ctx.record.id))
     statement = ctx.writer.settle(rows, [(Every(), change)])
-    return replace(statement, removes=statement.tasks if are_whole else None)
+    return replace(statement, removes=statement.tasks) if removes and are_whole else statement
 
 
 def named(rows: Iterable[StoredTask]) -> list[SettleRow]:
@@ -401,7 +396,11 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         count: The most tasks.
         where: A program's condition; `None` is every buried task.
     """
-    condition = TRUE if where is None else _condition_of(ctx, where)
+    condition: Expression = TRUE
+    if where is not None:
+        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+
+        condition = condition_of(where, ctx.table.shown)
     if count == 0:
         return 0
     if ctx.max_attempts is not None:
@@ -432,9 +431,3 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
     if kicked:
         ctx.table_lock.wake_takes()
     return kicked
-
-
-def _condition_of(ctx: TubeContext, where: str) -> Expression:
-    from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
-
-    return condition_of(where, ctx.table.shown)
