@@ -215,13 +215,11 @@ def _anywhere(
     ctx: TubeContext, verb: Verb, ids: Sequence[int], now_us: int, *, remembered: bool
 ) -> list[StoredTask]:
     """Find tasks in the states of a verb. If time has changed one of them, that is written first."""
-    known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
-    # Others may have changed remembered tasks, or extended their ttl, so a refusal needs a read.
-    if (
-        known is not None
-        and ctx.seen(known, now_us) == known
-        and all(row.state in verb.states for row in known)
-    ):
+    known = None
+    if remembered and TaskState.TAKEN in verb.states:
+        known = ctx.queue.held_tasks.find(ctx.record.id, ids)
+    # Others may have extended the ttl of remembered tasks, so a refusal needs a read.
+    if known is not None and ctx.seen(known, now_us) == known:
         return known
     while True:
         stored = [row for row in _read(ctx, ids, now_us) if row is not None]
