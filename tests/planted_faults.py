@@ -74,7 +74,7 @@ FAULTS = (
     ),
     Fault(
         "an ack removes what was taken together",
-        "verbs/settlement.py",
+        "verbs/settle.py",
         "(are_whole and len(rows) == 1)",
         "len(rows) == 1",
     ),
@@ -93,14 +93,14 @@ FAULTS = (
     Fault(
         "a bury readies the task",
         "verbs/settle.py",
-        'lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=error)  # noqa',
-        'lambda dest: GiveBack(dest, TaskState.READY, event="bury", error=error)  # noqa',
+        'lambda now: GiveBack(now.fresh(), TaskState.BURIED, event="bury", error=error)  # noqa',
+        'lambda now: GiveBack(now.fresh(), TaskState.READY, event="bury", error=error)  # noqa',
     ),
     Fault(
         "a kick takes the newest tasks",
         "verbs/settle.py",
-        "ctx.reader.segments(buried, count)",
-        "ctx.reader.segments(buried, 10_000)[-count:]",
+        "ctx.reader.places(buried, order=ctx.table.order, limit=count",
+        "ctx.reader.places(buried, order=(), limit=count",
     ),
     Fault(
         "a kick keeps the attempts",

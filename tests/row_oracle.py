@@ -10,7 +10,6 @@ from itertools import product
 
 from tubeq_spark.model.changes import (
     Become,
-    Buried,
     Change,
     Due,
     Every,
@@ -29,7 +28,6 @@ from tubeq_spark.model.states import TIMERS, after_giving_back, due
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import FOREVER_US, US, plus
-from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
@@ -184,7 +182,6 @@ def _longer(duration_us: int | None, amount_us: int | None) -> int | None:
 
 def selects(which: Which, row: StoredTask) -> bool:
     """Whether a row is one of some rows."""
-    position = (row.pri, row.task_id)
     held = row.state in {TaskState.TAKEN, TaskState.DELAYED}
     match which:
         case Every():
@@ -193,9 +190,6 @@ def selects(which: Which, row: StoredTask) -> bool:
             is_due = due(row.next_event if held else row.expires_at, now_us)
             is_one = row.state is not TaskState.DONE if state is None else row.state is state
             return is_due and is_one and (due(row.expires_at, now_us) or not over)
-        case Buried(last, now_us):
-            is_buried = effective(row, now_us, None) is TaskState.BURIED
-            return is_buried and position <= (last.key, last.task_id)
         case Older(newest, taken):
             is_older = row.task_id <= newest.get(slot_of(row.task_id), -1)
             return is_older and (row.state is TaskState.TAKEN or not taken)
@@ -297,7 +291,6 @@ SELECTIONS: dict[str, Which] = {
     "due_and_kept": Due(NOW, state=TaskState.DONE),
     "due_and_taken": Due(NOW, state=TaskState.TAKEN),
     "due_exactly_now": Due(NOW + US),
-    "buried": Buried(OrderPosition(1, 270), NOW),
     "older": Older({0: 150, 7: 1}),
     "older_and_taken": Older({0: 150, 7: 1}, taken=True),
 }

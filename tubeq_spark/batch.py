@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.errors import InvalidOptionError, NotTakenError
+from tubeq_spark.errors import NotTakenError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import arguments, validation
-from tubeq_spark.model.changes import GiveBack, Touch, released
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.failures import Bury, FailedTasks, Trial, by_halves, error_text
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.reports import BatchReport
-from tubeq_spark.model.times import FOREVER_S, from_us
+from tubeq_spark.model.times import from_us
 from tubeq_spark.model.validation import require_run
 from tubeq_spark.payloads.shown_table import (
     has_reasons,
@@ -29,7 +28,7 @@ from tubeq_spark.payloads.shown_table import (
 )
 from tubeq_spark.runtime.context import traced
 from tubeq_spark.storage.arrow.columns import array
-from tubeq_spark.task import TaskState
+from tubeq_spark.verbs import settle
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
@@ -40,14 +39,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.model.changes import Change
     from tubeq_spark.model.failures import ErrorTexts, GivenError, Reason
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.runtime.taken import LeasedBatch
-    from tubeq_spark.verbs.settlement import MakeChange
+    from tubeq_spark.verbs.settle import Verb
 
     #: Settles some tasks of a batch; returns their number.
     Settle: TypeAlias = Callable[[Sequence[int]], int]
@@ -83,7 +80,6 @@ class Batch:
         self,
         current: CurrentTube,
         leased: LeasedBatch | None,
-        acks: GroupCommit[HeldBatch, int],
         *,
         as_arrow: bool,
     ) -> None:
@@ -91,7 +87,6 @@ class Batch:
         self._as_arrow = as_arrow
         self._current = current
         self._held = HeldBatch(current, leased)
-        self._acks = acks
         self.count = self._held.count
         #: The ids in the first table that the program has read.
         self._read_ids: pa.ChunkedArray | None = None
@@ -203,7 +198,7 @@ class Batch:
         Commits: 1; for all remaining tasks, it is a deletion of the lease segment's partition, and 1 more if
         `Tube.touch` has extended leases of some. Conflicts only with commits that end one of these leases.
         """
-        return self._settle("ack", df, None)
+        return self._settle("ack", df, lambda _: settle.ACK)
 
     def release(
         self,
@@ -233,26 +228,20 @@ class Batch:
         Commits: 1; for all remaining tasks 1 more, as `ack`. Conflicts only with commits that end one of these leases.
         On the native engine it sometimes compacts, as `Tube.put`.
         """
-        now_us, text = self._ctx.queue.now_us(), error_text(error)
+        text = error_text(error)
         arguments.release(delay, text, self._ctx.driver)
 
-        def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
-            ctx = self._ctx
-            how = arguments.release(delay, errors, ctx.driver).delay(ctx.backoff)
-            return lambda dest: released(dest, how, now_us, ctx.max_attempts, errors)
+        def verb(errors: ErrorTexts | None) -> Verb:
+            return settle.release(arguments.release(delay, errors, self._ctx.driver))
 
-        return self._settle("release", df, make_change, text)
+        return self._settle("release", df, verb, text)
 
     def bury(self, df: DataFrame | Ids | None = None, *, error: GivenError = None) -> int:
         """Set tasks of the batch aside until they are kicked.
 
         Arguments, result, errors and commits are those of `release`, without a delay.
         """
-
-        def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
-            return lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=errors)
-
-        return self._settle("bury", df, make_change, error_text(error))
+        return self._settle("bury", df, settle.bury, error_text(error))
 
     def touch(self, increment: float | None, df: DataFrame | Ids | None = None) -> int:
         """Give tasks of the batch more time, as `Tube.touch` does.
@@ -272,20 +261,10 @@ class Batch:
         Commits: 1, none if nothing is changed; for all remaining tasks 1 more, as `ack`. Conflicts only with commits that
         end one of these leases.
         """
-        seconds = 0.0 if increment is None else validation.seconds("increment", increment)
-        if seconds == 0 or seconds >= 5 * FOREVER_S:
+        amount_us = arguments.increment(increment, self._ctx.driver)
+        if amount_us is None:
             return 0
-        if not self._ctx.driver.timed:
-            msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
-            raise InvalidOptionError(msg)
-        amount_us = round(seconds * 1_000_000)
-        return self._settle(
-            "touch",
-            df,
-            lambda _: lambda dest: Touch(dest, amount_us),
-            keeps=True,
-            longer_us=amount_us,
-        )
+        return self._settle("touch", df, lambda _: settle.touch(amount_us))
 
     def fail(
         self,
@@ -489,11 +468,7 @@ class Batch:
 
     def _give_back(self, ids: Sequence[int] | None = None) -> int:
         """Give back tasks as if they had not been taken; by default all remaining ones."""
-
-        def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
-            return lambda dest: GiveBack(dest, TaskState.READY, untaken=True)
-
-        return self._settle("release", ids, make_change, wears=False)
+        return self._settle("release", ids, lambda _: settle.GIVE_BACK)
 
     def _settle_left(self, settle: Settle, ids: Sequence[int]) -> int:
         """Settle those of some tasks that the batch still has; return their number."""
@@ -509,12 +484,8 @@ class Batch:
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
-
-        def worn() -> set[int]:
-            limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
-            return self._held.worn(failed, min(limits)) if limits else set()
-
-        return self._verb(worn)
+        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+        return self._verb(lambda: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(
         self,
@@ -567,20 +538,29 @@ class Batch:
 
     def _settle(
         self,
-        event: str,
+        name: str,
         df: DataFrame | Ids | None,
-        make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
+        verb_of: Callable[[ErrorTexts | None], Verb],
         error: str | None = None,
-        **how: Any,
     ) -> int:
-        """Settle tasks. `make_change` makes their change from their errors; `None` removes them."""
+        """Settle tasks by a verb that is made from their errors: those of `df`, or one for all."""
+
+        def settled() -> int:
+            named, errors = (None, None) if df is None else self._named(df)
+            if not self._held.is_left:
+                if named:
+                    raise not_in_batch(named)
+                return 0
+            verb = verb_of(errors if error is None else error)
+            count = self._held.settle(verb, named)
+            # Ids that the program has read, and those that are left, are known anyway.
+            if named is not None and self._read_ids is None and not verb.keeps:
+                self._settled_ids.extend(named)
+            return count
+
         # Spark may also settle a large batch.
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")
-        return self._verb(
-            lambda: self._settled(event, df, make_change, error, **how),
-            name=event,
-            on_spark=on_spark,
-        )
+        return self._verb(settled, name=name, on_spark=on_spark)
 
     def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
         """Run a verb by the tube's newest record, because its options may change while the batch is held."""
@@ -592,33 +572,6 @@ class Batch:
 
         run = traced(self._ctx, by_newest_record, name)
         return self._ctx.queue.uninterrupted(run, on_spark=on_spark)
-
-    def _settled(
-        self,
-        event: str,
-        df: DataFrame | Ids | None,
-        make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
-        error: str | None,
-        *,
-        keeps: bool = False,
-        **how: Any,
-    ) -> int:
-        named, errors = (None, None) if df is None else self._named(df)
-        if not self._held.is_left:
-            if named:
-                raise not_in_batch(named)
-            return 0
-        if make_change is None and named is None:
-            return self._acks.submit(self._held)
-        change = None
-        if make_change is not None:
-            texts = error if errors is None or error is not None else errors
-            change = make_change(texts)
-        settled = self._held.settle(event, named, change, keeps=keeps, **how)
-        # Ids that the program has read, and those that are left, are known anyway.
-        if named is not None and self._read_ids is None and not keeps:
-            self._settled_ids.extend(named)
-        return settled
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""

@@ -39,7 +39,6 @@ from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
 from tubeq_spark.verbs.exchange import AcksAndTakes
-from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 from tubeq_spark.verbs.take import take_batches
 from tubeq_spark.verbs.wait import wait_for
 
@@ -73,8 +72,6 @@ H = TypeVar("H", LeasedBatch, TakenRows)
 
 #: The most sub-queues in a report, and the most different texts of errors that it counts.
 _UTUBES, _ERRORS = 20, 1_000
-#: A number of tasks that no tube can have.
-_ALL = 2**62
 
 
 class Tube:
@@ -105,9 +102,6 @@ class Tube:
         self._together = AcksAndTakes(lambda: current.ctx)
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
             lambda requests: take_batches(current.ctx, requests)
-        )
-        self._batch_acks = GroupCommit[HeldBatch, int](
-            lambda batches: ack_whole(current.ctx, batches)
         )
 
     def __repr__(self) -> str:
@@ -610,11 +604,11 @@ class Tube:
             if not as_arrow:
                 self._ctx.queue.require_spark()
             if not request.count:
-                return Batch(self._current, None, self._batch_acks, as_arrow=as_arrow)
+                return Batch(self._current, None, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
             leased = wait_for(self._current.look, limit, lambda: self._unless_paused(take))
             after_take.undo_if_interrupted(self._ctx, leased)
-            return Batch(self._current, leased, self._batch_acks, as_arrow=as_arrow)
+            return Batch(self._current, leased, as_arrow=as_arrow)
 
         return self._verb(verb, name="take", on_spark=not as_arrow)
 
@@ -823,23 +817,26 @@ class Tube:
 
     def _renew(self, task_ids: list[int]) -> list[Task]:
         """Renew the leases of held tasks, for the loop of `work`. Commits: 1; as `touch`."""
-        return self._verb(lambda: settle.renew(self._ctx, task_ids), name="touch")
+        return self._verb(lambda: settle.settle(self._ctx, settle.RENEW, task_ids), name="touch")
 
     def _retry(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
         """Release failed tasks for the loop of `work`, by a backoff also if the tube has none. As `release`."""
         texts = error_texts(error, task_ids)
         delay = Backoff() if self._ctx.driver.timed else 0
         how = Release(delay, texts, by_backoff=True)
-        return self._verb(lambda: settle.release(self._ctx, task_ids, how), name="release")
+        verb = settle.release(how)
+        return self._verb(lambda: settle.settle(self._ctx, verb, task_ids), name="release")
 
     def _bury_held(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
         """Bury failed tasks that this session holds, for the loop of `work`. Commits: 1; as `bury`."""
-        texts = error_texts(error, task_ids)
-        return self._verb(lambda: settle.bury_held(self._ctx, task_ids, texts))
+        verb = settle.bury(error_texts(error, task_ids), by_holder=True)
+        return self._verb(lambda: settle.settle(self._ctx, verb, task_ids))
 
     def _give_back(self, task_ids: list[int]) -> list[Task]:
         """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
-        return self._verb(lambda: settle.give_back(self._ctx, task_ids), name="release")
+        return self._verb(
+            lambda: settle.settle(self._ctx, settle.GIVE_BACK, task_ids), name="release"
+        )
 
     # -- settling -----------------------------------------------------------------------------
 
@@ -925,7 +922,7 @@ class Tube:
         """
         ids = arguments.task_ids(task_ids)
         how = arguments.release(delay, error_texts(error, ids), self._ctx.driver)
-        return self._many("release", ids, lambda ids: settle.release(self._ctx, ids, how))
+        return self._settle(settle.release(how), ids)
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
@@ -947,7 +944,7 @@ class Tube:
         if amount_us is None:
             return None
         number = validation.task_id(task_id)
-        return self._verb(lambda: settle.touch(self._ctx, number, amount_us), name="touch")
+        return self._settle(settle.touch(amount_us), [number])[0]
 
     def bury(self, task_id: int, *, error: GivenError = None) -> Task:
         """Set a task aside until it is kicked; in any state, by any session.
@@ -986,8 +983,7 @@ class Tube:
         Commits: 1, none when there is nothing to bury; as `bury`.
         """
         ids = arguments.task_ids(task_ids)
-        texts = error_texts(error, ids)
-        return self._many("bury", ids, lambda ids: settle.bury(self._ctx, ids, texts))
+        return self._settle(settle.bury(error_texts(error, ids)), ids)
 
     def delete(self, task_id: int) -> Task:
         """Remove a task; in any state, by any session.
@@ -1021,7 +1017,7 @@ class Tube:
 
         Commits: 1, none for no ids; conflicts as `delete`.
         """
-        return self._many("delete", task_ids, lambda ids: settle.delete(self._ctx, ids))
+        return self._settle(settle.DELETE, task_ids)
 
     def kick(self, count: int | None = 1, *, where: str | None = None) -> int:
         """Make buried tasks ready again, in their order; their attempts begin at 0 again.
@@ -1041,16 +1037,10 @@ class Tube:
             InvalidOptionError: A bad count; or `where` is no such condition, or names another column.
             ModuleNotFoundError: `where` needs sqlglot, the extra `where`.
 
-        Commits: 1, none if no task is buried. With `where`, 1 for each 10,000 tasks: it first reads the ids of
-        all matching tasks, and skips tasks that others kick, remove or change before its commit. If it is
-        interrupted between two commits, the tasks of the first ones are kicked. Conflicts with other commits
-        that change tasks of the same segments.
+        Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the same segments.
         """
         number = None if count is None else validation.count("count", count)
-        if where is not None:
-            return self._verb(lambda: settle.kick_where(self._ctx, where, number), name="kick")
-        most = _ALL if number is None else number
-        return self._verb(lambda: settle.kick(self._ctx, most) if most else 0, name="kick")
+        return self._verb(lambda: settle.kick(self._ctx, number, where), name="kick")
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks, named by their ids, ready again; their attempts begin at 0 again.
@@ -1067,7 +1057,7 @@ class Tube:
 
         Commits: 1, none for no ids; conflicts as `bury`.
         """
-        return self._many("kick", task_ids, lambda ids: settle.kick_named(self._ctx, ids))
+        return self._settle(settle.KICK, task_ids)
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -1320,6 +1310,9 @@ class Tube:
     ) -> list[Task]:
         ids = arguments.task_ids(task_ids)
         return self._verb(lambda: verb(ids) if ids else [], name=name)
+
+    def _settle(self, verb: settle.Verb, task_ids: Sequence[int]) -> list[Task]:
+        return self._many(verb.name, task_ids, lambda ids: settle.settle(self._ctx, verb, ids))
 
     def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
         def by_newest_record() -> T:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from tests.concurrency.support import (
@@ -563,31 +562,3 @@ def test_create_tube_when_it_stops_before_or_after_its_commit_leaves_a_name_that
         assert task is not None
         assert rivals.create_tube(name, if_not_exists=True) is tube
         assert stored(mine.tube(name)) == "ar"
-
-
-class ProcessEndError(BaseException):
-    """The process ends here."""
-
-
-@pytest.mark.without_spark
-def test_kick_by_a_condition_when_it_stops_between_two_commits_has_kicked_the_first_tasks(
-    world: World,
-) -> None:
-    count = 10_002
-    world.rival.put_arrow(pa.table({"data": ['"x"'] * count}))
-    world.rival.bury_many(ids_of(world.rival.tasks_by_state("r")))
-
-    def end() -> None:
-        raise ProcessEndError
-
-    with (
-        world.probe.interrupted("decided", "kick", end, nth=2),
-        pytest.raises(ProcessEndError),
-    ):
-        world.tube.kick(None, where="data = '\"x\"'")
-
-    kicked, left = ids_of(world.rival.tasks_by_state("r")), ids_of(world.rival.tasks_by_state("!"))
-    assert len(kicked) + len(left) == count
-    assert len(left) == 2
-    assert max(kicked) < min(left)
-    world.rival.truncate()

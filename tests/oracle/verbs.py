@@ -308,7 +308,7 @@ class Verbs:
         rows = self._met(ids)
         for row in rows:
             if row.state is not TaskState.BURIED:
-                raise refusals.not_buried(row.task_id, row.state)
+                raise refusals.in_other_state(row.task_id, row.state, [TaskState.BURIED])
         return self._kicked(rows)
 
     def _kicked(self, rows: Sequence[StoredTask]) -> list[Task]:
@@ -431,7 +431,7 @@ class Verbs:
         change = released(0, delay_us, now_us, self.max_attempts)
         after = self._after(change, rows)
         self._store(after)
-        return self.events.released(after)
+        return self.events.record_event("release", after)
 
     def _after(self, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
         """The rows that a change leaves."""

@@ -116,7 +116,7 @@ def test_batch_when_its_tasks_cannot_be_released_leaves_the_error_of_its_block(
     queue: InMemoryQueue, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fails(step: str, operation: str) -> None:
-        if (step, operation) == ("decided", "release"):
+        if step == "decided" and operation in ("release", "give_back"):
             msg = "the storage fails"
             raise StoreError(msg)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
-    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.task import TaskState
 
 
@@ -45,14 +44,6 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
-    """Buried rows whose ttl has not ended at a moment, up to a position in the order."""
-
-    last: OrderPosition
-    now_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class Older:
     """Rows whose ids are not above the newest one of their slot; with `taken` only taken rows."""
 
@@ -60,7 +51,7 @@ class Older:
     taken: bool = False
 
 
-Which: TypeAlias = Every | Due | Buried | Older
+Which: TypeAlias = Every | Due | Older
 
 
 # -- their new values --------------------------------------------------------------------------------

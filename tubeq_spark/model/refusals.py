@@ -17,6 +17,8 @@ from tubeq_spark.errors import (
 from tubeq_spark.model.states import QueueState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tubeq_spark.task import TaskState
 
 
@@ -42,9 +44,12 @@ def no_subqueues(what: str, type_name: str) -> InvalidOptionError:
     return InvalidOptionError(f"{what}: a {type_name} has no sub-queues")
 
 
-def not_buried(task_id: int, state: TaskState) -> TaskNotFoundError:
-    """The error for a kick of a task that is not buried."""
-    return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not buried")
+def in_other_state(
+    task_id: int, state: TaskState, states: Iterable[TaskState]
+) -> TaskNotFoundError:
+    """The error for a task that is in none of the states of a verb."""
+    wanted = " or ".join(each.name.lower() for each in states)
+    return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not {wanted}")
 
 
 def not_held(task_id: int) -> NotTakenError:

@@ -41,20 +41,19 @@ class TubeEvents:
     def record_event(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
-        """Count an event, keep it for the callback (`notify`), and return the tasks."""
+        """Count an event, keep it for the callback (`notify`), and return the tasks.
+
+        Tasks that a release has buried also count as buried.
+        """
         rows = list(rows)
+        if event == "release":
+            self.record_event("bury", [row for row in rows if row.state is TaskState.BURIED])
         tasks = [row.task(state) for row in rows]
         self.count(event, len(tasks))
         if self.callback is not None:
             # The callback gets copies of the tasks, because the caller may change a payload.
             self.queue_event(event, [row.task(state) for row in rows])
         return tasks
-
-    def released(self, after: Iterable[StoredTask]) -> list[Task]:
-        """Count released tasks, some of which are buried, and keep the events for the callback."""
-        after = list(after)
-        self.record_event("bury", [row for row in after if row.state is TaskState.BURIED])
-        return self.record_event("release", after)
 
     def queue_event(self, event: str, tasks: Iterable[Task]) -> None:
         """Keep an event for the callback without counting it."""

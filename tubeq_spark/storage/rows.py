@@ -8,19 +8,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.stored_task import StoredTask, Unreadable
 from tubeq_spark.payloads.arrow_values import with_dicts
 from tubeq_spark.payloads.types import with_leaves
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.expression import Column, Micros, Moment
-from tubeq_spark.storage.statement import SettleTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
@@ -36,18 +33,6 @@ COLUMNS: Final[Mapping[str, Expression]] = {
     for f in fields(StoredTask)
     if not f.name.startswith("_")
 }
-
-
-def settle_table(places: pa.Table, named: Collection[int]) -> SettleTable:
-    """The named rows among some as the source of a statement that settles them.
-
-    Args:
-        places: The columns `segment` and `task_id`.
-        named: The ids.
-    """
-    ids = array([number for number in named if is_id(number)], pa.int64())
-    rows = places.filter(pc.is_in(places.column("task_id"), value_set=ids))
-    return SettleTable(rows, rows.column("segment").unique().to_pylist())
 
 
 def stored_tasks(table: pa.Table) -> list[StoredTask]:

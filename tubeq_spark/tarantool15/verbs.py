@@ -8,6 +8,7 @@ nothing. A task that is put ahead of it between its read and its statement stays
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +29,14 @@ from tubeq_spark.tarantool15.tasks import (
     stored_pri,
 )
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs import locate, put, settle
+from tubeq_spark.verbs import put
+from tubeq_spark.verbs.settle import Decision, Verb, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import Plan
 
 #: Tasks that are not done.
 _IS_LEFT = columns().state != TaskState.DONE.value
@@ -73,11 +74,9 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
             next_event=row.expires_at,
         )
 
-    def tell(row: StoredTask) -> list[Task]:
-        ctx.count(old_verb("requeue"), 1)
-        return ctx.events.released([row])
-
-    return _held(ctx, "requeue", task_id, after, tell)
+    task = _become(ctx, "requeue", task_id, after)
+    ctx.count(old_verb("requeue"), 1)
+    return task
 
 
 def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
@@ -96,8 +95,7 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
             expires_at=ends,
         )
 
-    tell = lambda row: ctx.events.released([row])  # noqa: E731
-    return _held(ctx, "release", task_id, after, tell)
+    return _become(ctx, "release", task_id, after)
 
 
 def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
@@ -108,42 +106,34 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
     def after(row: StoredTask, _now_us: int) -> StoredTask:
         return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
 
-    def tell(row: StoredTask) -> list[Task]:
-        ctx.count(old_verb("done"), 1)
-        ctx.queue_event("done", [row.task()])
-        return [row.task()]
+    task = _become(ctx, "done", task_id, after, data=True)
+    ctx.count(old_verb("done"), 1)
+    # The callback gets a copy, because the caller may change the payload.
+    ctx.queue_event("done", [deepcopy(task)])
+    return task
 
-    return _held(ctx, "done", task_id, after, tell, "done", data=True)
 
-
-def _held(
+def _become(
     ctx: TubeContext,
     name: str,
     task_id: int,
     after: Callable[[StoredTask, int], StoredTask],
-    tell: Callable[[StoredTask], list[Task]],
-    event: str = "release",
     *,
     data: bool = False,
 ) -> Task:
-    """Change a task that this session holds.
+    """Change a task that this session holds; with `data` its payload, too, and that is no release.
 
     Raises:
         NotTakenError: This session does not hold it.
     """
+    event = "done" if data else "release"
 
-    def attempt(memory: locate.Memory) -> Plan[list[Task]]:
-        now_us = ctx.queue.now_us()
-        found = locate.held(ctx, [task_id], now_us, remembered=memory.once())
-        row = after(found[0], now_us)
-        return settle.changed(
-            ctx,
-            found,
-            lambda dest: Become(dest, row, data=data, event=event, max_attempts=ctx.max_attempts),
-            lambda _: tell(row),
-        )
+    def change(now: Decision) -> Become:
+        row = after(now.rows[0], now.now_us)
+        return Become(now.fresh(), row, data=data, event=event, max_attempts=ctx.max_attempts)
 
-    return settle.run(ctx, name, attempt)[0]
+    verb = Verb(name, change, "" if data else "release", by_holder=True)
+    return settle(ctx, verb, [task_id])[0]
 
 
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.model.changes import Due, Every, GiveBack, Remove, Renew
+from tubeq_spark.model.changes import Due, Every, Remove, Renew
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
@@ -21,7 +21,8 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.settlement import named, removed_by, settlement, whole
+from tubeq_spark.verbs.expire import removed_by
+from tubeq_spark.verbs.settle import GIVE_BACK, Decision, named, settlement, whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -239,11 +240,7 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         rows = _under(ctx, take_ids, owner)
         if not rows:
             return Plan(None, lambda _: 0)
-        settled = settlement(
-            ctx,
-            rows,
-            lambda dest: GiveBack(dest, TaskState.READY, untaken=True),
-        )
+        statement = settlement(ctx, rows, GIVE_BACK.change(Decision(ctx, ctx.queue.now_us())))
 
         def finish(affected: Affected) -> int:
             places = [(row.segment, row.task_id) for row in rows if row.task_id is not None]
@@ -252,7 +249,7 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
                 ctx.queue.held_tasks.gone({row.segment for row in rows})
             return affected.total
 
-        return Plan(settled.statement, finish)
+        return Plan(statement, finish)
 
     return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
 

@@ -18,8 +18,7 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.after_take import give_up_all, remember
-from tubeq_spark.verbs.locate import Memory, held
-from tubeq_spark.verbs.settle import ack, ack_group
+from tubeq_spark.verbs.settle import Memory, ack, ack_group, held
 from tubeq_spark.verbs.take import TakeRows, lasting, take_group
 
 if TYPE_CHECKING:

@@ -8,20 +8,20 @@ same states first, the guard (or the conflict check) fails, and the next read fi
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.model.changes import Due, Every, GiveBack, Remove, lease_ended, released
+from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended, released
 from tubeq_spark.model.failures import SESSION_ENDED
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.times import limited_us
+from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.expression import row as columns
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.settlement import removed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.rows import DueGroup
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.statement import Affected, Statement
 
 #: The most groups of due rows, lease segments, or owners of one pass.
 _MOST = 1_000
@@ -37,14 +37,13 @@ _MOST = 1_000
 _MOST_TOLD = 10_000
 
 
+@dataclass(slots=True)
 class ExpiryCounts:
     """The numbers of tasks that a pass changed."""
 
-    def __init__(self, readied: int = 0, expired: int = 0, released: int = 0) -> None:
-        """Begin with these numbers."""
-        self.readied = readied
-        self.expired = expired
-        self.released = released
+    readied: int = 0
+    expired: int = 0
+    released: int = 0
 
     def add(self, other: ExpiryCounts) -> None:
         """Add the numbers of another pass."""
@@ -108,6 +107,15 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
     if ended.total:
         ctx.table_lock.wake_takes()
     return ended
+
+
+def removed_by(ctx: TubeContext, statement: Statement, affected: Affected, gone: int) -> int:
+    """The number of tasks that a statement has removed, or moved to the segment of gone rows."""
+    kept = ctx.reader.count_in(gone) if ctx.table.change_feed else 0
+    if statement.ended is not None and not ctx.queue.engine.counts_ended:
+        # Spark does not tell which of the updated rows are of ended tasks.
+        ctx.count(DONE, kept)
+    return affected.deleted + kept
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
@@ -186,57 +194,41 @@ def release_taken(
     """
     # An ended lease counts as an end by ttr, not as a release, so it is written first.
     end_due(ctx, ctx.queue.now_us())
-    released = 0
-    more = True
+    how = Release(error=error if ctx.backoff else None, by_backoff=True)
+
+    def attempt() -> Plan[tuple[int, bool]]:
+        now_us, most = ctx.queue.now_us(), ctx.max_attempts
+        groups = ctx.reader.groups(ctx.table.is_held(owner), now_us, _MOST)
+        segments = sorted({group.segment for group in groups})
+        if not segments or _are_to_stay(ctx, unless):
+            return Plan(None, lambda _: (0, False))
+        rows: list[StoredTask] = []
+        if ctx.callback is not None:
+            rows = ctx.reader.of(columns().segment.is_in(segments), order=ctx.table.order)
+        (dest,) = ctx.queue.session.segments(1)
+        change = released(dest, how.delay(ctx.backoff), now_us, most, how.error)
+        statement = ctx.writer.settle_segments(segments, (Every(), change))
+
+        def finish(affected: Affected) -> tuple[int, bool]:
+            ctx.queue.held_tasks.gone(segments)
+            ctx.count("release", affected.updated)
+            ctx.count("bury", sum(group.count for group in groups if group.worn))
+            for row in rows_after(statement.clauses, rows):
+                if row.state is TaskState.BURIED:
+                    ctx.queue_event("bury", [row.task()])
+                ctx.queue_event("release", [row.task()])
+            return affected.updated, len(groups) == _MOST
+
+        return Plan(statement, finish)
+
+    count, more = 0, True
     while more:
         # Tasks that others take meanwhile are not released, because the loop might never end.
-        passed, more = ctx.queue.loop.run(
-            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, error, unless)
-        )
-        released += passed
-    if released:
+        passed, more = ctx.queue.loop.run("release", ctx.table_lock, attempt)
+        count += passed
+    if count:
         ctx.table_lock.wake_takes()
-    return released
-
-
-def _release_pass(
-    ctx: TubeContext,
-    owner: str | None,
-    error: str | None,
-    unless: Callable[[], bool] | None,
-) -> Plan[tuple[int, bool]]:
-    """Plan one pass: the number of released tasks, and whether more are left."""
-    groups = ctx.reader.groups(ctx.table.is_held(owner), ctx.queue.now_us(), _MOST)
-    lease_segments = sorted({group.segment for group in groups})
-    worn = sum(group.count for group in groups if group.worn)
-    if not lease_segments or _are_to_stay(ctx, unless):
-        return Plan(None, lambda _: (0, False))
-    for_callback: list[StoredTask] = []
-    if ctx.callback is not None:
-        in_segments = columns().segment.is_in(lease_segments)
-        for_callback = ctx.reader.of(in_segments, order=ctx.table.order)
-    backoff = None if error is None else ctx.backoff
-    change = released(
-        ctx.queue.session.segments(1)[0],
-        0 if backoff is None else backoff,
-        ctx.queue.now_us(),
-        ctx.max_attempts,
-        None if backoff is None else error,
-    )
-    statement = ctx.writer.settle_segments(lease_segments, (Every(), change))
-
-    def finish(affected: Affected) -> tuple[int, bool]:
-        ctx.queue.held_tasks.gone(lease_segments)
-        ctx.count("release", affected.updated)
-        ctx.count("bury", worn)
-        for row in rows_after(statement.clauses, for_callback):
-            after = row.task()
-            if after.state is TaskState.BURIED:
-                ctx.queue_event("bury", [after])
-            ctx.queue_event("release", [after])
-        return affected.updated, len(groups) == _MOST
-
-    return Plan(statement, finish)
+    return count
 
 
 def _are_to_stay(ctx: TubeContext, unless: Callable[[], bool] | None) -> bool:

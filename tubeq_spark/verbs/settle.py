@@ -1,132 +1,358 @@
 """ack, release, touch, bury, delete, kick: change or remove stored tasks.
 
-Each verb makes one statement that names the rows (`settlement`), and fails as a whole if one of them has left its
-segment. If a verb is interrupted before the statement, nothing has changed; after it, the change is done. If another
-commit moves one of the rows first, the verb reads again.
+One function, `settle`, runs all of them; a `Verb` has what differs. It finds the named tasks, as this queue object
+remembers them or by a read, checks them, and makes one statement that names their rows. The statement changes all of
+them or none: it fails if one of them has left its segment, and then the verb reads and decides again. If a verb is
+interrupted before the statement, nothing has changed; after it, the change is done.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
+from tubeq_spark.errors import ConflictError, NotTakenError
+from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import (
-    Buried,
     Change,
+    Every,
     GiveBack,
     Release,
+    Remove,
     Renew,
     Touch,
+    errors_of,
     released,
 )
-from tubeq_spark.model.refusals import not_buried
+from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
+from tubeq_spark.storage.expression import TRUE
 from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.statement import MOST_NAMED, SettleRow, SettleTable
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.after_take import new_lease
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.locate import Memory, anywhere, held
 from tubeq_spark.verbs.maintain import compact_at_times
-from tubeq_spark.verbs.settlement import MakeChange, Settlement, named, removal, settlement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
 
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.statement import Affected
-
-C = TypeVar("C", bound=Change)
-R = TypeVar("R")
-
-#: The most tasks that one commit of a kick with a condition names.
-_MOST_KICKED = 10_000
+    from tubeq_spark.storage.statement import Affected, Statement
 
 
-def run(
-    ctx: TubeContext,
-    name: str,
-    attempt: Callable[[Memory], Plan[list[Task]]],
-    *,
-    wakes: bool = True,
-    compacts: bool = False,
-) -> list[Task]:
-    """Run a verb, first on the remembered tasks. If these were wrong, it reads the tasks and tries again.
+# -- the verbs ---------------------------------------------------------------------------------------
 
-    Args:
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a verb makes its change from.
+
+    Attributes:
         ctx: The tube.
-        name: The verb, for the observer and for messages.
-        attempt: Plans one attempt.
-        wakes: Whether waiting takes may find a task afterwards.
-        compacts: Whether the verb makes a segment, so that a compaction may be due.
+        now_us: The moment.
+        owner: The session that holds the tasks, if only the holder may run the verb.
+        rows: The rows, if they were read.
+    """
+
+    ctx: TubeContext
+    now_us: int
+    owner: str = ""
+    rows: Sequence[StoredTask] = ()
+
+    def fresh(self) -> int:
+        """A segment that was never used."""
+        return self.ctx.queue.session.segments(1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb of stored tasks.
+
+    Attributes:
+        name: Its name in the history and in messages.
+        change: Makes the change of the tasks.
+        event: The event that it counts, also for the callback; empty for none.
+        states: The states of the tasks that it accepts.
+        stays: The state of tasks that it accepts, and leaves as they are; `None` if there are none.
+        by_holder: Whether only the session that holds the tasks may run it, until their leases end.
+        keeps: Whether the tasks stay held. If not, waiting takes may find some afterwards.
+        compacts: Whether a compaction may be due afterwards.
+    """
+
+    name: str
+    change: Callable[[Decision], Change]
+    event: str
+    states: Sequence[TaskState] = tuple(TaskState)
+    stays: TaskState | None = None
+    by_holder: bool = False
+    keeps: bool = False
+    compacts: bool = False
+
+
+def _deletion(now: Decision) -> Remove:
+    # In a change feed a row that was only removed is acked.
+    return Remove(now.fresh(), "delete") if now.ctx.table.change_feed else Remove()
+
+
+_NOT_DONE = [state for state in TaskState if state is not TaskState.DONE]
+ACK = Verb("ack", lambda _: Remove(), "ack", by_holder=True)
+DELETE = Verb("delete", _deletion, "delete")
+KICK = Verb(
+    "kick",
+    lambda now: GiveBack(now.fresh(), TaskState.READY, attempts=0, event="kick"),
+    "kick",
+    states=[TaskState.BURIED],
+)
+#: Tasks that no handler has begun become ready, and lose no attempt.
+GIVE_BACK = Verb(
+    "give_back",
+    lambda now: GiveBack(now.fresh(), TaskState.READY, untaken=True),
+    "release",
+    by_holder=True,
+)
+#: A renewal changes neither the ttrs nor the ttls.
+RENEW = Verb(
+    "renew",
+    lambda now: Renew(now.fresh(), NewLease(now.owner, now.now_us, now.ctx.headroom.expected_us)),
+    "",
+    by_holder=True,
+    keeps=True,
+)
+
+
+def release(how: Release) -> Verb:
+    """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
+
+    def change(now: Decision) -> Change:
+        delay_us, most = how.delay(now.ctx.backoff), now.ctx.max_attempts
+        return released(now.fresh(), delay_us, now.now_us, most, how.error)
+
+    return Verb("release", change, "release", by_holder=True, compacts=True)
+
+
+def touch(increment_us: int) -> Verb:
+    """Give held tasks more time: their leases, their ttls, and the ttrs of later takes."""
+    change = lambda now: Touch(now.fresh(), increment_us)  # noqa: E731
+    return Verb("touch", change, "touch", by_holder=True, keeps=True)
+
+
+def bury(error: ErrorTexts | None = None, *, by_holder: bool = False) -> Verb:
+    """Bury tasks; those that are already buried do not change."""
+    change = lambda now: GiveBack(now.fresh(), TaskState.BURIED, event="bury", error=error)  # noqa: E731
+    return Verb(
+        "bury", change, "bury", _NOT_DONE, TaskState.BURIED, by_holder=by_holder, compacts=True
+    )
+
+
+# -- one verb, in the order in which it happens ------------------------------------------------------
+
+
+def settle(ctx: TubeContext, verb: Verb, ids: Sequence[int]) -> list[Task]:
+    """Change or remove named tasks, all of them or none; return them as they are afterwards. One commit.
+
+    Raises:
+        NotTakenError: The session does not hold one of them, and only the holder may run the verb.
+        TaskNotFoundError: One of them does not exist, or is in a state for which the verb is not.
     """
     memory = Memory()
-    tasks = ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
-    if wakes:
-        ctx.table_lock.wake_takes()
-    if compacts:
-        compact_at_times(ctx)
+
+    def attempt() -> Plan[list[Task]]:
+        now_us, remembered = ctx.queue.now_us(), memory.once()
+        if verb.by_holder:
+            found = held(ctx, ids, now_us, remembered=remembered)
+        else:
+            found = _anywhere(ctx, verb, ids, now_us, remembered=remembered)
+        return _plan(ctx, verb, found, now_us)
+
+    tasks = ctx.queue.loop.run(verb.name, ctx.table_lock, attempt)
+    follow_up(ctx, verb)
     return tasks
 
 
-def _require_removed(ctx: TubeContext, found: Sequence[StoredTask], affected: Affected) -> None:
-    """Check the number of removed tasks, and try again if a segment that was deleted was gone.
+class Memory:
+    """Uses the remembered tasks only in the first attempt: if they were wrong, the next one reads the tasks."""
+
+    def __init__(self) -> None:
+        """Use the remembered tasks in the next attempt."""
+        self.trusted = True
+
+    def once(self) -> bool:
+        """Whether to use the remembered tasks in this attempt."""
+        trusted, self.trusted = self.trusted, False
+        return trusted
+
+
+def held(
+    ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool
+) -> list[StoredTask]:
+    """Find tasks that this session holds by leases that have not ended.
 
     Raises:
-        Stale: Nothing was removed.
-        StoreError: The number is wrong, so something other than a verb has changed the table. Because the statement
-            is committed, the verb raises `CommitUnknownError`.
+        NotTakenError: The session does not hold one of them, or a lease has ended.
     """
-    if affected.total == len(found):
-        return
-    segments = list(dict.fromkeys(row.segment for row in found))
-    ctx.queue.held_tasks.forget(segments)
-    if affected.total == 0:
-        raise Stale
-    msg = f"{affected.total} tasks were removed where {len(found)} were to be: {segments}"
-    raise StoreError(msg)
+    owner = ctx.queue.session.owner
+    known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
+    if known is not None and all(row.held_by(owner, now_us) for row in known):
+        return known
+    rows = []
+    for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
+        if row is None or not row.held_by(owner, now_us):
+            raise refusals.not_held(task_id)
+        rows.append(row)
+    return rows
 
 
-def _left(ctx: TubeContext, found: Sequence[StoredTask]) -> None:
-    ctx.queue.held_tasks.left(ctx.record.id, ((row.segment, row.task_id) for row in found))
+def _anywhere(
+    ctx: TubeContext, verb: Verb, ids: Sequence[int], now_us: int, *, remembered: bool
+) -> list[StoredTask]:
+    """Find tasks in the states of a verb. If time has changed one of them, that is written first."""
+    known = None
+    if remembered and TaskState.TAKEN in verb.states:
+        known = ctx.queue.held_tasks.find(ctx.record.id, ids)
+    # Others may have extended the ttl of remembered tasks, so a refusal needs a read.
+    if known is not None and ctx.seen(known, now_us) == known:
+        return known
+    while True:
+        stored = [row for row in _read(ctx, ids, now_us) if row is not None]
+        seen = [row for row in ctx.seen(stored, now_us) if row is not None]
+        missing = set(ids).difference(row.task_id for row in seen)
+        if missing:
+            raise refusals.no_task(next(task_id for task_id in ids if task_id in missing))
+        if seen == stored:
+            break
+        end_due(ctx, now_us)
+    for row in stored:
+        if row.state not in verb.states:
+            raise refusals.in_other_state(row.task_id, row.state, verb.states)
+    return stored
 
 
-def _removed(
-    ctx: TubeContext,
-    found: Sequence[StoredTask],
-    event: str | None,
-    finish: Callable[[], list[Task]],
+def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:
+    """The stored rows of these tasks, in this order. If the queue object remembers other rows, it forgets them."""
+    by_id = {row.task_id: row for row in ctx.reader.by_ids(ids)}
+    owner = ctx.queue.session.owner
+    for task_id in ids:
+        row = by_id.get(task_id)
+        holds = row is not None and row.held_by(owner, now_us)
+        ctx.queue.held_tasks.compare(ctx.record.id, task_id, row, held=holds)
+    return [by_id.get(task_id) for task_id in ids]
+
+
+def still_held(ctx: TubeContext, ids: Sequence[int]) -> set[int]:
+    """The tasks among these that this session holds by leases that have not ended, as stored. One read."""
+    owner, now_us = ctx.queue.session.owner, ctx.queue.now_us()
+    return {row.task_id for row in ctx.reader.by_ids(ids) if row.held_by(owner, now_us)}
+
+
+def _plan(
+    ctx: TubeContext, verb: Verb, found: Sequence[StoredTask], now_us: int
 ) -> Plan[list[Task]]:
-    """Plan the removal of named tasks: one commit."""
-    # A task that was kept as done has already been counted.
-    ended = sum(row.state is not TaskState.DONE for row in found)
-    are_whole = ctx.queue.held_tasks.are_whole(ctx.record.id, found)
-    statement = removal(ctx, named(found), event, are_whole=are_whole)
-    statement = replace(statement, ended=Ended(ctx.record.id, ended))
+    rows = [row for row in found if row.state is not verb.stays]
+    if not rows:
+        return Plan(None, lambda _: [row.task() for row in found])
+    tube, held_tasks = ctx.record.id, ctx.queue.held_tasks
+    change = verb.change(Decision(ctx, now_us, ctx.queue.session.owner, rows))
+    removes = isinstance(change, Remove)
+    are_whole = removes and held_tasks.are_whole(tube, rows)
+    statement = settlement(ctx, named(rows), change, are_whole=are_whole)
+    if removes:
+        # A task that was kept as done has already been counted.
+        ended = sum(row.state is not TaskState.DONE for row in rows)
+        statement = replace(statement, ended=Ended(tube, ended))
 
-    def done(affected: Affected) -> list[Task]:
-        _require_removed(ctx, found, affected)
-        _left(ctx, found)
-        return finish()
+    def finish(affected: Affected) -> list[Task]:
+        if removes and not affected.total:
+            # The segment that was to be deleted was gone.
+            held_tasks.forget({row.segment for row in rows})
+            raise Stale
+        after = rows if removes else _after(statement, change, rows)
+        if verb.keeps:
+            held_tasks.renewed(tube, after)
+        else:
+            held_tasks.left(tube, ((row.segment, row.task_id) for row in rows))
+        if not verb.event:
+            return [row.task() for row in after]
+        tasks = ctx.record_event(verb.event, after, TaskState.DONE if removes else None)
+        by_id = {task.task_id: task for task in tasks}
+        return [by_id.get(row.task_id) or row.task() for row in found]
 
-    return Plan(statement, done)
+    return Plan(statement, finish)
+
+
+def settlement(
+    ctx: TubeContext,
+    rows: Sequence[SettleRow] | SettleTable,
+    change: Change,
+    *,
+    are_whole: bool = False,
+) -> Statement:
+    """Make the statement that changes or removes some tasks.
+
+    Args:
+        ctx: The tube.
+        rows: The source rows of the tasks: named ones, or those of whole segments.
+        change: The change of the tasks.
+        are_whole: Whether they are all rows with which their segments were written. Then files may be removed unread.
+    """
+    removes = change == Remove()
+    if (
+        removes
+        and isinstance(rows, list)
+        and ((are_whole and len(rows) == 1) or all(row.task_id is None for row in rows))
+    ):
+        statement = ctx.writer.delete_segments([row.segment for row in rows])
+        return replace(statement, ended=Ended(ctx.record.id))
+    statement = ctx.writer.settle(rows, [(Every(), change)])
+    return replace(statement, removes=statement.tasks) if removes and are_whole else statement
+
+
+def named(rows: Iterable[StoredTask]) -> list[SettleRow]:
+    """Source rows for some tasks."""
+    return [SettleRow(row.segment, row.task_id) for row in rows]
+
+
+def placed(places: pa.Table) -> list[SettleRow] | SettleTable:
+    """Source rows for the tasks at some places (columns `segment` and `task_id`); many of them as a table."""
+    if places.num_rows > MOST_NAMED:
+        return SettleTable(places, places.column("segment").unique().to_pylist())
+    return [SettleRow(**place) for place in places.to_pylist()]
+
+
+def whole(segments: Iterable[int]) -> list[SettleRow]:
+    """Source rows for all tasks of some segments."""
+    return [SettleRow(segment, None) for segment in segments]
+
+
+def _after(statement: Statement, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
+    """Some rows after a statement, computed from its clauses."""
+    errors = errors_of(change)
+    source = None if errors is None else {"error": lambda row: errors.get(row.task_id)}
+    return rows_after(statement.clauses, rows, source)
+
+
+def follow_up(ctx: TubeContext, verb: Verb) -> None:
+    """Wake takes that may find tasks after a verb, and compact if that is due."""
+    if not verb.keeps:
+        ctx.table_lock.wake_takes()
+    if verb.compacts:
+        compact_at_times(ctx)
+
+
+# -- acks of several calls, and tasks that were not named by their ids ---------------------------------
 
 
 def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Remove tasks that this session holds."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        return _removed(ctx, found, None, lambda: ctx.record_event("ack", found, TaskState.DONE))
-
-    return run(ctx, "ack", attempt)
+    return settle(ctx, ACK, ids)
 
 
 def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[Task] | Exception]:
@@ -137,178 +363,6 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
     return each(lambda ids: ack(ctx, ids), requests)
-
-
-def changed(
-    ctx: TubeContext,
-    found: Sequence[StoredTask],
-    make_change: MakeChange[C],
-    finish: Callable[[Settlement[C]], R],
-) -> Plan[R]:
-    """Plan a change of named tasks, which leave their lease segments: one commit.
-
-    Args:
-        ctx: The tube.
-        found: The tasks.
-        make_change: Makes the change of the tasks.
-        finish: Counts the changed tasks, calls the callback, and makes the result.
-    """
-    settled = settlement(ctx, named(found), make_change)
-
-    def done(_affected: Affected) -> R:
-        _left(ctx, found)
-        return finish(settled)
-
-    return Plan(settled.statement, done)
-
-
-def release(ctx: TubeContext, ids: Sequence[int], how: Release) -> list[Task]:
-    """Release held tasks: ready (or buried by `max_attempts`), or delayed."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        now_us = ctx.queue.now_us()
-        found = held(ctx, ids, now_us, remembered=memory.once())
-        return changed(
-            ctx,
-            found,
-            lambda dest: released(
-                dest, how.delay(ctx.backoff), now_us, ctx.max_attempts, how.error
-            ),
-            lambda settled: ctx.events.released(settled.after(found)),
-        )
-
-    return run(ctx, "release", attempt, compacts=True)
-
-
-def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
-    """Give a held task more time: its lease, its ttl, and the ttr of later takes."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
-        settled = settlement(ctx, named(found), lambda dest: Touch(dest, increment_us))
-        (after,) = settled.after(found)
-
-        def finish(_affected: Affected) -> list[Task]:
-            ctx.queue.held_tasks.renewed(ctx.record.id, [after])
-            return ctx.record_event("touch", [after])
-
-        return Plan(settled.statement, finish)
-
-    return run(ctx, "touch", attempt, wakes=False)[0]
-
-
-def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Renew the leases of held tasks. Unlike a touch, this changes neither their ttr nor their ttl."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        lease = new_lease(ctx, ctx.queue.session.owner)
-        settled = settlement(ctx, named(found), lambda dest: Renew(dest, lease))
-        after = settled.after(found)
-
-        def finish(_affected: Affected) -> list[Task]:
-            ctx.queue.held_tasks.renewed(ctx.record.id, after)
-            return [row.task() for row in after]
-
-        return Plan(settled.statement, finish)
-
-    return run(ctx, "renew", attempt, wakes=False)
-
-
-def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Give back held tasks that no handler has begun: they become ready, and lose no attempt."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        return changed(
-            ctx,
-            found,
-            lambda dest: GiveBack(dest, TaskState.READY, untaken=True),
-            lambda settled: ctx.record_event("release", settled.after(found)),
-        )
-
-    return run(ctx, "give_back", attempt)
-
-
-def bury_held(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None) -> list[Task]:
-    """Bury tasks that this session holds; all of them or none."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        return changed(
-            ctx,
-            found,
-            lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=error),
-            lambda settled: ctx.record_event("bury", settled.after(found)),
-        )
-
-    return run(ctx, "bury", attempt, compacts=True)
-
-
-def still_held(ctx: TubeContext, ids: Sequence[int]) -> set[int]:
-    """The tasks among these that this session holds by leases that have not ended, as stored. One read."""
-    owner, now_us = ctx.queue.session.owner, ctx.queue.now_us()
-    return {row.task_id for row in ctx.reader.by_ids(ids) if row.held_by(owner, now_us)}
-
-
-def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Remove tasks in any state."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        found = anywhere(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        finish = lambda: ctx.record_event("delete", found, TaskState.DONE)  # noqa: E731
-        return _removed(ctx, found, "delete", finish)
-
-    return run(ctx, "delete", attempt)
-
-
-def _refuse_done(rows: Sequence[StoredTask]) -> None:
-    for row in rows:
-        if row.state is TaskState.DONE:
-            msg = f"task {row.task_id} is done"
-            raise TaskNotFoundError(msg)
-
-
-def bury(ctx: TubeContext, ids: Sequence[int], error: ErrorTexts | None = None) -> list[Task]:
-    """Bury tasks in any state; tasks that are already buried do not change."""
-
-    def attempt(memory: Memory) -> Plan[list[Task]]:
-        found = anywhere(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        _refuse_done(found)
-        return _burial(ctx, found, error)
-
-    return run(ctx, "bury", attempt, compacts=True)
-
-
-def _burial(
-    ctx: TubeContext, found: Sequence[StoredTask], error: ErrorTexts | None = None
-) -> Plan[list[Task]]:
-    others = [row for row in found if row.state is not TaskState.BURIED]
-    if not others:
-        return Plan(None, lambda _: [row.task() for row in found])
-
-    def finish(settled: Settlement[GiveBack]) -> list[Task]:
-        after = {row.task_id: row for row in settled.after(others)}
-        ctx.record_event("bury", after.values())
-        return [after.get(row.task_id, row).task() for row in found]
-
-    bury = lambda dest: GiveBack(dest, TaskState.BURIED, event="bury", error=error)  # noqa: E731
-    return changed(ctx, others, bury, finish)
-
-
-def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Make named buried tasks ready, with 0 attempts; all of them or none."""
-
-    def attempt(_memory: Memory) -> Plan[list[Task]]:
-        # Another session may have buried a task that this one remembers as held.
-        found = anywhere(ctx, ids, ctx.queue.now_us(), remembered=False)
-        for row in found:
-            if row.state is not TaskState.BURIED:
-                raise not_buried(row.task_id, row.state)
-        finish = lambda settled: ctx.record_event("kick", settled.after(found))  # noqa: E731
-        return changed(ctx, found, _kicked, finish)
-
-    return run(ctx, "kick", attempt)
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
@@ -323,7 +377,7 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
         if ctx.seen(rows, now_us) != rows:
             end_due(ctx, now_us)
             raise Stale
-        return _burial(ctx, rows)
+        return _plan(ctx, bury(), rows, now_us)
 
     try:
         ctx.queue.loop_without_retry.run("bury", ctx.table_lock, attempt)
@@ -332,81 +386,44 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
     ctx.table_lock.wake_takes()
 
 
-def kick(ctx: TubeContext, count: int) -> int:
-    """Make up to `count` buried tasks ready, in the tube's order, with 0 attempts."""
+def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
+    """Make up to `count` (`None`: all) buried tasks ready, in the tube's order, with 0 attempts.
+
+    Args:
+        ctx: The tube.
+        count: The most tasks.
+        where: A program's condition; `None` is every buried task.
+    """
+    condition: Expression = TRUE
+    if where is not None:
+        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
+
+        condition = condition_of(where, ctx.table.shown)
+    if count == 0:
+        return 0
+    if ctx.max_attempts is not None:
+        # Tasks whose ended lease was their last attempt count as buried, but are stored as taken.
+        end_due(ctx, ctx.queue.now_us())
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        buried = ctx.table.is_buried(now_us)
-        selections = ctx.reader.segments(buried, count)
-        if not selections:
+        buried = ctx.table.is_buried(now_us) & condition
+        places = ctx.reader.places(buried, order=ctx.table.order, limit=count, skips=())
+        if not places.num_rows:
             return Plan(None, lambda _: 0)
-        last = max(selection.last for selection in selections)
-        for_callback = []
+        change = KICK.change(Decision(ctx, now_us))
+        statement = settlement(ctx, placed(places), change)
+        rows = []
         if ctx.callback is not None:
-            for_callback = ctx.reader.of(buried & ctx.table.up_to(last), limit=count, skips=())
-        segments = sorted(selection.segment for selection in selections)
-        dest = ctx.queue.session.segments(1)[0]
-        kick = (Buried(last, now_us), _kicked(dest))
-        statement = ctx.writer.settle_segments(segments, kick)
-        statement = replace(statement, tasks=sum(selection.count for selection in selections))
+            ids = places.column("task_id").to_pylist()
+            rows = ctx.reader.of(ctx.table.has_id(ids), order=ctx.table.order, skips=())
 
         def finish(affected: Affected) -> int:
-            if affected.updated == 0:
-                raise Stale
             ctx.count("kick", affected.updated)
-            ready = rows_after(statement.clauses, for_callback)
-            ctx.queue_event("kick", [row.task() for row in ready])
+            ctx.queue_event("kick", [row.task() for row in _after(statement, change, rows)])
             return affected.updated
 
         return Plan(statement, finish)
-
-    _bury_worn(ctx)
-    kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
-    if kicked:
-        ctx.table_lock.wake_takes()
-    return kicked
-
-
-def _kicked(dest: int) -> GiveBack:
-    """The change of a kicked task."""
-    return GiveBack(dest, TaskState.READY, attempts=0, event="kick")
-
-
-def _bury_worn(ctx: TubeContext) -> None:
-    """Bury tasks whose ended lease was their last attempt. They count as buried, but are stored as taken."""
-    if ctx.max_attempts is not None:
-        end_due(ctx, ctx.queue.now_us())
-
-
-def kick_where(ctx: TubeContext, text: str, count: int | None) -> int:
-    """Make up to `count` (`None`: all) buried tasks ready that match a program's condition, in the tube's order.
-
-    The ids are chosen once. Tasks that no longer match at their commit are left out.
-    """
-    from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
-
-    where = condition_of(text, ctx.table.shown)
-    if count == 0:
-        return 0
-    _bury_worn(ctx)
-    buried = ctx.table.is_buried(ctx.queue.now_us()) & where
-    ids = ctx.reader.ids(buried, order=ctx.table.order, limit=count, skips=())
-    pieces = (ids[start : start + _MOST_KICKED] for start in range(0, len(ids), _MOST_KICKED))
-    return sum(_kick_picked(ctx, piece, where) for piece in pieces)
-
-
-def _kick_picked(ctx: TubeContext, ids: Sequence[int], where: Expression) -> int:
-    def attempt() -> Plan[int]:
-        buried = ctx.table.is_buried(ctx.queue.now_us()) & where
-        rows = ctx.reader.of(ctx.table.has_id(ids) & buried, skips=())
-        if not rows:
-            return Plan(None, lambda _: 0)
-
-        def finish(settled: Settlement[GiveBack]) -> int:
-            return len(ctx.record_event("kick", settled.after(rows)))
-
-        return changed(ctx, rows, _kicked, finish)
 
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:

@@ -28,7 +28,6 @@ from tests.unit.golden.sample_values import (
 )
 from tubeq_spark.model.changes import (
     Become,
-    Buried,
     Change,
     Due,
     Every,
@@ -488,7 +487,6 @@ WHICH: dict[str, Which] = {
     "due and over": Due(NOW, over=True),
     "due and taken": Due(NOW, state=TaskState.TAKEN),
     "due, over and kept": Due(NOW, over=True, state=TaskState.DONE),
-    "buried": Buried(POSITION, NOW),
     "older": Older({0: 99, 7: 30_000}),
     "older and taken": Older({0: 99, 7: 30_000}, taken=True),
 }

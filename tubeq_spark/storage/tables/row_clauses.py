@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import (
     Become,
-    Buried,
     Change,
     Due,
     Every,
@@ -75,8 +74,6 @@ def condition_of(table: TubeTable, which: Which) -> Expression:
             due = predicates.is_due(now_us, _T)
             due &= _T.state != GONE if state is None else _T.state == state.value
             return due & ~predicates.is_alive(now_us, _T) if over else due
-        case Buried(last, now_us):
-            return predicates.is_buried(now_us, _T) & table.up_to(last, _T)
         case Older(newest, held):
             older = predicates.is_older(newest, _T)
             return older & (_T.state == _TAKEN) if held else older

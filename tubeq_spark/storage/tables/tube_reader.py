@@ -103,9 +103,18 @@ class TubeReader:
         ids: list[int] = self.engine.arrow(select).column("task_id").to_pylist()
         return ids
 
-    def places(self, where: Expression) -> pa.Table:
+    def places(
+        self,
+        where: Expression,
+        *,
+        order: Sequence[str] = (),
+        limit: int | None = None,
+        skips: Sequence[str] | None = None,
+    ) -> pa.Table:
         """The columns `segment` and `task_id` of the tasks that match a condition."""
-        return self.engine.arrow(self._table.select(named("segment", "task_id"), where))
+        columns = named("segment", "task_id")
+        select = self._table.select(columns, where, order=order, limit=limit, skips=skips)
+        return self.engine.arrow(select)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
         """The remaining tasks of a take, for programs (columns of `Batch.table`).
