@@ -174,6 +174,10 @@ def as_decided(statement: Statement, every: Sequence[dict[str, Any]]) -> Iterato
         case "sessions_table":
             totals = {each.get("seen") for each in source}
             yield from (e for e in every if e["kind"] != "total" or e["seq"] in totals)
+            for row in source:
+                if row.get("below") is not None and row["kind"] != "total":
+                    replaced = {name: row[name] for name in ("bucket", "kind", "key")}
+                    yield replaced | {"seq": row["below"] - 1}
         case _:
             # Nobody has registered the name, or an id that is as high.
             yield from (e for e in every if e["name"] == "other" and e["id"] < TUBE)

@@ -29,7 +29,6 @@ from tubeq_spark.storage.outcome import EngineError, is_missing_table
 from tubeq_spark.storage.query import Select, least, named
 from tubeq_spark.storage.rows import (
     DueGroup,
-    SegmentSelection,
     SegmentSpan,
     SubqueueHead,
     TakenTasks,
@@ -64,13 +63,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def selection(segment: int, count: int, pri: int, last: int, **others: int) -> SegmentSelection:
-    taken = bool(others.get("taken"))
-    return SegmentSelection(
-        segment, count, OrderPosition(pri, last), taken, others.get("delayed", 0), MINUTE
-    )
-
-
 def reader_of(place: Place, max_attempts: int) -> TubeReader:
     table = replace(place.table, max_attempts=max_attempts)
     return TubeReader(place.engine, table)  # type: ignore[arg-type]
@@ -84,10 +76,9 @@ def test_tasks_are_found_by_their_ids_however_many(place: Place) -> None:
 
 @pytest.mark.parametrize("max_attempts", [None, 3])
 def test_ready_tasks_come_in_order(place: Place, max_attempts: int | None) -> None:
-    tasks, table = place.tasks, replace(place.table, max_attempts=max_attempts)
+    table = replace(place.table, max_attempts=max_attempts)
     ready, later = table.is_ready(NOW), table.is_ready(NOW + 1000)
     assert place.ready(10, ready) == [51, 50, 52]
-    assert tasks.segments(ready, 2) == [selection(5, 2, 1, 50)]
     assert place.ready(9, later) == [51, 70, 71, 50, 52]
 
 
@@ -95,7 +86,6 @@ def test_buried_and_due_tasks_are_found(place: Place) -> None:
     tasks, table = place.tasks, place.table
     buried, due = table.is_buried(NOW), table.is_due(NOW + 1000)
     assert place.ready(10, buried & table.up_to(at(60, 0))) == [60]
-    assert tasks.segments(buried, 10) == [selection(6, 2, 0, 61)]
     assert [row.task_id for row in tasks.of(due, order=["task_id"], limit=10)] == [70, 71]
     assert tasks.groups(due, NOW + 1000, 10) == [DueGroup(7, TaskState.DELAYED, False, False, 2)]
     worn = reader_of(place, 1).groups(table.is_due(NOW + MINUTE), NOW + MINUTE, 10)

@@ -144,7 +144,7 @@ def test_put_option_that_the_type_lacks_is_refused_whatever_its_value(name: str)
 def test_item_keeps_the_options_of_the_call_that_it_does_not_name() -> None:
     call = PutCall([PutItem("data", pri=0), "other"], {"pri": 5, "ttl": 9}, 0.0)
 
-    news = prepare(call, FIFOTTL, TubeOptions(), str, NOW).news
+    news = prepare(call, FIFOTTL, TubeOptions(), str, NOW)
 
     assert [(new.pri, new.ttl) for new in news] == [(0, 9 * US), (5, 9 * US)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import Every, Touch, released
-from tubeq_spark.model.options import PutDefaults, TubeOptions
+from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.storage.rows_after import rows_after
@@ -30,7 +30,7 @@ def row(
     attempts: int = 1,
     ttl: int | None = None,
 ) -> StoredTask:
-    new = new_task(PutDefaults(), TubeOptions(), "null", 0)
+    new = new_task({}, TubeOptions(), "null", 0)
     owner, take_id = ("session/1", 1) if state is T else (None, None)
     times = {"ttl": ttl, "next_event": next_event, "expires_at": expires_at}
     held = {"state": state, "owner": owner, "take_id": take_id, "attempts": attempts}

@@ -182,11 +182,6 @@ class CommitLoop:
         loop._refusal = why
         return loop
 
-    @property
-    def is_allowed(self) -> bool:
-        """Whether this loop may commit."""
-        return self._refusal is None
-
     def require_allowed(self) -> None:
         """Raise if this loop refuses to commit.
 

@@ -186,19 +186,6 @@ class BadFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSelection:
-    """The result of a selection in one segment, and for one sub-queue if grouped."""
-
-    segment: int
-    count: int
-    last: OrderPosition
-    in_lease_segment: bool
-    delayed: int
-    shortest_ttr: int | None
-    utube: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class KeptKeys:
     """The number of rows in a segment that are kept for keys of ended tasks, and the number of those that are due."""
 

@@ -271,10 +271,6 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
             lambda made, of=of: TubeReader(made.engine, of).groups(of.is_due(NOW), NOW, 5),
             [due],
         )
-    yield Case(
-        "TubeReader.segments: ready",
-        lambda made: TubeReader(made.engine, table).segments(table.is_ready(NOW), 5),
-    )
     yield from reads_for_upkeep(table)
 
 

@@ -26,7 +26,7 @@ from tubeq_spark.storage.query import (
 )
 from tubeq_spark.storage.rows import COLUMNS, DueGroup, SubqueueHead, stored_tasks
 from tubeq_spark.storage.tables import counts, predicates
-from tubeq_spark.storage.tables.tube_table import WHOLE_UTUBES, position_in, selections_of
+from tubeq_spark.storage.tables.tube_table import WHOLE_UTUBES, position_in
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.takes import Head
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.rows import SegmentSelection
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW = row()
@@ -166,17 +165,6 @@ class TubeReader:
         firsts = Firsts(rows, table.order, quotas)
         select = Select(firsts, named(*columns), order=table.order)
         return self.engine.arrow(select, sum(quotas.values()))
-
-    def segments(
-        self, where: Expression, limit: int, *, whole_utubes: bool = False
-    ) -> list[SegmentSelection]:
-        """The segments of the result of `first`; with `whole_utubes` also by sub-queue."""
-        table = self._table
-        columns, by, skips = table.selected, ["segment"], tuple[str, ...]()
-        if whole_utubes:
-            columns, by, skips = columns | named("utube"), ["utube", "segment"], WHOLE_UTUBES
-        rows = table.select(columns, where, order=table.order, limit=limit, skips=skips)
-        return selections_of(self.engine.arrow(table.selection_query(rows, by), limit))
 
     def heads(
         self, where: Expression, limit: int, *, with_created: bool = False

@@ -21,17 +21,11 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.query import (
     Among,
-    Firsts,
     Select,
     Struct,
-    any_holds,
-    count,
-    count_if,
-    greatest,
-    least,
     named,
 )
-from tubeq_spark.storage.rows import KEPT_KEY, SegmentSelection
+from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
@@ -205,11 +199,6 @@ class TubeTable:
         return "rank" if self.order == AGED else "pri"
 
     @property
-    def selected(self) -> dict[str, Expression]:
-        """The columns of rows that a selection reads; a selection by sub-queue also needs `utube`."""
-        return named("segment", self.key, "task_id", "state", "ttr")
-
-    @property
     def position(self) -> Struct:
         """The position of a row in the order; `position_in` reads it."""
         parts = named(self.key, "task_id")
@@ -218,36 +207,8 @@ class TubeTable:
             parts["pri"] = integer(0)
         return Struct(parts)
 
-    def selection_query(self, rows: Select | Firsts, by: Sequence[str]) -> Select:
-        """The query for a selection of rows by segments, and by sub-queues if these matter."""
-        columns = {
-            **named(*by),
-            "n": count(),
-            "last": greatest(self.position),
-            "in_lease_segment": any_holds(_ROW.state == TaskState.TAKEN.value),
-            "delayed": count_if(_ROW.state == TaskState.DELAYED.value),
-            "ttr": least(_ROW.ttr),
-        }
-        return Select(rows, columns, by=by)
-
 
 def position_in(found: Mapping[str, int | None]) -> OrderPosition:
     """The position in a struct that a query has returned."""
     key, task_id = found.values()
     return OrderPosition(key or 0, task_id or 0)
-
-
-def selections_of(found: pa.Table) -> list[SegmentSelection]:
-    """The selections in the result of a `selection_query`."""
-    return [
-        SegmentSelection(
-            each["segment"],
-            each["n"],
-            position_in(each["last"]),
-            each["in_lease_segment"],
-            each["delayed"],
-            each["ttr"],
-            each.get("utube"),
-        )
-        for each in found.to_pylist()
-    ]
