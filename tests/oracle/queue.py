@@ -76,7 +76,6 @@ class OracleQueue:
             self.config,
             Counters(),
             held,
-            held,
         )
         held.session = self.session
         # No heart beats: the session dies as its clock says.
