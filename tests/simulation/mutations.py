@@ -15,6 +15,7 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[2] / "tubeq_spark"
 ROOMS = ("verbs", "runtime", "storage")
-#: A process that takes this many times as long as its limit does not end. Others may use the processor, too.
-_PATIENCE = 10
+#: A fault that uses this many times its processor time does not end.
+_PATIENCE = 3
 #: Faults by name: the file, a text in it, and what it becomes.
 NAMED = {
     "a lost answer taken for a rival": (
@@ -218,6 +219,10 @@ def _marked(plan: Plan) -> tuple[list[Violation], str]:
     return found, hashlib.sha256(done.history.text().encode()).hexdigest()
 
 
+def _give_up(*_: object) -> None:
+    raise TimeoutError
+
+
 def one(fault: Mutation, marks: Mapping[str, str], seconds: float) -> tuple[str, str]:
     """Plant a fault, run seeds until one finds it, and return how that ended, in a word and in a sentence.
 
@@ -226,6 +231,8 @@ def one(fault: Mutation, marks: Mapping[str, str], seconds: float) -> tuple[str,
         marks: The hash of each seed's run without the fault.
         seconds: The processor time after which it gives up.
     """
+    signal.signal(signal.SIGPROF, _give_up)
+    signal.setitimer(signal.ITIMER_PROF, _PATIENCE * seconds)
     path, other, ran = str(PACKAGE / fault.file), list[str](), 0
     code = _planted(fault)
     _plant(lambda name: code if name == path else None)
@@ -289,8 +296,7 @@ def sweep(known: Path, drawn: Iterable[Mutation], seconds: float) -> Iterator[tu
         # Each fault has a process of its own, which imports the package with it.
         with multiprocessing.get_context("fork").Pool(1) as pool:
             try:
-                asked = pool.apply_async(one, (fault, marks, seconds))
-                end, how = asked.get(_PATIENCE * seconds)
+                end, how = pool.apply(one, (fault, marks, seconds))
             except Exception as error:  # noqa: BLE001  (the package does not run with the fault)
                 end, how = "found", f"it fails, or does not end: {error!r:.80}"
         yield end, f"{fault.file}:{fault.line}  {fault.kind}  {end} {how}"

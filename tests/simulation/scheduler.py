@@ -184,7 +184,9 @@ class Scheduler:
     def run(self) -> None:
         """Run all threads to their ends."""
         self._pass_on()
-        self._over.wait()
+        # A signal that another thread gets does not end a wait.
+        while not self._over.wait(1.0):
+            pass
         if self._stuck:
             raise StuckError(", ".join(thread.name for thread in self.threads))
 
