@@ -42,17 +42,17 @@ NAMED = {
         "storage/log/log.py", ") and log_files.removed_if_late(", ") and not (",
     ),
     "two first takes of one sub-queue": (
-        "verbs/limits.py", "        if not limits.seen.numbers:\n            _begin(ctx, now_us)\n",
-        "        if not limits.seen.numbers:\n            return limits\n",
+        "verbs/limits.py", "        _begin(ctx, now_us)\n        return None\n", "        return limits\n",
     ),
     "a number that comes back": (
-        "storage/tables/gates.py", "_S.number + literal(1)", "literal(1) - _S.number",
+        "storage/tables/take_writer.py", '"number": number + 1}', '"number": 1 - number}',
     ),
     "a number that is not compared": (
-        "storage/tables/gates.py", "is_gate & (_T.task_id == _S.number)", "is_gate",
+        "storage/tables/take_writer.py", "_T.task_id == _S.task_id]",
+        "(_T.task_id == _S.task_id) | _S.number.is_not_null()]",
     ),
     "a paused take after its lease": (
-        "verbs/renew.py", "late = _late(calls, ctx.queue.now_us())", "late = list[int]()",
+        "verbs/after_take.py", "if not taken.is_fresh(now_us)}", "if not taken}",
     ),
 }  # fmt: skip
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
