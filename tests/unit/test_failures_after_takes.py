@@ -135,7 +135,9 @@ def test_take_when_another_call_can_take_no_more_keeps_what_it_took(
     # The second call loses what it took.
     last = after_take.outlast
     monkeypatch.setattr(
-        take, "outlast", lambda ctx, taken: [*last(ctx, taken)[:1], *[None for _ in taken[1:]]]
+        after_take,
+        "outlast",
+        lambda ctx, taken: [*last(ctx, taken)[:1], *[None for _ in taken[1:]]],
     )
 
     first, second = take.take_group(tube._ctx, [TakeRequest(1), TakeRequest(1)])

@@ -25,14 +25,17 @@ from tubeq_spark.verbs.expire import removed_by
 from tubeq_spark.verbs.settle import GIVE_BACK, Decision, named, settlement, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected, SettleRow
     from tubeq_spark.task import Task
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", LeasedBatch, TakenRows)
+#: A call that has lost tasks that it took takes again at once; it takes so often in all.
+_ROUNDS = 3
 #: A failed undo of a take that no caller got is tried so often in all; then the session's heart repeats it.
 _UNDOES = 3
 
@@ -41,6 +44,46 @@ def new_lease(ctx: TubeContext, owner: str, begins_us: int | None = None) -> New
     """Make the leases for the next statement. They begin at `begins_us`, or now (`None`)."""
     begins_us = ctx.queue.now_us() if begins_us is None else begins_us
     return NewLease(owner, begins_us, ctx.headroom.expected_us)
+
+
+def lasting(
+    ctx: TubeContext,
+    requests: Sequence[TakeRequest],
+    take: Callable[[Sequence[TakeRequest]], Sequence[T | None]],
+    taken: Sequence[T | None] | None = None,
+) -> list[T | None]:
+    """Take for several calls; a call that loses tasks before it returns takes again.
+
+    Args:
+        ctx: The tube.
+        requests: The requests of the calls.
+        take: Takes for some calls by one commit.
+        taken: What an earlier commit has taken for the calls; `None` takes for all of them.
+
+    Returns:
+        The tasks of each call; `None` for a call that found none.
+    """
+    results: list[T | None] = [None] * len(requests)
+    asking = list(range(len(requests)))
+    for _ in range(_ROUNDS):
+        try:
+            if taken is None:
+                taken = take([requests[call] for call in asking])
+            lasting_ones = outlast(ctx, taken)
+        except Exception:
+            if not any(results):
+                raise
+            # The other calls keep their tasks.
+            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
+            break
+        for call, found in zip(asking, lasting_ones, strict=True):
+            results[call] = found
+        pairs = zip(asking, taken, lasting_ones, strict=True)
+        asking = [call for call, before, after in pairs if before is not None and after is None]
+        taken = None
+        if not asking:
+            break
+    return results
 
 
 def outlast(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:

@@ -17,9 +17,9 @@ from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.after_take import give_up_all, remember
+from tubeq_spark.verbs.after_take import give_up_all
 from tubeq_spark.verbs.settle import Memory, ack, ack_group, held
-from tubeq_spark.verbs.take import TakeRows, lasting, take_group
+from tubeq_spark.verbs.take import TakeRows, take_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,11 +52,11 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
         if not take.take_ids:
             return None
     try:
-        (taken,) = lasting(ctx, [request], TakeRows, None if exchanged is None else exchanged.took)
+        took = None if exchanged is None else exchanged.took
+        (taken,) = take_group(ctx, [request], took)
     except Exception:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
         return None
-    remember(ctx, [taken])
     return taken
 
 
@@ -152,15 +152,7 @@ def _as_one(
     tasks = iter(exchanged.acked)
     acked = [list(islice(tasks, len(some))) for some in acks]
     # The acks are committed, so their calls must not fail.
-    return acked, _apart(ctx, lambda ctx, takes: _lasting(ctx, takes, exchanged.took), takes)
-
-
-def _lasting(
-    ctx: TubeContext, takes: Sequence[TakeRequest], took: list[TakenRows | None]
-) -> list[TakenRows | None]:
-    taken = lasting(ctx, takes, TakeRows, took)
-    remember(ctx, taken)
-    return taken
+    return acked, _apart(ctx, lambda ctx, takes: take_group(ctx, takes, exchanged.took), takes)
 
 
 def _apart(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back, give_back_unknown, new_lease, outlast, remember
+from tubeq_spark.verbs.after_take import give_back, give_back_unknown, lasting, new_lease, remember
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import limits_now, shared_out, within
@@ -55,8 +55,6 @@ H = TypeVar("H", LeasedBatch, TakenRows)
 MOST_SHARED = 16
 #: What is in the way of a take is written in at most so many commits; then it counts as a conflict.
 _DECISIONS = 3
-#: A call that has lost all its taken tasks takes again at once; it takes so often in all.
-_ROUNDS = 3
 
 
 class Choice(NamedTuple):
@@ -76,8 +74,9 @@ class Choice(NamedTuple):
 class Take(Generic[H]):
     """One take for several calls at once, over all its attempts. The first call gets the first tasks."""
 
-    #: The columns that it reads of its tasks.
+    #: The columns that it reads of its tasks, and whether its calls may share a lease segment.
     columns: Mapping[str, Expression]
+    shares: ClassVar[bool] = True
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Take for some calls."""
@@ -150,7 +149,6 @@ class Take(Generic[H]):
         # After conflicts a large take takes less, because it rests on more tasks than its rivals.
         wanted = sum(request.count for request in requests)
         requests = within(requests, max(MOST_SHARED, wanted >> (self._attempts - 1)))
-        wanted = sum(request.count for request in requests)
         if not wanted:
             return None
         choose = self._of_subqueues if self._ctx.driver.subqueues else self._in_order
@@ -237,7 +235,9 @@ class Take(Generic[H]):
         counts = Counter[int](choice.call_of.to_pylist())
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self.take_ids = list(take_ids.values())
-        segments = self._lease_segments(take_ids, counts)
+        # The small takes of one commit share the lease segment of the first of them.
+        small = [call for call in take_ids if self.shares and counts[call] <= MOST_SHARED]
+        segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
         calls = range(len(self._requests))
         claim = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
         to = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
@@ -270,16 +270,6 @@ class Take(Generic[H]):
             self._look_for()
             raise
 
-    def _lease_segments(
-        self, take_ids: Mapping[int, int], counts: Mapping[int, int]
-    ) -> dict[int, int]:
-        """The lease segment of each call. The small takes of one commit share that of the first of them."""
-        small = [take_id for call, take_id in take_ids.items() if counts[call] <= MOST_SHARED]
-        return {
-            call: small[0] if counts[call] <= MOST_SHARED else take_id
-            for call, take_id in take_ids.items()
-        }
-
     def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, H]:
         """The taken tasks of each take id, with the columns `to` and `claim`. Also counts the ended delays."""
         raise NotImplementedError
@@ -311,36 +301,29 @@ class TakeRows(Take[TakenRows]):
     def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, TakenRows]:
         ctx, rows = self._ctx, self._rows
         ids = tasks.column("task_id").to_pylist()
-        places = {
-            name: dict(zip(ids, tasks.column(name).to_pylist(), strict=True))
-            for name in ("to", "claim")
-        }
-        source = {
-            "segment": lambda row: places["to"][row.task_id],
-            "claim": lambda row: places["claim"][row.task_id],
-        }
+        to, claim = (
+            dict(zip(ids, tasks.column(name).to_pylist(), strict=True)) for name in ("to", "claim")
+        )
+        source = {"segment": lambda row: to[row.task_id], "claim": lambda row: claim[row.task_id]}
         held: dict[int, list[StoredTask]] = defaultdict(list)
         for after in rows_after([ctx.take_writer.taken(lease)], rows, source):
-            held[places["claim"][after.task_id]].append(after)
+            held[claim[after.task_id]].append(after)
         delayed = [row.seen_as(TaskState.READY) for row in rows if row.state is TaskState.DELAYED]
         if delayed:
             ctx.record_event("delay", delayed)
-        sizes = Counter(places["to"].values())
+        sizes = Counter(to.values())
         return {take_id: TakenRows(under, lease, sizes) for take_id, under in held.items()}
 
 
 class TakeBatches(Take[LeasedBatch]):
     """Takes batches, each with a lease segment of its own, without reading the rows."""
 
+    shares = False
+
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Take for some calls."""
         super().__init__(ctx, requests)
         self.columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.key)
-
-    def _lease_segments(
-        self, take_ids: Mapping[int, int], _counts: Mapping[int, int]
-    ) -> dict[int, int]:
-        return dict(take_ids)
 
     def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, LeasedBatch]:
         states = Counter(tasks.column("state").to_pylist())
@@ -361,58 +344,28 @@ class TakeBatches(Take[LeasedBatch]):
 # -- for the calls of threads ----------------------------------------------------------------------
 
 
-def take_group(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
-    """Take for several calls at once, in their order. Small takes share a lease segment."""
-    taken = lasting(ctx, requests, TakeRows)
-    remember(ctx, taken)
-    return taken
+def take_group(
+    ctx: TubeContext,
+    requests: Sequence[TakeRequest],
+    taken: Sequence[TakenRows | None] | None = None,
+) -> list[TakenRows | None]:
+    """Take for several calls at once, in their order. Small takes share a lease segment.
+
+    Args:
+        ctx: The tube.
+        requests: The requests of the calls.
+        taken: What an earlier commit has taken for them; `None` takes now.
+    """
+    held = lasting(ctx, requests, lambda asking: TakeRows(ctx, asking).run(), taken)
+    remember(ctx, held)
+    return held
 
 
 def take_batches(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
     """Take batches for several calls at once, without reading rows."""
-    batches = lasting(ctx, requests, TakeBatches)
+    batches = lasting(ctx, requests, lambda asking: TakeBatches(ctx, asking).run())
     for batch in batches:
         if batch is not None:
             ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
             ctx.count("take", batch.count)
     return batches
-
-
-def lasting(
-    ctx: TubeContext,
-    requests: Sequence[TakeRequest],
-    kind: type[Take[H]],
-    taken: Sequence[H | None] | None = None,
-) -> list[H | None]:
-    """Take for several calls; a call that loses tasks before it returns takes again.
-
-    Args:
-        ctx: The tube.
-        requests: The requests of the calls.
-        kind: Whether rows or batches are taken.
-        taken: What an earlier commit has taken for the calls; `None` takes for all of them.
-
-    Returns:
-        The tasks of each call; `None` for a call that found none.
-    """
-    results: list[H | None] = [None] * len(requests)
-    asking = list(range(len(requests)))
-    for _ in range(_ROUNDS):
-        try:
-            if taken is None:
-                taken = kind(ctx, [requests[call] for call in asking]).run()
-            lasting_ones = outlast(ctx, taken)
-        except Exception:
-            if not any(results):
-                raise
-            # The other calls keep their tasks.
-            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
-            break
-        for call, found in zip(asking, lasting_ones, strict=True):
-            results[call] = found
-        pairs = zip(asking, taken, lasting_ones, strict=True)
-        asking = [call for call, before, after in pairs if before is not None and after is None]
-        taken = None
-        if not asking:
-            break
-    return results
