@@ -98,7 +98,7 @@ FAULTS = (
     ),
     Fault(
         "a kick takes the newest tasks",
-        "verbs/settle.py",
+        "verbs/kick.py",
         "ctx.reader.places(buried, order=ctx.table.order, limit=count",
         "ctx.reader.places(buried, order=(), limit=count",
     ),

@@ -37,7 +37,17 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import after_take, exchange, expire, maintain, put, put_rows, read, settle
+from tubeq_spark.verbs import (
+    after_take,
+    exchange,
+    expire,
+    kick,
+    maintain,
+    put,
+    put_rows,
+    read,
+    settle,
+)
 from tubeq_spark.verbs.exchange import AcksAndTakes
 from tubeq_spark.verbs.take import take_batches
 from tubeq_spark.verbs.wait import wait_for
@@ -1040,7 +1050,7 @@ class Tube:
         Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the same segments.
         """
         number = None if count is None else validation.count("count", count)
-        return self._verb(lambda: settle.kick(self._ctx, number, where), name="kick")
+        return self._verb(lambda: kick.kick(self._ctx, number, where), name="kick")
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks, named by their ids, ready again; their attempts begin at 0 again.

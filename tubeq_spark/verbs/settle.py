@@ -1,4 +1,4 @@
-"""ack, release, touch, bury, delete, kick: change or remove stored tasks.
+"""ack, release, touch, bury, delete, kick: change or remove named tasks.
 
 One function, `settle`, runs all of them; a `Verb` has what differs. It finds the named tasks, as this queue object
 remembers them or by a read, checks them, and makes one statement that names their rows. The statement changes all of
@@ -30,7 +30,6 @@ from tubeq_spark.model.takes import NewLease
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
-from tubeq_spark.storage.expression import TRUE
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED, SettleRow, SettleTable
 from tubeq_spark.task import Task, TaskState
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from tubeq_spark.model.failures import ErrorTexts
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected, Statement
 
 
@@ -274,7 +272,7 @@ def _plan(
             # The segment that was to be deleted was gone.
             held_tasks.forget({row.segment for row in rows})
             raise Stale
-        after = rows if removes else _after(statement, change, rows)
+        after = rows if removes else changed(statement, change, rows)
         if verb.keeps:
             held_tasks.renewed(tube, after)
         else:
@@ -332,7 +330,7 @@ def whole(segments: Iterable[int]) -> list[SettleRow]:
     return [SettleRow(segment, None) for segment in segments]
 
 
-def _after(statement: Statement, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
+def changed(statement: Statement, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
     """Some rows after a statement, computed from its clauses."""
     errors = errors_of(change)
     source = None if errors is None else {"error": lambda row: errors.get(row.task_id)}
@@ -384,48 +382,3 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
     except ConflictError as error:
         raise Stale from error
     ctx.table_lock.wake_takes()
-
-
-def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
-    """Make up to `count` (`None`: all) buried tasks ready, in the tube's order, with 0 attempts.
-
-    Args:
-        ctx: The tube.
-        count: The most tasks.
-        where: A program's condition; `None` is every buried task.
-    """
-    condition: Expression = TRUE
-    if where is not None:
-        from tubeq_spark.storage.user_condition import condition_of  # noqa: PLC0415  (needs an extra)
-
-        condition = condition_of(where, ctx.table.shown)
-    if count == 0:
-        return 0
-    if ctx.max_attempts is not None:
-        # Tasks whose ended lease was their last attempt count as buried, but are stored as taken.
-        end_due(ctx, ctx.queue.now_us())
-
-    def attempt() -> Plan[int]:
-        now_us = ctx.queue.now_us()
-        buried = ctx.table.is_buried(now_us) & condition
-        places = ctx.reader.places(buried, order=ctx.table.order, limit=count, skips=())
-        if not places.num_rows:
-            return Plan(None, lambda _: 0)
-        change = KICK.change(Decision(ctx, now_us))
-        statement = settlement(ctx, placed(places), change)
-        rows = []
-        if ctx.callback is not None:
-            ids = places.column("task_id").to_pylist()
-            rows = ctx.reader.of(ctx.table.has_id(ids), order=ctx.table.order, skips=())
-
-        def finish(affected: Affected) -> int:
-            ctx.count("kick", affected.updated)
-            ctx.queue_event("kick", [row.task() for row in _after(statement, change, rows)])
-            return affected.updated
-
-        return Plan(statement, finish)
-
-    kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
-    if kicked:
-        ctx.table_lock.wake_takes()
-    return kicked
