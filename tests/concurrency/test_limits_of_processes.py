@@ -29,7 +29,10 @@ def test_limits_when_processes_are_killed_hold_in_every_commit(load: Load, tmp_p
 
     assert outcome.findings == []
     assert outcome.kills
-    assert min(outcome.begun) > 0
+    hot, others = outcome.begun
+    assert hot
+    # Tasks of hot sub-queues come first, and may fill all places of `most_taken`.
+    assert others or "most_taken" in load.options
     # Takes come to the limits, however busy the machine is.
     assert outcome.most_taken == load.options["parallel"]
 

@@ -135,5 +135,6 @@ def tasks_of(states: Mapping[str, int], ended: int = 0) -> dict[str, int]:
         states: The number of tasks, by the letter of the effective state.
         ended: The number of ended tasks.
     """
-    stored = {name: states.get(TaskState[name.upper()].value, 0) for name in TASKS[:-1]}
-    return stored | {DONE: ended, "total": sum(states.values())}
+    stored = [name for name in TASKS if name not in (DONE, "total")]
+    tasks = {name: states.get(TaskState[name.upper()].value, 0) for name in stored}
+    return tasks | {DONE: ended, "total": sum(states.values())}
