@@ -244,7 +244,7 @@ class Take(Generic[H]):
         utubes = Counter(choice.tasks.column("utube").to_pylist() if ctx.driver.subqueues else ())
         lease = new_lease(ctx, self._owner, limits.begins_us)
         raised, count = limits.raised(utubes), choice.tasks.num_rows
-        # On Spark a guard of many rows takes half of the time. Such a take looks at the number of moved rows instead.
+        # On Spark a guard of many rows takes a sixth of the time. Such a take compares the number of moved rows instead.
         is_large = ctx.queue.engine.committer() is not None and count > MOST_NAMED
         guards = not is_large or bool(acked or raised.numbers)
         statement = ctx.take_writer.take(
