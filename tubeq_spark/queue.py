@@ -354,7 +354,7 @@ class Queue:
         Commits: the creation of the table, then 1 to the registry. A temporary tube needs a lease: at most
         1 to the sessions. Conflicts with other creations and drops, and is retried.
         """
-        # All parameters with a name of their own are options.
+        # Every parameter but these three is an option.
         options = dict(locals())
         for parameter in ("self", "name", "type"):
             del options[parameter]

@@ -376,7 +376,7 @@ def test_kick_by_a_condition_when_a_rival_kicks_or_deletes_some_first_kicks_the_
     with world.probe.interrupted("decided", "kick", meanwhile):
         assert world.tube.kick(None, where="data <> '\"x\"'") == 2
 
-    # It has read again, so what was buried meanwhile is kicked, too.
+    # The kick has read the tube again. So it also kicks the task that the rival has buried.
     assert world.stored() == "ar cr dr"
 
 

@@ -307,7 +307,7 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 
 def _sessions(chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Rows of each kind. Those of one member differ in `seq`, and those of one slot."""
+    """Rows of each kind. The rows of one member differ in `seq`, as do the rows of one slot."""
     sessions = ("a session", *(name for name in NAMES if name is not None))
     for seq in range(120):
         session = chance.choice(sessions)

@@ -174,7 +174,7 @@ class Place:
         return self.run(self.taking(chosen, to))
 
     def ready(self, limit: int, where: Expression | None = None) -> list[int]:
-        """The ids of the first ready tasks, or of those that match a condition."""
+        """The ids of the first tasks that match a condition. By default it matches ready tasks."""
         where = self.table.is_ready(NOW) if where is None else where
         found = self.tasks.first(named("segment", "task_id"), where, limit)
         ids: list[int] = found.column("task_id").to_pylist()

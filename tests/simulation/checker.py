@@ -267,7 +267,7 @@ class Checker:
             self.fail("done", call, f"{done} done, not {least} to {most}")
 
     def _check_calls(self, call: Call) -> None:
-        """Counts of events where nothing fails: one's own, and those of queue objects that were closed."""
+        """Check the counts of events in a run without faults. They include the events of closed queue objects."""
         if self.history.quiet is None or self.history.earlier(call, "drop"):
             return
         closes = [c for c in self.history.earlier(call, "close") if c.before(call)]
@@ -307,7 +307,7 @@ class Checker:
             self.fail("session", call, "it was over")
 
     def _check_nothing(self, call: Call) -> None:
-        """A check that finds problems, or a put that adds again what it added under its key."""
+        """Fail a check that finds problems, and a repeated put with a key that adds tasks again."""
         if call.result and not self.history.earlier(call, *_WIPES):
             self.fail(call.verb, call, f"it returned {call.result}")
 

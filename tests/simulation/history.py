@@ -62,7 +62,8 @@ class Call:
         error: The class of the error.
         text: The text of the error.
         session: The session that calls; `None` if unknown.
-        commits: The commits that it has sent, `requests` all requests, and `failures` those that failed, in its process.
+        commits: How many commits it has sent. `requests` counts all its requests.
+        failures: How many requests of its program have failed so far.
         looked: When its last few requests began. A verb that checks leases has checked them before.
     """
 

@@ -62,7 +62,7 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 class Mutation(NamedTuple):
-    """A change of one place: the file, the number of the place in it, its line, what is done, and the code there."""
+    """A fault: its file, the number of its place in the file, its line, the kind of change, and the code that it changes."""
 
     file: str
     place: int

@@ -347,7 +347,7 @@ class Turn:
         args, key = {"items": [plain(item) for item in items]}, f"k{self.act.number}"
         put = self._call("put_arrow", args, lambda tube: tube.put_arrow(table, key=key))
         if put is not None and put.count and self.rng.random() < 0.3:
-            # What was added is not added again under its key.
+            # A second put with the same key adds nothing.
             self._call("put_again", {}, lambda tube: tube.put_arrow(table, key=key))
 
     # -- takes -----------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         for place, name, value in (
             (session, "os", _like(os, getpid=lambda: 1)),
             (tidying, "EVERY", scheduler.pace.every),
-            # Each actor is a process of its own, and the times of this module are those of the import.
+            # Each actor stands for a process, so it has its own locks.
             (table_lock, "_table_locks", _OfActors(scheduler)),
             # The default of this field was made before the simulation began.
             (closing, "UsedTubes", lambda: used(lock=SimRLock())),

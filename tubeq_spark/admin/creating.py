@@ -184,9 +184,9 @@ def drop(
     """Drop a tube; with `with_taken` also its taken tasks.
 
     Raises:
-        TubeBusyError: Tasks are taken; the tube stays as it is.
+        TubeBusyError: Tasks of the tube are taken. Nothing was changed.
         TubeNotFoundError: It was dropped before.
-        StoreError: It has a change feed, and there is no Spark session.
+        StoreError: The tube has a change feed, and the queue has no Spark session.
     """
     engines.require_writable(queue, record.name, record.options)
     ctx = make_context(queue, opened, registry.current(record))

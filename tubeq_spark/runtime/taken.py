@@ -45,11 +45,6 @@ class LeasedBatch:
         return self.lease.end(self.ttr)
 
     @property
-    def segments(self) -> list[int]:
-        """The segments of its tasks."""
-        return [self.segment]
-
-    @property
     def take_ids(self) -> set[int]:
         """The take ids under which they are held."""
         return {self.take_id}

@@ -40,12 +40,6 @@ _ROUNDS = 3
 _UNDOES = 3
 
 
-def new_lease(ctx: TubeContext, owner: str, begins_us: int | None = None) -> NewLease:
-    """Make the leases for the next statement. They begin at `begins_us`, or now (`None`)."""
-    begins_us = ctx.queue.now_us() if begins_us is None else begins_us
-    return NewLease(owner, begins_us, ctx.headroom.expected_us)
-
-
 def lasting(
     ctx: TubeContext,
     requests: Sequence[TakeRequest],

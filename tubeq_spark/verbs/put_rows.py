@@ -69,7 +69,7 @@ def put_rows(
 ) -> Added:
     """Put checked and counted rows, all of them or none. Arguments as for `put.add`.
 
-    An append does not see the drop of the tube, so the registry is asked first.
+    An append does not see the drop of the tube, so this looks for its tombstone first.
     """
 
     def chosen(seen: PutsSeen | None, free: int | None) -> NewRows[Added] | None:

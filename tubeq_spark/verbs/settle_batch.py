@@ -67,7 +67,7 @@ class HeldBatch:
         #: The end of the first of its leases, in microseconds; `None` is never.
         self.until = leased.until
         #: The lease segments of its tasks: the one that the take has made, until a verb extends some leases.
-        self._segments = leased.segments
+        self._segments = [leased.segment]
         self._ttr = leased.ttr
         #: No lease ends later than this after the first one.
         self._longer_us = 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
-from tubeq_spark.model.takes import beginning
+from tubeq_spark.model.takes import NewLease, beginning
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -30,7 +30,7 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back, give_back_unknown, lasting, new_lease, remember
+from tubeq_spark.verbs.after_take import give_back, give_back_unknown, lasting, remember
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import limits_now, shared_out, within
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.stored_task import StoredTask
-    from tubeq_spark.model.takes import NewLease
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
@@ -76,7 +75,7 @@ class Take(Generic[H]):
 
     #: The columns that it reads of its tasks, and whether its calls may share a lease segment.
     columns: Mapping[str, Expression]
-    shares: ClassVar[bool] = True
+    shares: ClassVar[bool]
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Take for some calls."""
@@ -242,7 +241,8 @@ class Take(Generic[H]):
         claim = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
         to = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
         utubes = Counter(choice.tasks.column("utube").to_pylist() if ctx.driver.subqueues else ())
-        lease = new_lease(ctx, self._owner, limits.begins_us)
+        begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
+        lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
         raised, count = limits.raised(utubes), choice.tasks.num_rows
         # On Spark a guard of many rows takes a sixth of the time. Such a take compares the number of moved rows instead.
         is_large = ctx.queue.engine.committer() is not None and count > MOST_NAMED
@@ -286,6 +286,7 @@ class TakeRows(Take[TakenRows]):
     """Takes tasks, and reads their rows."""
 
     columns = COLUMNS
+    shares = TakenRows.shares_segments
     #: The rows of the newest choice.
     _rows: list[StoredTask]
 
@@ -318,7 +319,7 @@ class TakeRows(Take[TakenRows]):
 class TakeBatches(Take[LeasedBatch]):
     """Takes batches, each with a lease segment of its own, without reading the rows."""
 
-    shares = False
+    shares = LeasedBatch.shares_segments
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Take for some calls."""

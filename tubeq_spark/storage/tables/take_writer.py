@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
+from tubeq_spark.storage.arrow.columns import ARROW_TYPES, repeated, rows_table
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -182,17 +182,13 @@ class TakeWriter:
             nothing = [None] * count
             values = list(zip(*(listed.get(name, nothing) for name in kinds), strict=True))
             return Rows(kinds, values + [self._values(kinds, other) for other in others])
-        known["tube"] = pa.repeat(pa.scalar(self._table.id, pa.int64()), count)
+        known["tube"] = repeated(self._table.id, pa.int64(), count)
         columns = {
             name: known[name] if name in known else pa.nulls(count, ARROW_TYPES[kind])
             for name, kind in kinds.items()
         }
-        beside = [self._values(kinds, other) for other in others]
-        more = {
-            name: array([values[place] for values in beside], ARROW_TYPES[kind])
-            for place, (name, kind) in enumerate(kinds.items())
-        }
-        return Given(pa.concat_tables([pa.table(columns), pa.table(more)]), list(kinds))
+        beside = rows_table(Rows(kinds, [self._values(kinds, other) for other in others]))
+        return Given(pa.concat_tables([pa.table(columns), beside]), list(kinds))
 
     def _values(self, kinds: dict[str, Type], other: dict[str, Any]) -> tuple[Any, ...]:
         """The values of a source row for an acked task, a gate or a taken-utube row."""
