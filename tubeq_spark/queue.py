@@ -26,7 +26,7 @@ from tubeq_spark.errors import (
     TubeNotFoundError,
 )
 from tubeq_spark.model import refusals, validation
-from tubeq_spark.model.arguments import check_settings, register_driver
+from tubeq_spark.model.arguments import check_new, check_settings, register_driver
 from tubeq_spark.model.ids import require_ids
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us, us_from_seconds
@@ -358,9 +358,9 @@ class Queue:
         options = dict(locals())
         for parameter in ("self", "name", "type"):
             del options[parameter]
-        new = creating.check_new(
-            self._context, name, type, options, in_replicaset=self._in_replicaset
-        )
+        drivers = self._context.drivers
+        new = check_new(drivers, name, type, options, in_replicaset=self._in_replicaset)
+        creating.require_supported(self._context, new)
         is_mine, began = False, self._seconds()
         with self._lock:
             # Another thread may have closed it meanwhile.

@@ -52,7 +52,8 @@ NAMED = {
         "(_T.task_id == _S.task_id) | _S.number.is_not_null()]",
     ),
     "a paused take after its lease": (
-        "verbs/after_take.py", "lasting = _lasting(ctx, first.lease.owner, held)", "lasting = held",
+        "verbs/after_take.py", "lasting = _with_time_left(ctx, first.lease.owner, held)",
+        "lasting = held",
     ),
 }  # fmt: skip
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {

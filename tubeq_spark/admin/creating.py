@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import engines
 from tubeq_spark.admin.tubes import make_context, make_table, payload_of
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
-from tubeq_spark.model import arguments, refusals
+from tubeq_spark.model import refusals
 from tubeq_spark.model.arguments import NewTube, refuse_other
 from tubeq_spark.payloads import ddl
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -29,7 +29,7 @@ from tubeq_spark.storage.tables.schema import CHANGE_FEED
 from tubeq_spark.verbs import maintain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
 
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
@@ -38,26 +38,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def check_new(
-    queue: QueueContext,
-    name: object,
-    type_name: object,
-    options: Mapping[str, Any],
-    *,
-    in_replicaset: bool,
-) -> NewTube:
-    """Check the arguments of `create_tube`.
+def require_supported(queue: QueueContext, new: NewTube) -> None:
+    """Refuse a tube that this queue object cannot create or use.
 
     Raises:
-        InvalidOptionError: An argument is bad, or the payload has columns that no tube can have.
+        InvalidOptionError: The payload has columns that no tube can have.
         StoreError: The tube needs Spark, for a type in its payload or for its change feed, and there is
             no session.
     """
-    new = arguments.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
     engines.require_writable(queue, new.name, new.options)
     if new.options.schema is not None:
         ddl.check_payload(new.options.schema, has_spark=queue.spark is not None)
-    return new
 
 
 def create(

@@ -40,13 +40,13 @@ _ROUNDS = 3
 _UNDOES = 3
 
 
-def lasting(
+def take_again_if_lost(
     ctx: TubeContext,
     requests: Sequence[TakeRequest],
     take: Callable[[Sequence[TakeRequest]], Sequence[T | None]],
     taken: Sequence[T | None] | None = None,
 ) -> list[T | None]:
-    """Take for several calls; a call that loses tasks before it returns takes again.
+    """Take for several calls. A call that loses tasks before it returns takes again.
 
     Args:
         ctx: The tube.
@@ -63,16 +63,16 @@ def lasting(
         try:
             if taken is None:
                 taken = take([requests[call] for call in asking])
-            lasting_ones = outlast(ctx, taken)
+            lasting = outlast(ctx, taken)
         except Exception:
             if not any(results):
                 raise
             # The other calls keep their tasks.
             log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
             break
-        for call, found in zip(asking, lasting_ones, strict=True):
+        for call, found in zip(asking, lasting, strict=True):
             results[call] = found
-        pairs = zip(asking, taken, lasting_ones, strict=True)
+        pairs = zip(asking, taken, lasting, strict=True)
         asking = [call for call, before, after in pairs if before is not None and after is None]
         taken = None
         if not asking:
@@ -90,13 +90,13 @@ def outlast(ctx: TubeContext, calls: Sequence[T | None]) -> list[T | None]:
     if held:
         first = next(iter(held.values()))
         ctx.headroom.took(ctx.queue.now_us() - first.lease.at_us)
-        lasting = _lasting(ctx, first.lease.owner, held)
+        lasting = _with_time_left(ctx, first.lease.owner, held)
         give_up_all(ctx, [taken for n, taken in held.items() if n not in lasting])
         held = lasting
     return [held.get(n) for n in range(len(calls))]
 
 
-def _lasting(ctx: TubeContext, owner: str, held: dict[int, T]) -> dict[int, T]:
+def _with_time_left(ctx: TubeContext, owner: str, held: dict[int, T]) -> dict[int, T]:
     """The calls whose leases last, if necessary after a renewal."""
     try:
         # A closed queue has released the tasks, so other consumers may get them, too.

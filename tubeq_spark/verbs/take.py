@@ -30,7 +30,7 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back, give_back_unknown, lasting, remember
+from tubeq_spark.verbs.after_take import give_back, give_back_unknown, remember, take_again_if_lost
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.limits import limits_now, shared_out, within
@@ -357,14 +357,14 @@ def take_group(
         requests: The requests of the calls.
         taken: What an earlier commit has taken for them; `None` takes now.
     """
-    held = lasting(ctx, requests, lambda asking: TakeRows(ctx, asking).run(), taken)
+    held = take_again_if_lost(ctx, requests, lambda asking: TakeRows(ctx, asking).run(), taken)
     remember(ctx, held)
     return held
 
 
 def take_batches(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
     """Take batches for several calls at once, without reading rows."""
-    batches = lasting(ctx, requests, lambda asking: TakeBatches(ctx, asking).run())
+    batches = take_again_if_lost(ctx, requests, lambda asking: TakeBatches(ctx, asking).run())
     for batch in batches:
         if batch is not None:
             ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
