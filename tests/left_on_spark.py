@@ -153,9 +153,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
         {
             "test_put_df_into_a_capacity_when_spark_must_not_commit_fits_or_writes_no_file",
             "test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns",
-            "test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_nothing",
             "test_put_df_when_the_tube_is_dropped_meanwhile_puts_nothing_and_leaves_no_files",
-            "test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sweep_removes_its_log",
             "test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_they_are_old",
         }
     ),

@@ -314,7 +314,8 @@ class _FramePut:
                 self._discard()
                 raise
             else:
-                self._discard(adopted=added.result.count > 0)
+                if not added.result.count:
+                    self._discard()
                 return added
             self._write(needed.frame, needed.numbering)
         self._discard()
@@ -356,16 +357,11 @@ class _FramePut:
             self._discard()
             raise StoreError(_OTHER_ROWS)
 
-    def _discard(self, *, adopted: bool = False) -> None:
-        """Remove the files that were written last, unless the table has adopted them."""
+    def _discard(self) -> None:
+        """Remove the files that were written last."""
         written, self._written = self._written, None
-        if written is None or self._files is None:
-            return
-        table, directories = self._ctx.table.name, self._files.directories
-        if adopted:
-            directories.adopted(table, written[2])
-        else:
-            directories.discard(table, written[2].directory)
+        if written is not None and self._files is not None:
+            self._files.directories.discard(self._ctx.table.name, written[2].directory)
 
 
 def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:

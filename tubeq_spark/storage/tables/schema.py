@@ -27,23 +27,6 @@ LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 LOG_RETENTION = "delta.logRetentionDuration"
 #: A property whose change makes all running writes conflict.
 FENCE = "tubeq.fence"
-#: Properties that keep table features out of a new table, whatever the defaults of a Spark session are.
-PLAIN = {
-    "delta.minReaderVersion": "1",
-    "delta.minWriterVersion": "2",
-    "delta.columnMapping.mode": "none",
-    "delta.checkpointPolicy": "classic",
-    "delta.appendOnly": "false",
-    "delta.enableDeletionVectors": "false",
-    "delta.enableRowTracking": "false",
-    CHANGE_FEED: "false",
-    "delta.enableInCommitTimestamps": "false",
-    "delta.enableTypeWidening": "false",
-    "delta.enableIcebergCompatV1": "false",
-    "delta.enableIcebergCompatV2": "false",
-    "delta.autoOptimize.autoCompact": "false",
-    "delta.autoOptimize.optimizeWrite": "false",
-}
 #: Partition column of tubes: the unit of conflict.
 PARTITION = "segment"
 
