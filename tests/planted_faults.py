@@ -57,8 +57,8 @@ FAULTS = (
     Fault(
         "a take ignores priorities",
         "storage/tables/tube_reader.py",
-        "order=table.order, limit=limit, skips=skips)\n        return self",
-        'order=["task_id"], limit=limit, skips=skips)\n        return self',
+        "order, skips = self._table.order, WHOLE",
+        'order, skips = ["task_id"], WHOLE',
     ),
     Fault(
         "a take hands out delayed tasks",

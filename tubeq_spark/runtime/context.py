@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.put_gate import PutGate
     from tubeq_spark.storage.tables.registry import TubeRecord
-    from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
     from tubeq_spark.storage.tables.take_writer import TakeWriter
     from tubeq_spark.storage.tables.tube_reader import TubeReader
@@ -250,7 +249,6 @@ class TubeContext:
     driver: Driver
     table: TubeTable
     reader: TubeReader
-    segment_reader: SegmentReader
     writer: TubeWriter
     put_gate: PutGate
     take_writer: TakeWriter
@@ -332,7 +330,7 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        if self.table_lock.is_dropped or (look and self.segment_reader.is_dropped()):
+        if self.table_lock.is_dropped or (look and self.reader.is_dropped()):
             raise dropped(self)
 
 

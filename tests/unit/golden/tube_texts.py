@@ -52,10 +52,9 @@ from tubeq_spark.storage.statement import (
     PutIdentity,
     SettleRow,
 )
-from tubeq_spark.storage.tables.counts import counts, depth
+from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import COUNTED, TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES
@@ -132,8 +131,8 @@ def keys(table: TubeTable) -> Iterator[Case]:
             [[{"unique": "a", "state": "r"}]],
         )
     yield Case(
-        "SegmentReader.gone_segments: a tube with keys",
-        lambda made: SegmentReader(made.engine, table).gone_segments(),
+        "TubeReader.gone_segments: a tube with keys",
+        lambda made: TubeReader(made.engine, table).gone_segments(),
     )
 
 
@@ -151,8 +150,8 @@ def kept_keys(table: TubeTable) -> Iterator[Case]:
             [[{"unique": "a", "state": "r"}], [{"unique": "b"}]],
         )
     yield Case(
-        "SegmentReader.kept_keys: all",
-        lambda made: SegmentReader(made.engine, table).kept_keys(NOW),
+        "TubeReader.kept_keys: all",
+        lambda made: TubeReader(made.engine, table).kept_keys(NOW),
         [[{"segment": -41, "rows": 5, "over": 2}]],
     )
     yield statements(table, "drain: kept keys", lambda make: make.drain(NOW))
@@ -275,9 +274,9 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
 
 
 def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[SegmentReader], object], *answers: Any) -> Case:
+    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
         return Case(
-            f"SegmentReader.{title}", lambda made: call(SegmentReader(made.engine, table)), answers
+            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
         )
 
     yield case("newest_ids: any", lambda segments: segments.newest_ids())
@@ -288,9 +287,13 @@ def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", lambda segments: segments.tiny_segments(7, 10), tiny)
     yield case("gone_segments: any", lambda segments: segments.gone_segments())
-    yield case("is_dropped: any", lambda segments: segments.is_dropped(), [{"n": 0}])
-    waiting = {"due": None, "owners": ["session/1"], "gone": 0, "tiny": 0, "dropped": 0}
-    yield case("waiting: of 7 rows", lambda segments: segments.waiting(NOW, 7), [waiting])
+    yield case("is_dropped: any", lambda segments: segments.is_dropped(), [{"value": 0}])
+    found = {"due": None, "owners": ["session/1"], "gone": 0, "tiny": 0, "dropped": 0}
+    yield Case(
+        "task_counts.waiting: of 7 rows",
+        lambda made: waiting(made.engine, table, NOW, 7),
+        [[found]],
+    )
 
 
 def counting(table: TubeTable) -> Iterator[Case]:
