@@ -276,11 +276,6 @@ class TubeContext:
         return TaskFrames(spark, self.table)
 
     @property
-    def max_attempts(self) -> int | None:
-        """The number of takes after which a task is buried."""
-        return self.record.options.max_attempts
-
-    @property
     def backoff(self) -> Backoff | None:
         """The delays of failed tasks."""
         return self.record.options.backoff
@@ -305,7 +300,7 @@ class TubeContext:
             now_us: The moment.
             over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
-        return rows_at(rows, now_us, self.max_attempts, over)
+        return rows_at(rows, self.table.state(now_us, over))
 
     def count(self, event: str, tasks: int) -> None:
         """Count an event of tasks whose rows were not read."""

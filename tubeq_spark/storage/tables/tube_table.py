@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.expression import (
-    FALSE,
     TRUE,
     Seconds,
     Type,
@@ -145,9 +144,7 @@ class TubeTable:
     @property
     def is_worn(self) -> Expression:
         """Tasks that were taken `max_attempts` times."""
-        if self.max_attempts is None:
-            return FALSE
-        return _ROW.attempts >= integer(self.max_attempts)
+        return predicates.is_worn(self.max_attempts)
 
     def is_held(self, owner: str | None, take_ids: Collection[int] | None = None) -> Expression:
         """Tasks that are stored as taken, in any segment: by a session or by all, of some takes or of all."""
