@@ -484,7 +484,7 @@ class Batch:
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
-        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+        limits = [n for n in (max_attempts, self._ctx.table.max_attempts) if n is not None]
         return self._verb(lambda: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(

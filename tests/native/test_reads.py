@@ -34,9 +34,8 @@ from tubeq_spark.storage.rows import (
     TakenTasks,
     Waiting,
 )
-from tubeq_spark.storage.tables.counts import counts, depth
+from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.registry import TubeRecord
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES, TubeTable
 from tubeq_spark.storage.user_condition import condition_of
@@ -137,7 +136,7 @@ def test_states_are_counted_at_a_moment(place: Place) -> None:
 
 
 def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
-    segments = SegmentReader(place.engine, place.table)  # type: ignore[arg-type]
+    segments = TubeReader(place.engine, place.table)  # type: ignore[arg-type]
     assert segments.newest_ids() == {0: 81}
     assert segments.segments_up_to({0: 60}, 9) == [
         SegmentSpan(5, True, False),
@@ -148,7 +147,9 @@ def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
     assert segments.tiny_segments(10, 100) == [5, 6, 7]
     assert segments.tiny_segments(10, 3) == [5]
     assert segments.gone_segments() == []
-    assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3, is_dropped=False)
+    assert waiting(place.engine, place.table, NOW + 1000, 10) == Waiting(
+        2, (OWNER,), 0, 3, is_dropped=False
+    )
 
 
 def test_subqueues_are_found_by_their_first_tasks(place: Place) -> None:

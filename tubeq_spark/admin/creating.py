@@ -102,7 +102,7 @@ def _is_emptied(queue: QueueContext, opened: OpenedLocation, record: TubeRecord)
     """Whether a tube has a tombstone: its drop was stopped, or is not done yet."""
     ctx = make_context(queue, opened, record)
     try:
-        return ctx.segment_reader.is_dropped()
+        return ctx.reader.is_dropped()
     except Exception as error:
         if not is_missing_table(error):
             raise

@@ -15,7 +15,6 @@ from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.schema import new_tube_table
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
@@ -112,7 +111,6 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
     return {
         "table": table,
         "reader": reader,
-        "segment_reader": SegmentReader(queue.engine, table),
         "writer": TubeWriter(table, fresh),
         "put_gate": PutGate(queue.engine, table, reader, fresh),
         "take_writer": TakeWriter(table, fresh),

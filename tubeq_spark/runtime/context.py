@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.put_gate import PutGate
     from tubeq_spark.storage.tables.registry import TubeRecord
-    from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
     from tubeq_spark.storage.tables.take_writer import TakeWriter
     from tubeq_spark.storage.tables.tube_reader import TubeReader
@@ -250,7 +249,6 @@ class TubeContext:
     driver: Driver
     table: TubeTable
     reader: TubeReader
-    segment_reader: SegmentReader
     writer: TubeWriter
     put_gate: PutGate
     take_writer: TakeWriter
@@ -278,11 +276,6 @@ class TubeContext:
         return TaskFrames(spark, self.table)
 
     @property
-    def max_attempts(self) -> int | None:
-        """The number of takes after which a task is buried."""
-        return self.record.options.max_attempts
-
-    @property
     def backoff(self) -> Backoff | None:
         """The delays of failed tasks."""
         return self.record.options.backoff
@@ -307,7 +300,7 @@ class TubeContext:
             now_us: The moment.
             over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
-        return rows_at(rows, now_us, self.max_attempts, over)
+        return rows_at(rows, self.table.state(now_us, over))
 
     def count(self, event: str, tasks: int) -> None:
         """Count an event of tasks whose rows were not read."""
@@ -332,7 +325,7 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        if self.table_lock.is_dropped or (look and self.segment_reader.is_dropped()):
+        if self.table_lock.is_dropped or (look and self.reader.is_dropped()):
             raise dropped(self)
 
 

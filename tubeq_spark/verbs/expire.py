@@ -81,10 +81,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             [SettleRow(segment, None) for segment in segments],
             [
                 (Due(now_us, over=True, state=of), Remove(gone, "ttl")),
-                (
-                    Due(now_us, state=TaskState.TAKEN),
-                    lease_ended(dest, now_us, ctx.max_attempts, ctx.backoff),
-                ),
+                (Due(now_us, state=TaskState.TAKEN), lease_ended(dest, now_us, ctx.backoff)),
                 (Due(now_us), GiveBack(dest, TaskState.READY, event="delay")),
             ],
         )
@@ -197,7 +194,7 @@ def release_taken(
     how = Release(error=error if ctx.backoff else None, by_backoff=True)
 
     def attempt() -> Plan[tuple[int, bool]]:
-        now_us, most = ctx.queue.now_us(), ctx.max_attempts
+        now_us = ctx.queue.now_us()
         groups = ctx.reader.groups(ctx.table.is_held(owner), now_us, _MOST)
         segments = sorted({group.segment for group in groups})
         if not segments or _are_to_stay(ctx, unless):
@@ -206,7 +203,7 @@ def release_taken(
         if ctx.callback is not None:
             rows = ctx.reader.of(columns().segment.is_in(segments), order=ctx.table.order)
         (dest,) = ctx.queue.session.segments(1)
-        change = released(dest, how.delay(ctx.backoff), now_us, most, how.error)
+        change = released(dest, how.delay(ctx.backoff), now_us, how.error)
         statement = ctx.writer.settle_segments(segments, (Every(), change))
 
         def finish(affected: Affected) -> tuple[int, bool]:

@@ -30,7 +30,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         condition = condition_of(where, ctx.table.shown)
     if count == 0:
         return 0
-    if ctx.max_attempts is not None:
+    if ctx.table.max_attempts is not None:
         # Tasks whose ended lease was their last attempt count as buried, but are stored as taken.
         end_due(ctx, ctx.queue.now_us())
 

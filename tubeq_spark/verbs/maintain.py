@@ -40,10 +40,10 @@ def truncate(ctx: TubeContext) -> None:
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total:
         pass
-    newest = ctx.segment_reader.newest_ids()
+    newest = ctx.reader.newest_ids()
 
     def attempt() -> Plan[bool]:
-        spans = ctx.segment_reader.segments_up_to(newest, _MOST_SEGMENTS)
+        spans = ctx.reader.segments_up_to(newest, _MOST_SEGMENTS)
         if not spans:
             return Plan(None, lambda _: False)
 
@@ -67,7 +67,7 @@ def _free_keys(ctx: TubeContext, until_us: int) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
-        found = ctx.segment_reader.kept_keys(now_us, until_us)
+        found = ctx.reader.kept_keys(now_us, until_us)
         segments = [keys.segment for keys in found if keys.over]
         if not segments:
             return Plan(None, lambda _: None)
@@ -101,7 +101,7 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
 
     def attempt() -> Plan[bool]:
         now_us = ctx.queue.now_us()
-        if ctx.segment_reader.is_dropped():
+        if ctx.reader.is_dropped():
             return Plan(None, lambda _: False)
         if not with_taken:
             require_none_taken(ctx, now_us)
@@ -173,7 +173,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
     Large payloads are not compacted: rewriting them costs more than a separate file.
     """
     config, tables = ctx.queue.config, ctx.queue.engine.tables
-    few = ctx.segment_reader.tiny_segments(config.fold_rows, config.segment_rows)
+    few = ctx.reader.tiny_segments(config.fold_rows, config.segment_rows)
     sizes = tables.segment_bytes(ctx.table.name, few) if few else {}
     return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
 
@@ -192,7 +192,7 @@ def fold_kept_keys(ctx: TubeContext) -> int:
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        found = ctx.segment_reader.kept_keys(now_us)
+        found = ctx.reader.kept_keys(now_us)
         segments = [each.segment for each in found if 2 * each.over >= each.rows]
         tiny = [
             each.segment
@@ -233,7 +233,7 @@ def remove_gone(ctx: TubeContext) -> int:
     """
 
     def attempt() -> Plan[int]:
-        segments = ctx.segment_reader.gone_segments()
+        segments = ctx.reader.gone_segments()
         if not segments:
             return Plan(None, lambda _: 0)
         statement = ctx.writer.delete_segments(segments)

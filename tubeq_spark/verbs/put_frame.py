@@ -325,7 +325,7 @@ class _FramePut:
     def _choose(self, seen: PutsSeen | None) -> NewRows[Added] | None:
         ctx, frame = self._ctx, self._frame
         if seen is not None and frame.has_keys:
-            if ctx.put_gate.has_ended_key(ctx.queue.now_us(), ctx.max_attempts):
+            if ctx.put_gate.has_ended_key(ctx.queue.now_us()):
                 return None
             if self._new is None or self._new[0] != seen.number:
                 self._new = seen.number, _with_new_keys(ctx, frame)

@@ -121,7 +121,7 @@ def put_arrow(
         wanted = [] if put.unique is None else pc.unique(put.unique).drop_null().to_pylist()
         if not wanted:
             return _of_table(ctx, put, trace)
-        used = ctx.put_gate.used(wanted, ctx.queue.now_us(), ctx.max_attempts)
+        used = ctx.put_gate.used(wanted, ctx.queue.now_us())
         return None if used is None else _of_table(ctx, put.with_new_keys(used), trace)
 
     has_keys, appends = put.unique is not None, identity is not None

@@ -111,7 +111,7 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
     if not effective:
         return ctx.frames.everything(None)
     now_us = ctx.queue.now_us()
-    return ctx.frames.everything(now_us, ctx.max_attempts, ctx.queue.lapsed.owners(now_us))
+    return ctx.frames.everything(now_us, ctx.queue.lapsed.owners(now_us))
 
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:

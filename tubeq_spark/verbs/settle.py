@@ -131,8 +131,7 @@ def release(how: Release) -> Verb:
     """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
 
     def change(now: Decision) -> Change:
-        delay_us, most = how.delay(now.ctx.backoff), now.ctx.max_attempts
-        return released(now.fresh(), delay_us, now.now_us, most, how.error)
+        return released(now.fresh(), how.delay(now.ctx.backoff), now.now_us, how.error)
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
 

@@ -219,7 +219,7 @@ class HeldBatch:
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries because they have used up their attempts."""
-        if self._ctx.max_attempts is None:
+        if self._ctx.table.max_attempts is None:
             return 0
         in_segments = row().segment.is_in(self._segments)
         worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn)

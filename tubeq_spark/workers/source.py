@@ -158,7 +158,7 @@ class Source:
         if not self._keeps or self._buries or failure.buries:
             return 0.0
         # The last known options: a read could fail here.
-        most = self._tube._ctx.max_attempts  # noqa: SLF001  (as above)
+        most = self._tube._ctx.table.max_attempts  # noqa: SLF001  (as above)
         is_last = most is not None and failure.task.attempts >= most
         return 0.0 if is_last else _delay(failure)
 
