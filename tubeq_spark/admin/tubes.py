@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.tube_types import Driver
-    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.tube import Tube
 
@@ -53,19 +52,20 @@ def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None
     return tube._verb(lambda: verb(context_of(tube)), name=name)  # noqa: SLF001  (as above)
 
 
-def make_context(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> TubeContext:
+def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
     """Create the objects that the verbs of a tube need.
 
     Raises:
         InvalidOptionError: The tube's type is not known here.
     """
     queue = engines.for_tube(queue, record.name, record.options)
+    opened = queue.opened
     table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.table)
     # A program that does not use the catalog may have made the table.
     if opened.location.in_catalog and not queue.engine.tables.is_table(table):
-        make_table(queue, opened, record.table, record.type, record.options)
+        make_table(queue, record.table, record.type, record.options)
     queue.loop.opened(table, table_lock)
     if record.is_live:
         # A location may have been removed and made again.
@@ -120,19 +120,17 @@ def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
     }
 
 
-def make_table(
-    queue: QueueContext, opened: OpenedLocation, name: str, type_name: str, options: TubeOptions
-) -> bool:
+def make_table(queue: QueueContext, name: str, type_name: str, options: TubeOptions) -> bool:
     """Create the table of a tube with this type and these options, if it does not exist; return whether it did not."""
     payload = payload_of(options)
     new = new_tube_table(
-        opened.location.table(name),
+        queue.opened.location.table(name),
         queue.config,
         None if payload is None else f"STRUCT<{payload}>",
         change_feed=options.change_feed,
-        local=opened.locks is not None,
+        local=queue.opened.locks is not None,
     )
-    with opened.table_lock(name).changing(queue.engine.committer):
+    with queue.opened.table_lock(name).changing(queue.engine.committer):
         is_new = queue.engine.tables.create(new)
     if driver_of(queue.drivers, type_name).subqueues:
         queue.engine.tables.show_taken_utubes(new.name)

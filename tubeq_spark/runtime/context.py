@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -39,13 +40,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.lock_file import LogReaders
     from tubeq_spark.storage.locks.table_lock import TableLock
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
     from tubeq_spark.storage.tables.gates import Gates
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.put_gate import PutGate
-    from tubeq_spark.storage.tables.registry import TubeRecord
+    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
     from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
     from tubeq_spark.storage.tables.take_writer import TakeWriter
@@ -78,9 +80,33 @@ class QueueLife:
 
 
 @dataclass(slots=True)
+class UsedTubes:
+    """The tubes that a queue object has used, as registry records.
+
+    Attributes:
+        opened: By their names.
+        temporary: The temporary tubes that this queue object has made, and drops when it closes.
+        lock: Held during changes of these, and during `close`.
+    """
+
+    opened: dict[str, TubeRecord] = field(default_factory=dict)
+    temporary: list[TubeRecord] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def forget(self, record: TubeRecord) -> None:
+        """Forget a dropped tube."""
+        known = self.opened.get(record.name)
+        if known is not None and known.id == record.id:
+            del self.opened[record.name]
+        self.temporary = [tube for tube in self.temporary if tube.id != record.id]
+
+
+@dataclass(slots=True)
 class QueueContext:
     """The objects that all tubes of one queue object share."""
 
+    opened: OpenedLocation
+    registry: Registry
     engine: Engine
     #: For DataFrames of programs; `None` where there is no Spark session.
     spark: SparkEngine | None
@@ -104,6 +130,8 @@ class QueueContext:
     drivers: dict[str, Driver]
     #: Tells processes that shorten logs whether this queue object reads by Spark.
     readers: LogReaders
+    used: UsedTubes
+    close_engines: Callable[[], None]
     life: QueueLife = field(default_factory=QueueLife)
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 #: Seconds after which the record is read again. Changes are promised to be seen within five, because a take may
 #: need the rest.
@@ -34,7 +34,6 @@ class CurrentTube:
     def __init__(
         self,
         ctx: TubeContext,
-        registry: Registry,
         remake: Callable[[TubeContext, TubeRecord], TubeContext],
         read_at: float,
     ) -> None:
@@ -42,12 +41,10 @@ class CurrentTube:
 
         Args:
             ctx: The context.
-            registry: Has the record of the tube.
             remake: Makes the context for a changed record from the former context.
             read_at: The moment.
         """
         self.ctx = ctx
-        self._registry = registry
         self._remake = remake
         self._lock = threading.RLock()
         #: The version of the registry in which the record was found last.
@@ -109,16 +106,16 @@ class CurrentTube:
         """Change the record. Commits: 1 to the registry, none if nothing changes."""
         with self._lock:
             self.ctx.queue.loop.require_allowed()
-            self._become(self._registry.alter(self.ctx.record, change))
+            self._become(self.ctx.queue.registry.alter(self.ctx.record, change))
             # What was read before may be older.
             self.read_at = self._seconds()
 
     def _read(self) -> None:
         """Read the record, if the registry has changed since."""
         # The version is read first, so that a commit during the read has a later one.
-        version = self._registry.version(self._version)
+        version = self.ctx.queue.registry.version(self._version)
         if version is None or version != self._version:
-            self._become(self._registry.find(self.ctx.record.name))
+            self._become(self.ctx.queue.registry.find(self.ctx.record.name))
             self._version = -1 if version is None else version
 
     def _become(self, record: TubeRecord | None) -> None:
