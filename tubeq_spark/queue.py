@@ -427,7 +427,7 @@ class Queue:
             ctx = tubes.make_context(self._context, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
             drop = functools.partial(closing.drop, self._context, record)
-            current = CurrentTube(ctx, tubes.context_after, read_at)
+            current = CurrentTube(ctx, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
             return tube

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tests.simulation.scheduler import Scheduler, SimThread, running
 from tests.simulation.sim_store import BEGINS, Client
-from tubeq_spark import Backoff, tube
+from tubeq_spark import Backoff
 from tubeq_spark.admin import opening
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.runtime import session
@@ -30,6 +30,7 @@ from tubeq_spark.storage.log import tidying
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.store.patience import Patience
+from tubeq_spark.workers import source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -210,7 +211,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
             # The default of its field was made before the simulation began.
             (opening, "UsedTubes", lambda: used(lock=SimRLock())),
             # A worker delays failed tasks by a jitter that depends on the task id. The checker expects none.
-            (tube, "Backoff", functools.partial(Backoff, jitter=0.0)),
+            (source, "Backoff", functools.partial(Backoff, jitter=0.0)),
             (
                 Handles,
                 "store",

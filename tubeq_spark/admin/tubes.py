@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.admin import engines
 from tubeq_spark.model.arguments import driver_of
-from tubeq_spark.model.tube_types import AGED
+from tubeq_spark.model.tube_types import order_of
 from tubeq_spark.payloads.ddl import columns_of, without_not_null
 from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
-from tubeq_spark.storage.tables.gates import Gates
-from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.schema import new_tube_table
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.take_writer import TakeWriter
-from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.tables.tube_writer import TubeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.model.options import TubeOptions
-    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.tube import Tube
 
@@ -49,7 +41,7 @@ def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None
         QueueStateError: The queue is not running.
         TubeNotFoundError: The tube was dropped.
     """
-    return tube._verb(lambda: verb(context_of(tube)), name=name)  # noqa: SLF001  (as above)
+    return tube._run(verb, name=name)  # noqa: SLF001  (as above)
 
 
 def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
@@ -76,48 +68,15 @@ def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
     tube_table = TubeTable(
         table,
         record.id,
-        _order(record, driver),
+        order_of(driver, record.options),
         None if payload is None else tuple(part.name for part in payload),
         record.options.change_feed,
         record.options.unique_for_us,
         record.options.max_attempts,
     )
-    return TubeContext(
-        queue=queue,
-        record=record,
-        driver=driver,
-        table_lock=table_lock,
-        codec=PayloadCodec(payload),
-        events=TubeEvents(queue.counters, record.id, record.name),
-        **_over(queue, tube_table),
-    )
-
-
-def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
-    """The context of a tube whose record has changed, from the former context."""
-    table = replace(
-        ctx.table, order=_order(record, ctx.driver), max_attempts=record.options.max_attempts
-    )
-    return replace(ctx, record=record, **_over(ctx.queue, table))
-
-
-def _order(record: TubeRecord, driver: Driver) -> tuple[str, ...]:
-    return driver.order if record.options.aging is None else AGED
-
-
-def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
-    """The objects of a tube's context that read and write its table."""
-    fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
-    reader = TubeReader(queue.engine, table)
-    return {
-        "table": table,
-        "reader": reader,
-        "segment_reader": SegmentReader(queue.engine, table),
-        "writer": TubeWriter(table, fresh),
-        "put_gate": PutGate(queue.engine, table, reader, fresh),
-        "take_writer": TakeWriter(table, fresh),
-        "gates": Gates(queue.engine, table, fresh),
-    }
+    events = TubeEvents(queue.counters, record.id, record.name)
+    codec = PayloadCodec(payload)
+    return TubeContext(queue, record, driver, tube_table, table_lock, codec, events)
 
 
 def make_table(queue: QueueContext, name: str, type_name: str, options: TubeOptions) -> bool:
