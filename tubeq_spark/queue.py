@@ -219,26 +219,27 @@ class Queue:
     def _open(
         self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
-        self._opened = open_location(self._engines, location, self._config, create=create)
-        local = local_directory(self._opened.uri) is not None
+        opened = open_location(self._engines, location, self._config, create=create)
+        local = local_directory(opened.uri) is not None
         self._config = self._config.at(local=local)
-        self._context = opening.make_context(self._engines, self._opened, clock, self._config)
-        self._registry = opening.make_registry(self._context, self._opened, self._registry_type)
+        self._context = opening.make_context(
+            self._engines, opened, clock, self._config, self._registry_type
+        )
         #: The returned tubes by name. A tube has no reference to the queue object, so that the queue object is
         #: collected when the program does not use it any more.
         self._tubes: dict[str, Tube] = {}
-        self._used = closing.UsedTubes()
+        self._used = self._context.used
         self._lock = self._used.lock
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
-        if not self._opened.is_new:
-            self._registry.records()  # raises if the queue was removed, before anything is done
+        if not opened.is_new:
+            self._context.registry.records()  # raises if the queue was removed, before anything is done
         if other is not None:
             session = self._context.session
             if_interrupted(session.stop)
             session.join(other, session.check_alive(other))
         self._context.state = QueueState.RUNNING
-        closing.close_when_forgotten(self._closing(), self._engines)
+        closing.close_when_forgotten(self._context)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
@@ -251,7 +252,7 @@ class Queue:
     @_verb
     def _rows_for_notebook(self) -> Html:
         context_of = self._opener()
-        records = closing.known_tubes(self._context, self._registry)
+        records = closing.known_tubes(self._context)
         found = self._contexts_of(records[: notebook.TUBES], context_of)
         return notebook.queue_rows(self._context, found, [record.name for record in records])
 
@@ -264,7 +265,7 @@ class Queue:
     @property
     def location(self) -> str:
         """The location as given; a relative path is made absolute."""
-        return self._opened.location.text
+        return self._context.opened.location.text
 
     @property
     def engine(self) -> str:
@@ -367,14 +368,7 @@ class Queue:
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = creating.create(
-                    self._context,
-                    self._opened,
-                    self._registry,
-                    new,
-                    if_not_exists,
-                    owner,
-                )
+                record, is_new = creating.create(self._context, new, if_not_exists, owner)
                 tube = self._wrap(record, began)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
@@ -401,7 +395,7 @@ class Queue:
         with self._lock:
             self._context.require_running()
             began = self._seconds()
-            record = self._registry.live(name)
+            record = self._context.registry.live(name)
             return self._wrap(record, began)
 
     __getitem__ = tube
@@ -416,7 +410,7 @@ class Queue:
     @_verb
     def tubes(self) -> list[str]:
         """Return the names of all tubes, sorted; also of those that this queue object cannot use. Commits: none."""
-        return sorted(record.name for record in self._registry.records())
+        return sorted(record.name for record in self._context.registry.records())
 
     def _wrap(self, record: TubeRecord, read_at: float = -math.inf) -> Tube:
         """The tube of a record, which was read at a moment; by default nobody knows when."""
@@ -430,12 +424,10 @@ class Queue:
                 if read_at < current.read_at:
                     # The record is of an earlier tube of this name.
                     return known
-            ctx = tubes.make_context(self._context, self._opened, record)
+            ctx = tubes.make_context(self._context, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
-            drop = functools.partial(
-                closing.drop, self._context, self._opened, self._registry, self._used, record
-            )
-            current = CurrentTube(ctx, self._registry, tubes.context_after, read_at)
+            drop = functools.partial(closing.drop, self._context, record)
+            current = CurrentTube(ctx, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
             return tube
@@ -443,7 +435,7 @@ class Queue:
     def _contexts(self) -> list[TubeContext]:
         """All tubes of types that this queue object knows, by name."""
         context_of = self._opener()
-        return self._contexts_of(closing.known_tubes(self._context, self._registry), context_of)
+        return self._contexts_of(closing.known_tubes(self._context), context_of)
 
     def _contexts_of(
         self, records: Iterable[TubeRecord], context_of: Callable[[TubeRecord], TubeContext]
@@ -544,14 +536,7 @@ class Queue:
         self._context.uninterrupted(self._closing().close)
 
     def _closing(self) -> closing.Closing:
-        return closing.Closing(
-            self._context,
-            self._end,
-            self._opened,
-            self._registry,
-            self._used,
-            lambda record: tubes.context_of(self._wrap(record)),
-        )
+        return closing.Closing(self._context, lambda record: tubes.context_of(self._wrap(record)))
 
     @_verb
     def hand_over(self, ttr: float) -> uuid.UUID:
@@ -585,17 +570,13 @@ class Queue:
             session.hand_over(seconds)
             # The session stops only now: if the step before fails, the queue object is still open, and holds its tasks.
             session.stop()
-            self._end()
+            closing.end(self._context)
             return session.uuid
-
-    def _end(self) -> None:
-        """Set the state to closed and free the engines."""
-        closing.end(self._context, self._engines)
 
     def _own_temporary(self, owner: str) -> None:
         for record in self._used.temporary:
             with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-                self._registry.alter(record, lambda r: replace(r, owner=owner), "own")
+                self._context.registry.alter(record, lambda r: replace(r, owner=owner), "own")
 
     # -- looking and sweeping -----------------------------------------------------------------
 
@@ -676,9 +657,7 @@ class Queue:
             validation.seconds("drift", drift),
             validation.count("files", files, least=1),
         )
-        return health.examine(
-            self._context, self._opened, self._registry.records, self._opener(), limits
-        )
+        return health.examine(self._context, self._opener(), limits)
 
     @_verb
     def sessions(self) -> list[SessionInfo]:
@@ -722,9 +701,8 @@ class Queue:
         """
         from tubeq_spark.storage.check import check  # noqa: PLC0415  most programs check nothing
 
-        return check(
-            self._opened, repair=repair, accept_loss=accept_loss, engine=self._context.engine
-        )
+        queue = self._context
+        return check(queue.opened, repair=repair, accept_loss=accept_loss, engine=queue.engine)
 
     def copy_to(
         self, target: str | Path, *, storage_options: StorageOptions | None = None
@@ -767,20 +745,13 @@ class Queue:
         known = {ctx.record.name for ctx in contexts}
         failed |= {
             record.name: f"it cannot be read, or its type {record.type} is unknown"
-            for record in self._registry.records()
+            for record in self._context.registry.records()
             if record.name not in known
         }
         for name, why in failed.items():
             msg = f"nothing was copied, because of tube {name!r}: {why}"
             raise StoreError(msg)
-        return copying.copy(
-            self._context,
-            self._opened,
-            self._registry,
-            contexts,
-            target,
-            storage_options,
-        )
+        return copying.copy(self._context, contexts, target, storage_options)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add your own tube type to this queue object.
@@ -832,7 +803,7 @@ class Queue:
         times at most.
         """
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
-        return sweeper.sweep(self._context, self._opened, self._registry, self._opener(), now_us)
+        return sweeper.sweep(self._context, self._opener(), now_us)
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:

@@ -100,7 +100,7 @@ class OnSpark:
         from tubeq_spark.admin import closing  # noqa: PLC0415
 
         queue._context.session.stop()
-        closing.end(queue._context, queue._engines)
+        closing.end(queue._context)
 
     def _native(self, queue: Queue) -> Queue:
         """A queue without Spark at the location of another one, and by its clock."""

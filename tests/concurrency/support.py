@@ -216,9 +216,9 @@ def on_another_host(queue: Queue) -> Queue:
     hosts share there are none between them. Within one JVM, and only there, Delta's commits to local
     files are as safe as on such storage: what these tests show is Delta's part, not the file system's.
     """
-    opened = queue._opened
-    queue._opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
-    queue._context.sessions._table_lock = queue._registry._table_lock = TableLock(None)
+    opened = queue._context.opened
+    queue._context.opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
+    queue._context.sessions._table_lock = queue._context.registry._table_lock = TableLock(None)
     queue._context.session._slots._table_lock = queue._context.sessions._table_lock
     return queue
 

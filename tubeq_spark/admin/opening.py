@@ -11,7 +11,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import missing
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
-from tubeq_spark.runtime.context import QueueContext
+from tubeq_spark.runtime.context import QueueContext, UsedTubes
 from tubeq_spark.runtime.events import DONE, Counters
 from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
@@ -22,6 +22,7 @@ from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.lock_file import LogReaders
 from tubeq_spark.storage.opened_location import why_not
 from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.vacuum_notes import LONG, VacuumNotes
 
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.put_files import PutFiles
-    from tubeq_spark.storage.tables.registry import Registry
 
 
 def make_context(
-    engines: Engines, opened: OpenedLocation, clock: Clock, config: QueueConfig
+    engines: Engines,
+    opened: OpenedLocation,
+    clock: Clock,
+    config: QueueConfig,
+    registry_type: type[Registry] = Registry,
 ) -> QueueContext:
     """Create the shared objects of a queue object, with a new session that has no lease yet."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
@@ -66,12 +70,16 @@ def make_context(
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     notes = VacuumNotes(engine, table, loop, table_lock, source)
+    table, table_lock = opened.location.table(TUBES), opened.table_lock(TUBES)
+    registry = registry_type(engine, table, loop, table_lock, source)
     session = Session(sessions, slots, clock, config, counters, held_tasks)
     unknown = UnknownTakes(clock)
     # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
     # often, because it has the time.
     lapsed = ExpiredSessionCache(session, round(2 * config.session_check * US))
     queue = QueueContext(
+        opened=opened,
+        registry=registry,
         engine=engine,
         spark=engines.spark,
         spark_loop=spark_loop,
@@ -90,6 +98,8 @@ def make_context(
         random=source,
         drivers=dict(BUILT_IN),
         readers=readers,
+        used=UsedTubes(),
+        close_engines=engines.close,
         traces=_traces(clock) if config.traces else None,
     )
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
@@ -124,16 +134,3 @@ def _look_after(queue: QueueContext) -> None:
     queue.vacuum_notes.ask_to_wait(queue.loop.tally.running.longer_than(LONG), queue.now_us())
     queue.unknown_takes.look()
     compact_rows_at_times(queue)
-
-
-def make_registry(
-    queue: QueueContext, opened: OpenedLocation, registry_type: type[Registry]
-) -> Registry:
-    """Create the registry of a queue object's location."""
-    return registry_type(
-        queue.engine,
-        opened.location.table(TUBES),
-        queue.loop,
-        opened.table_lock(TUBES),
-        queue.random,
-    )

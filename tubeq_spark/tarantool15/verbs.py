@@ -49,7 +49,7 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     (tasks,) = put.put_group(ctx, [rows], name="urgent", changed=lambda row: _ahead(ctx, row))
     if not tasks:
         return None
-    ctx.count(old_verb("urgent"), 1)
+    ctx.events.count(old_verb("urgent"), 1)
     return tasks[0]
 
 
@@ -75,7 +75,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
         )
 
     task = _become(ctx, "requeue", task_id, after)
-    ctx.count(old_verb("requeue"), 1)
+    ctx.events.count(old_verb("requeue"), 1)
     return task
 
 
@@ -107,9 +107,9 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
         return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
 
     task = _become(ctx, "done", task_id, after, data=True)
-    ctx.count(old_verb("done"), 1)
+    ctx.events.count(old_verb("done"), 1)
     # The callback gets a copy, because the caller may change the payload.
-    ctx.queue_event("done", [deepcopy(task)])
+    ctx.events.keep("done", [deepcopy(task)])
     return task
 
 

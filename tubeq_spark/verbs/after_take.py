@@ -181,8 +181,8 @@ def _renewal(ctx: TubeContext, held: dict[int, T]) -> Plan[dict[int, T] | None]:
     def finish(affected: Affected) -> dict[int, T] | None:
         removed = removed_by(ctx, statement, affected, gone)
         if removed:
-            ctx.count("ttr", removed)
-            ctx.count("ttl", removed)
+            ctx.events.count("ttr", removed)
+            ctx.events.count("ttl", removed)
         if affected.total < sum(taken.count for taken in held.values()):
             # A batch names its segment, from which another commit has taken tasks.
             return None
@@ -210,7 +210,7 @@ def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
         return []
     undo_if_interrupted(ctx, taken)
     try:
-        return ctx.record_event("take", taken.rows)
+        return ctx.events.record("take", taken.rows)
     except Exception:
         undo(ctx, taken)
         raise
@@ -243,8 +243,8 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
         # If nothing was given back, other commits have ended the leases, and count that.
         places = [(row.segment, row.task_id) for row in taken.rows]
         ctx.queue.held_tasks.left(ctx.record.id, places, are_known=is_undone)
-        ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
-    ctx.count("release", count)
+        ctx.events.keep("release", [row.task(TaskState.READY) for row in taken.rows if count])
+    ctx.events.count("release", count)
     ctx.table_lock.wake_takes()
 
 
@@ -255,7 +255,7 @@ def _queue_ended(
     if isinstance(before, TakenRows) and isinstance(after, TakenRows):
         left = {row.task_id for row in after.rows}
         ended = [row.task(TaskState.DONE) for row in before.rows if row.task_id not in left]
-        ctx.queue_event("ttl", ended)
+        ctx.events.keep("ttl", ended)
 
 
 def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:

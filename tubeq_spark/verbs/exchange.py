@@ -89,7 +89,7 @@ def _acked(
     """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
     ctx.queue.held_tasks.left(ctx.record.id, ((row.segment, row.task_id) for row in found))
     try:
-        acked = ctx.record_event("ack", found, TaskState.DONE)
+        acked = ctx.events.record("ack", found, TaskState.DONE)
     except Exception:
         give_up_all(ctx, [taken for taken in took if taken is not None])
         raise

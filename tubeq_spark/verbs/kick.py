@@ -43,13 +43,13 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         change = KICK.change(Decision(ctx, now_us))
         statement = settlement(ctx, placed(places), change)
         rows = []
-        if ctx.callback is not None:
+        if ctx.events.callback is not None:
             ids = places.column("task_id").to_pylist()
             rows = ctx.reader.of(ctx.table.has_id(ids), order=ctx.table.order, skips=())
 
         def finish(affected: Affected) -> int:
-            ctx.count("kick", affected.updated)
-            ctx.queue_event("kick", [row.task() for row in changed(statement, change, rows)])
+            ctx.events.count("kick", affected.updated)
+            ctx.events.keep("kick", [row.task() for row in changed(statement, change, rows)])
             return affected.updated
 
         return Plan(statement, finish)

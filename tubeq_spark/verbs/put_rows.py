@@ -84,7 +84,7 @@ def put_rows(
 
     added = add(ctx, chosen, loop, has_keys=has_keys, identity=identity, appends=appends)
     if added.result.count:
-        ctx.count("put", added.result.count)
+        ctx.events.count("put", added.result.count)
         ctx.table_lock.wake_takes()
     return added
 

@@ -13,7 +13,7 @@ from tubeq_spark.model.failures import kind_of
 from tubeq_spark.model.stored_task import session_of
 from tubeq_spark.model.times import of_us
 from tubeq_spark.model.tube_types import position_of
-from tubeq_spark.runtime.context import told
+from tubeq_spark.runtime.context import translated
 from tubeq_spark.storage.expression import row
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.limits import read_limits, turns_before
@@ -126,7 +126,7 @@ def tasks_by_state(ctx: TubeContext, state: TaskState, page: int = _PAGE) -> Ite
 
 
 def _told(ctx: TubeContext, read: Callable[[], T]) -> T:
-    return ctx.queue.uninterrupted(lambda: told(ctx, read))
+    return ctx.queue.uninterrupted(lambda: translated(ctx, read))
 
 
 def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterator[Task]:

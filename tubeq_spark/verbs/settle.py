@@ -131,7 +131,9 @@ def release(how: Release) -> Verb:
     """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
 
     def change(now: Decision) -> Change:
-        return released(now.fresh(), how.delay(now.ctx.backoff), now.now_us, how.error)
+        return released(
+            now.fresh(), how.delay(now.ctx.record.options.backoff), now.now_us, how.error
+        )
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
 
@@ -278,7 +280,7 @@ def _plan(
             held_tasks.left(tube, ((row.segment, row.task_id) for row in rows))
         if not verb.event:
             return [row.task() for row in after]
-        tasks = ctx.record_event(verb.event, after, TaskState.DONE if removes else None)
+        tasks = ctx.events.record(verb.event, after, TaskState.DONE if removes else None)
         by_id = {task.task_id: task for task in tasks}
         return [by_id.get(row.task_id) or row.task() for row in found]
 

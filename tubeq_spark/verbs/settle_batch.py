@@ -107,7 +107,7 @@ class HeldBatch:
                 settled += self._commit(verb, None)[0]
                 self._segments = [*first, *self._segments]
         if verb.event:
-            ctx.count(verb.event, settled)
+            ctx.events.count(verb.event, settled)
         if isinstance(change, Renew):
             self._lasts(change.lease.end(self._ttr))
         elif isinstance(change, Touch):
@@ -189,7 +189,7 @@ class HeldBatch:
         def finish(affected: Affected) -> tuple[int, Change | None]:
             if affected.total == 0:
                 raise Stale
-            ctx.count("bury", worn)
+            ctx.events.count("bury", worn)
             moved = [change.dest] if isinstance(change, Renew | Touch) else []
             self._segments = [*rest, *moved]
             if not self._segments:
@@ -260,7 +260,7 @@ class HeldBatch:
             plan = self._plan(release(Release()), None)
             return Plan(plan.statement, lambda affected: plan.finish(affected)[0])
 
-        ctx.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
+        ctx.events.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
         ctx.table_lock.wake_takes()
 
     def _forget(self) -> None:

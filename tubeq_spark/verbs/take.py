@@ -311,7 +311,7 @@ class TakeRows(Take[TakenRows]):
             held[claim[after.task_id]].append(after)
         delayed = [row.seen_as(TaskState.READY) for row in rows if row.state is TaskState.DELAYED]
         if delayed:
-            ctx.record_event("delay", delayed)
+            ctx.events.record("delay", delayed)
         sizes = Counter(to.values())
         return {take_id: TakenRows(under, lease, sizes) for take_id, under in held.items()}
 
@@ -328,7 +328,7 @@ class TakeBatches(Take[LeasedBatch]):
 
     def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, LeasedBatch]:
         states = Counter(tasks.column("state").to_pylist())
-        self._ctx.count("delay", states[TaskState.DELAYED.value])
+        self._ctx.events.count("delay", states[TaskState.DELAYED.value])
         groups = tasks.group_by("claim").aggregate([("ttr", "min"), ("task_id", "count")])
         return {
             take_id: LeasedBatch(take_id, take_id, lease, count, ttr)
@@ -368,5 +368,5 @@ def take_batches(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[Leas
     for batch in batches:
         if batch is not None:
             ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
-            ctx.count("take", batch.count)
+            ctx.events.count("take", batch.count)
     return batches
