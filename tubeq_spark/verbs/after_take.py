@@ -228,22 +228,18 @@ def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     An interrupt may also cancel the statement of Spark that releases them. Then this tries again, and in the end
     the session's heart does.
     """
-    count, is_undone = 0, False
+    count = 0
     for _ in range(_UNDOES):
         try:
-            count, is_undone = give_up(ctx, taken), True
+            count = give_up(ctx, taken)
             break
         except Exception:
             log.info("tube %s: a take is undone once more", ctx.record.name, exc_info=True)
     else:
         ctx.queue.unknown_takes.add(lambda: give_up(ctx, taken) >= 0)
-    if isinstance(taken, LeasedBatch):
-        ctx.queue.held_tasks.drop_batch(taken.take_id)
-    else:
-        # If nothing was given back, other commits have ended the leases, and count that.
-        places = [(row.segment, row.task_id) for row in taken.rows]
-        ctx.queue.held_tasks.left(ctx.record.id, places, are_known=is_undone)
-        ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
+    # If nothing was given back, other commits have ended the leases, and count that.
+    if count and isinstance(taken, TakenRows):
+        ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows])
     ctx.count("release", count)
     ctx.table_lock.wake_takes()
 
@@ -278,17 +274,11 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         if not rows:
             return Plan(None, lambda _: 0)
         statement = settlement(ctx, rows, GIVE_BACK.change(Decision(ctx, ctx.queue.now_us())))
+        return Plan(statement, lambda affected: affected.total)
 
-        def finish(affected: Affected) -> int:
-            places = [(row.segment, row.task_id) for row in rows if row.task_id is not None]
-            ctx.queue.held_tasks.left(ctx.record.id, places)
-            if not places:
-                ctx.queue.held_tasks.gone({row.segment for row in rows})
-            return affected.total
-
-        return Plan(statement, finish)
-
-    return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
+    count = ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
+    ctx.queue.held_tasks.drop(take_ids)
+    return count
 
 
 def _under(ctx: TubeContext, take_ids: Collection[int], owner: str) -> list[SettleRow]:

@@ -87,7 +87,7 @@ def _acked(
     ctx: TubeContext, found: Sequence[StoredTask], took: list[TakenRows | None]
 ) -> _Exchanged:
     """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
-    ctx.queue.held_tasks.left(ctx.record.id, ((row.segment, row.task_id) for row in found))
+    ctx.queue.held_tasks.left(ctx.record.id, found)
     try:
         acked = ctx.record_event("ack", found, TaskState.DONE)
     except Exception:

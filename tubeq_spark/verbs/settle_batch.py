@@ -265,4 +265,4 @@ class HeldBatch:
 
     def _forget(self) -> None:
         self.is_left = False
-        self._ctx.queue.held_tasks.drop_batch(self.take_id)
+        self._ctx.queue.held_tasks.drop([self.take_id])
