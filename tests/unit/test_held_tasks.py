@@ -35,7 +35,7 @@ def holding(*segments: tuple[int, list[int]]) -> HeldTasks:
     held_tasks = HeldTasks()
     for segment, ids in segments:
         rows = [row(task_id, segment) for task_id in ids]
-        held_tasks.add(TUBE, rows, {segment: len(ids)})
+        held_tasks.add(TUBE, rows, len(ids))
     return held_tasks
 
 
@@ -60,7 +60,7 @@ def test_find_when_any_is_unknown_is_none() -> None:
 
 def test_tasks_are_whole_only_if_they_are_all_rows_of_their_segments_as_written() -> None:
     held_tasks = holding((-1, [1, 2]), (-2, [3]))
-    held_tasks.add(TUBE, [row(4, -3)], {})
+    held_tasks.add(TUBE, [row(4, -3)])
 
     assert are_whole(held_tasks, 1, 2)
     assert are_whole(held_tasks, 3, 2, 1)
@@ -120,7 +120,7 @@ def test_any_at_counts_leases_that_last_and_batches() -> None:
     held_tasks = HeldTasks()
     assert not held_tasks.any_at(NOW)
 
-    held_tasks.add(TUBE, [row(1, -1, lease_until=NOW)], {})
+    held_tasks.add(TUBE, [row(1, -1, lease_until=NOW)])
     assert not held_tasks.any_at(NOW)
     assert held_tasks.any_at(NOW - 1)
 
@@ -167,9 +167,9 @@ def test_compare_when_a_task_is_elsewhere_knows_it_there_if_it_is_held(*, held: 
 def test_add_when_leases_are_longer_knows_the_new_segment_and_the_longer_lease() -> None:
     held_tasks = HeldTasks()
     rows = [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW)]
-    held_tasks.add(TUBE, rows, {-1: 2})
+    held_tasks.add(TUBE, rows, 2)
 
-    held_tasks.add(TUBE, [row(1, -9, lease_until=NOW + 1)], {})
+    held_tasks.add(TUBE, [row(1, -9, lease_until=NOW + 1)])
 
     assert found(held_tasks, 1, 2) == [(1, -9), (2, -1)]
     assert not are_whole(held_tasks, 1)
@@ -181,7 +181,7 @@ def test_add_when_leases_are_longer_knows_the_new_segment_and_the_longer_lease()
 def test_gone_when_some_rows_have_left_still_counts_the_others_of_their_segment() -> None:
     held_tasks = HeldTasks()
     rows = [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW + 1)]
-    held_tasks.add(TUBE, rows, {-1: 2})
+    held_tasks.add(TUBE, rows, 2)
 
     held_tasks.gone(lambda row: row.next_event == NOW)
 
@@ -194,7 +194,7 @@ def test_add_when_a_batch_has_the_task_says_that_the_batch_must_search() -> None
     held_tasks = HeldTasks()
     held_tasks.add_batch(-5, NOW + 1)
 
-    held_tasks.add(TUBE, [row(1, -5)], {})
+    held_tasks.add(TUBE, [row(1, -5)])
 
     assert held_tasks.is_scattered(-5)
     held_tasks.drop([-5])

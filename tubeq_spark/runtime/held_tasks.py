@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.model.states import due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
 
@@ -32,19 +32,20 @@ class HeldTasks:
         self._batches: dict[int, int | None] = {}
         self._lock = threading.Lock()
 
-    def add(self, tube_id: int, rows: Iterable[StoredTask], sizes: Mapping[int, int]) -> None:
-        """Remember taken tasks, also if they were taken before.
+    def add(self, tube_id: int, rows: Iterable[StoredTask], size: int | None = None) -> None:
+        """Remember taken tasks, also if they were remembered before.
 
         Args:
             tube_id: The tube.
             rows: Their rows, as they are now.
-            sizes: The number of rows with which their take has written each segment, if that is known.
+            size: The number of rows with which their take has written their segment, if that is known.
         """
         with self._lock:
             for row in rows:
                 self._leave((tube_id, row.task_id))
                 self._rows[tube_id, row.task_id] = row
-            self._sizes.update(sizes)
+                if size is not None:
+                    self._sizes[row.segment] = size
 
     def add_batch(self, take_id: int, until: int | None) -> None:
         """Remember a batch, and the end of its first lease."""

@@ -273,7 +273,7 @@ def _plan(
             raise Stale
         after = rows if removes else changed(statement, change, rows)
         if verb.keeps:
-            held_tasks.add(tube, after, {})
+            held_tasks.add(tube, after)
         else:
             held_tasks.left(tube, rows)
         if not verb.event:
