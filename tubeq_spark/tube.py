@@ -32,7 +32,7 @@ from tubeq_spark.observe import notebook, progress
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
-from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
+from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import (
@@ -47,7 +47,7 @@ from tubeq_spark.verbs import (
     settle,
 )
 from tubeq_spark.verbs.exchange import AcksAndTakes
-from tubeq_spark.verbs.take import take_batches
+from tubeq_spark.verbs.take import take_group
 from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ __all__ = ["Tube", "details_of", "first_tasks"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-H = TypeVar("H", LeasedBatch, TakenRows)
 
 #: The most sub-queues in a report, and the most different texts of errors that it counts.
 _UTUBES, _ERRORS = 20, 1_000
@@ -108,8 +107,8 @@ class Tube:
             lambda requests: [*put.put_group(current.ctx, requests)]
         )
         self._together = AcksAndTakes(lambda: current.ctx)
-        self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
-            lambda requests: take_batches(current.ctx, requests)
+        self._batch_takes = GroupCommit[TakeRequest, Taken | None](
+            lambda requests: take_group(current.ctx, requests, as_batches=True)
         )
 
     def __repr__(self) -> str:
@@ -514,7 +513,7 @@ class Tube:
 
         return wait_for(self._current.newest, timeout, look) or []
 
-    def _unless_paused(self, take: Callable[[], H | None]) -> H | None:
+    def _unless_paused(self, take: Callable[[], Taken | None]) -> Taken | None:
         """Take from the tube within its limits, or nothing while it is paused."""
         while not (before := self._current.newest().record).paused:
             taken = take()
@@ -522,7 +521,7 @@ class Tube:
                 return taken
         return None
 
-    def _is_still_allowed(self, before: TubeRecord, taken: LeasedBatch | TakenRows) -> bool:
+    def _is_still_allowed(self, before: TubeRecord, taken: Taken) -> bool:
         """Whether the newest record still allows a take that an earlier record allowed; if not, undo it.
 
         A process that was suspended may have taken by a record that was too old. If the leases have ended while the
@@ -652,7 +651,7 @@ class Tube:
         def verb(ctx: TubeContext) -> list[Task]:
             if not ids:
                 return self._take(request, limit)
-            taken: TakenRows | None = None
+            taken: Taken | None = None
             before = ctx.record
             if not request.count or before.paused:
                 self._together.ack(ids)

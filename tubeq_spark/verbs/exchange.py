@@ -19,14 +19,14 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.after_take import give_up_all
 from tubeq_spark.verbs.settle import Memory, ack, ack_group, held
-from tubeq_spark.verbs.take import TakeRows, take_group
+from tubeq_spark.verbs.take import Take, take_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.runtime.taken import TakenRows
+    from tubeq_spark.runtime.taken import Taken
 
 log = logging.getLogger(__name__)
 Request = TypeVar("Request")
@@ -36,16 +36,16 @@ class _Exchanged(NamedTuple):
     """The acked tasks, and the taken tasks of each call."""
 
     acked: list[Task]
-    took: list[TakenRows | None]
+    took: list[Taken | None]
 
 
-def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> TakenRows | None:
+def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Taken | None:
     """Ack tasks and take the next ones in one commit; return the taken tasks, which are not handed out yet.
 
     If nothing can be taken at once, the ack is a commit of its own, and nothing is taken. If other takes
     come first, the ack is a commit of its own, and the take another one.
     """
-    take = TakeRows(ctx, [request])
+    take = Take(ctx, [request])
     exchanged = _exchange(ctx, ids, take)
     if exchanged is None:
         ack(ctx, ids)
@@ -60,7 +60,7 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
     return taken
 
 
-def _exchange(ctx: TubeContext, ids: Sequence[int], take: TakeRows) -> _Exchanged | None:
+def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | None:
     """Ack tasks and take the next ones by one statement.
 
     Returns:
@@ -68,9 +68,9 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: TakeRows) -> _Exchange
     """
     memory, found = Memory(), list["StoredTask"]()
 
-    def attempt() -> Plan[list[TakenRows | None] | None]:
+    def attempt() -> Plan[list[Taken | None] | None]:
         nonlocal found
-        nothing: Plan[list[TakenRows | None] | None] = Plan(None, lambda _: None)
+        nothing: Plan[list[Taken | None] | None] = Plan(None, lambda _: None)
         if take.take_ids:
             # The acks, which make room, do not wait for another choice.
             return nothing
@@ -83,11 +83,9 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: TakeRows) -> _Exchange
     return None if took is None else _acked(ctx, found, took)
 
 
-def _acked(
-    ctx: TubeContext, found: Sequence[StoredTask], took: list[TakenRows | None]
-) -> _Exchanged:
+def _acked(ctx: TubeContext, found: Sequence[StoredTask], took: list[Taken | None]) -> _Exchanged:
     """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
-    ctx.queue.held_tasks.left(ctx.record.id, ((row.segment, row.task_id) for row in found))
+    ctx.queue.held_tasks.left(ctx.record.id, found)
     try:
         acked = ctx.events.record("ack", found, TaskState.DONE)
     except Exception:
@@ -114,9 +112,9 @@ class AcksAndTakes:
         tasks: list[Task] = self.group.submit(ids)
         return tasks
 
-    def take(self, request: TakeRequest) -> TakenRows | None:
+    def take(self, request: TakeRequest) -> Taken | None:
         """Take the next tasks; `None` if none is ready."""
-        taken: TakenRows | None = self.group.submit(request)
+        taken: Taken | None = self.group.submit(request)
         return taken
 
 
@@ -142,7 +140,7 @@ def _as_one(
     if ctx.driver.subqueues or ctx.table.change_feed or ctx.queue.engine.committer() is not None:
         return None
     try:
-        exchanged = _exchange(ctx, ids, TakeRows(ctx, takes))
+        exchanged = _exchange(ctx, ids, Take(ctx, takes))
     except CommitUnknownError:
         raise
     except TubeqError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended, released
 from tubeq_spark.model.failures import SESSION_ENDED
-from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.states import TIMERS, due
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -93,7 +93,9 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             statement = replace(statement, ended=None)
 
         def finish(affected: Affected) -> ExpiryCounts:
-            ctx.queue.held_tasks.ended(lease_segments, now_us)
+            ctx.queue.held_tasks.gone(
+                lambda row: row.segment in lease_segments and due(row.next_event, now_us)
+            )
             _queue_events(ctx, for_callback, rows_after(statement.clauses, for_callback))
             back, removed = affected.updated, removed_by(ctx, statement, affected, gone)
             # Gone rows are updated, too.
@@ -210,7 +212,7 @@ def release_taken(
         statement = ctx.writer.settle_segments(segments, (Every(), change))
 
         def finish(affected: Affected) -> tuple[int, bool]:
-            ctx.queue.held_tasks.gone(segments)
+            ctx.queue.held_tasks.gone(lambda row: row.segment in segments)
             ctx.events.count("release", affected.updated)
             ctx.events.count("bury", sum(group.count for group in groups if group.worn))
             for row in rows_after(statement.clauses, rows):

@@ -46,12 +46,7 @@ def truncate(ctx: TubeContext) -> None:
         spans = ctx.reader.segments_up_to(newest, _MOST_SEGMENTS)
         if not spans:
             return Plan(None, lambda _: False)
-
-        def finish(_affected: Affected) -> bool:
-            ctx.queue.held_tasks.forget([span.segment for span in spans])
-            return True
-
-        return Plan(_truncation(ctx, spans, newest), finish)
+        return Plan(_truncation(ctx, spans, newest), lambda _: True)
 
     more = bool(newest)
     while more:

@@ -236,7 +236,7 @@ def _anywhere(
 
 
 def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:
-    """The stored rows of these tasks, in this order. If the queue object remembers other rows, it forgets them."""
+    """The stored rows of these tasks, in this order. They replace remembered rows that have moved."""
     by_id = {row.task_id: row for row in ctx.reader.by_ids(ids)}
     owner = ctx.queue.session.owner
     for task_id in ids:
@@ -261,7 +261,7 @@ def _plan(
     tube, held_tasks = ctx.record.id, ctx.queue.held_tasks
     change = verb.change(Decision(ctx, now_us, ctx.queue.session.owner, rows))
     removes = isinstance(change, Remove)
-    are_whole = removes and held_tasks.are_whole(tube, rows)
+    are_whole = removes and held_tasks.are_whole(rows)
     statement = settlement(ctx, named(rows), change, are_whole=are_whole)
     if removes:
         # A task that was kept as done has already been counted.
@@ -271,13 +271,12 @@ def _plan(
     def finish(affected: Affected) -> list[Task]:
         if removes and not affected.total:
             # The segment that was to be deleted was gone.
-            held_tasks.forget({row.segment for row in rows})
             raise Stale
         after = rows if removes else changed(statement, change, rows)
         if verb.keeps:
-            held_tasks.renewed(tube, after)
+            held_tasks.add(tube, after)
         else:
-            held_tasks.left(tube, ((row.segment, row.task_id) for row in rows))
+            held_tasks.left(tube, rows)
         if not verb.event:
             return [row.task() for row in after]
         tasks = ctx.events.record(verb.event, after, TaskState.DONE if removes else None)

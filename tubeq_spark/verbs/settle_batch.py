@@ -22,7 +22,7 @@ from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import plus
 from tubeq_spark.payloads.shown_table import not_in_batch
-from tubeq_spark.runtime.taken import LeasedBatch
+from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import integer, row
@@ -51,29 +51,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: The tasks of an empty batch.
-_NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
+_NOTHING_TAKEN = Taken(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
 class HeldBatch:
     """The tasks of one take that this session holds."""
 
-    def __init__(self, current: CurrentTube, leased: LeasedBatch | None) -> None:
+    def __init__(self, current: CurrentTube, taken: Taken | None) -> None:
         """Hold the taken tasks; `None` if there are none."""
         self._current = current
-        leased = leased or _NOTHING_LEASED
-        self.count = leased.count
-        self.take_id = leased.take_id
-        self.owner = leased.lease.owner
+        taken = taken or _NOTHING_TAKEN
+        self.count = taken.count
+        self.take_id = taken.take_id
+        self.owner = taken.lease.owner
         #: The end of the first of its leases, in microseconds; `None` is never.
-        self.until = leased.until
+        self.until = taken.until
         #: The lease segments of its tasks: the one that the take has made, until a verb extends some leases.
-        self._segments = [leased.segment]
-        self._ttr = leased.ttr
+        self._segments = [taken.segment]
+        self._ttr = taken.ttr
         #: No lease ends later than this after the first one.
         self._longer_us = 0
         #: The number of tasks that this batch has not settled.
-        self._left = leased.count
-        self.is_left = leased.count > 0
+        self._left = taken.count
+        self.is_left = taken.count > 0
 
     @property
     def _ctx(self) -> TubeContext:
@@ -265,4 +265,4 @@ class HeldBatch:
 
     def _forget(self) -> None:
         self.is_left = False
-        self._ctx.queue.held_tasks.drop_batch(self.take_id)
+        self._ctx.queue.held_tasks.drop([self.take_id])
