@@ -194,7 +194,7 @@ def _renewal(ctx: TubeContext, held: dict[int, T]) -> Plan[dict[int, T] | None]:
                 renewed[n] = after
         return renewed
 
-    return Plan(statement, finish)
+    return Plan(statement, finish, lease.at_us)
 
 
 def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
@@ -277,7 +277,8 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         rows = _under(ctx, take_ids, owner)
         if not rows:
             return Plan(None, lambda _: 0)
-        statement = settlement(ctx, rows, GIVE_BACK.change(Decision(ctx, ctx.queue.now_us())))
+        decision = Decision(ctx, ctx.queue.now_us())
+        statement = settlement(ctx, rows, GIVE_BACK.change(decision))
 
         def finish(affected: Affected) -> int:
             places = [(row.segment, row.task_id) for row in rows if row.task_id is not None]
@@ -286,7 +287,7 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
                 ctx.queue.held_tasks.gone({row.segment for row in rows})
             return affected.total
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, decision.now_us)
 
     return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
 

@@ -51,7 +51,7 @@ def truncate(ctx: TubeContext) -> None:
             ctx.queue.held_tasks.forget([span.segment for span in spans])
             return True
 
-        return Plan(_truncation(ctx, spans, newest), finish)
+        return Plan(_truncation(ctx, spans, newest), finish, now_us)
 
     more = bool(newest)
     while more:
@@ -72,7 +72,8 @@ def _free_keys(ctx: TubeContext, until_us: int) -> None:
         if not segments:
             return Plan(None, lambda _: None)
         (dest,) = ctx.queue.session.segments(1)
-        return Plan(ctx.writer.fold_kept_keys(segments, dest, now_us, until_us), lambda _: None)
+        statement = ctx.writer.fold_kept_keys(segments, dest, now_us, until_us)
+        return Plan(statement, lambda _: None, now_us)
 
     ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
 
@@ -112,7 +113,7 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
                 raise Stale
             return True
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
 
@@ -205,7 +206,7 @@ def fold_kept_keys(ctx: TubeContext) -> int:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
         statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
-        return Plan(statement, lambda affected: affected.deleted)
+        return Plan(statement, lambda affected: affected.deleted, now_us)
 
     return _fold(ctx, attempt)
 
