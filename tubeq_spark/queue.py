@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
-    from tubeq_spark.storage.outcome import Commit
+    from tubeq_spark.storage.note import Commit
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 __all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]

@@ -34,6 +34,7 @@ from tubeq_spark.storage.expression import STALE, TRUE, Column
 from tubeq_spark.storage.locks.committer import Committer, CommitterFile
 from tubeq_spark.storage.locks.lock_file import LockFile
 from tubeq_spark.storage.locks.table_lock import TableLock
+from tubeq_spark.storage.note import Commit, Note
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
 from tubeq_spark.storage.statement import Affected, Append, Clause, Statement
 from tubeq_spark.testing import ManualClock
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tubeq_spark.storage.outcome import Note
 
 OPERATION_ID = 4711
 JVM = Committer("app", 1)
@@ -101,7 +101,7 @@ class FakeEngine:
     answers: list[Affected | BaseException | None] = field(default_factory=list)
     told: list[Affected | BaseException | None] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
-    asked: list[Statement | Append] = field(default_factory=list)
+    asked: list[tuple[str, int]] = field(default_factory=list)
     while_running: Callable[[], object] = lambda: None
     ahead: list[str] = field(default_factory=list)
     memory: int = 0
@@ -132,9 +132,10 @@ class FakeEngine:
         self.while_running()
         return _given(self.answers)
 
-    def find(self, statement: Statement | Append) -> Affected | None:
-        self.asked.append(statement)
-        return _given(self.told)
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        self.asked.append((table, operation_id))
+        affected = _given(self.told)
+        return affected and Commit(1, 0, "take", None, None, 0, "MERGE", affected)
 
 
 def _given(answers: list[Affected | BaseException | None]) -> Affected | None:
@@ -292,7 +293,7 @@ def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case, kin
 
     run_case(run, case, kind)
 
-    assert run.engine.asked == ([] if case.told is ... else [STATEMENTS[kind]])
+    assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
     assert run.executed == (2 if case.expect is None else 1)
     assert run.loop.conflicts == run.executed - 1
     assert run.is_free()

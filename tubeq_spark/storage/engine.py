@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.outcome import NEWEST, newest_write
+from tubeq_spark.storage.note import NEWEST, newest_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.locks.committer import Committer
-    from tubeq_spark.storage.outcome import Commit, Note
+    from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
@@ -278,10 +278,6 @@ class Engine(Protocol):
         """Commit a statement; `None` if only the history has the number of changed rows."""
         ...
 
-    def find(self, statement: Statement | Append) -> Affected | None:
-        """The rows changed by a statement that may be committed; `None` if the history does not have it."""
-        ...
-
-    def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds an operation id."""
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        """The commit with an operation id; `None` if the history does not have it."""
         ...

@@ -80,10 +80,10 @@ def _now(ctx: TubeContext) -> int:
         once = (f"tubeq/{ctx.table.id}/changes", last)
 
         def finish(_affected: Affected) -> int:
-            version = engine.version_of(table, operation_id)
-            if version is None:
+            commit = engine.commit_of(table, operation_id)
+            if commit is None:
                 raise Stale  # another call was at the same version
-            return version
+            return commit.version
 
         return Plan(Append(table, nothing, operation_id, once), finish)
 

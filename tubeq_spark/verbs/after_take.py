@@ -135,7 +135,7 @@ def _renewed_together(ctx: TubeContext, held: dict[int, Taken]) -> dict[int, Tak
                 _queue_ended(ctx, taken, after.get(n))
             return {n: taken for n, taken in after.items() if taken.count}
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, lease.at_us)
 
     renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
     ctx.headroom.renewed(ctx.queue.now_us() - began_us)
@@ -208,8 +208,9 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         rows = _under(ctx, take_ids, owner)
         if not rows:
             return Plan(None, lambda _: 0)
-        statement = settlement(ctx, rows, GIVE_BACK.change(Decision(ctx, ctx.queue.now_us())))
-        return Plan(statement, lambda affected: affected.total)
+        decision = Decision(ctx, ctx.queue.now_us())
+        statement = settlement(ctx, rows, GIVE_BACK.change(decision))
+        return Plan(statement, lambda affected: affected.total, decision.now_us)
 
     given_back = ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
     ctx.queue.held_tasks.drop(take_ids)

@@ -76,8 +76,7 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | 
             return nothing
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        plan = take.plan(found)
-        return nothing if plan is None else Plan(plan.statement, plan.finish)
+        return take.plan(found) or nothing
 
     took = take.commit("exchange", attempt)
     return None if took is None else _acked(ctx, found, took)

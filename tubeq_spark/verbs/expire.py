@@ -103,7 +103,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
                 back = ctx.reader.count_in(dest)
             return _counted(ctx, _changed(groups, back, removed))
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
     if ended.total:
@@ -221,7 +221,7 @@ def release_taken(
                 ctx.events.keep("release", [row.task()])
             return affected.updated, len(groups) == _MOST
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     count, more = 0, True
     while more:

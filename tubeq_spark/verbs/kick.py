@@ -52,7 +52,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
             ctx.events.keep("kick", [row.task() for row in changed(statement, change, rows)])
             return affected.updated
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:

@@ -204,7 +204,7 @@ def _begin(ctx: TubeContext, now_us: int) -> None:
         if ctx.gates.read(with_rows=False).numbers:
             return Plan(None, lambda _: None)
         begin = ctx.gates.begin(now_us, several=several, apart=apart)
-        return Plan(begin, lambda _: None)
+        return Plan(begin, lambda _: None, now_us)
 
     ctx.queue.loop.run("begin", ctx.table_lock, attempt)
 
@@ -296,6 +296,7 @@ def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | No
     """Change taken-utube rows; if a take comes first, the next sweep does."""
     if texts:
         change = seen.raised(texts, texts, all_takes=False)
-        plan = Plan(ctx.take_writer.tidy(change, ctx.queue.now_us()), lambda _: None)
+        now_us = ctx.queue.now_us()
+        plan = Plan(ctx.take_writer.tidy(change, now_us), lambda _: None, now_us)
         with contextlib.suppress(ConflictError):
             ctx.queue.loop_without_retry.run("forget", ctx.table_lock, lambda: plan)

@@ -46,7 +46,7 @@ def truncate(ctx: TubeContext) -> None:
         spans = ctx.reader.segments_up_to(newest, _MOST_SEGMENTS)
         if not spans:
             return Plan(None, lambda _: False)
-        return Plan(_truncation(ctx, spans, newest), lambda _: True)
+        return Plan(_truncation(ctx, spans, newest), lambda _: True, now_us)
 
     more = bool(newest)
     while more:
@@ -67,7 +67,8 @@ def _free_keys(ctx: TubeContext, until_us: int) -> None:
         if not segments:
             return Plan(None, lambda _: None)
         (dest,) = ctx.queue.session.segments(1)
-        return Plan(ctx.writer.fold_kept_keys(segments, dest, now_us, until_us), lambda _: None)
+        statement = ctx.writer.fold_kept_keys(segments, dest, now_us, until_us)
+        return Plan(statement, lambda _: None, now_us)
 
     ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
 
@@ -107,7 +108,7 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
                 raise Stale
             return True
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
 
@@ -200,7 +201,7 @@ def fold_kept_keys(ctx: TubeContext) -> int:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
         statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
-        return Plan(statement, lambda affected: affected.deleted)
+        return Plan(statement, lambda affected: affected.deleted, now_us)
 
     return _fold(ctx, attempt)
 

@@ -262,7 +262,7 @@ def _plan(
             raise was_dropped(ctx.record.name)
         return new.result(numbering, affected.inserted if appends else total)
 
-    return Plan(replace(statement, written=new.written), finish)
+    return Plan(replace(statement, written=new.written), finish, now_us)
 
 
 def _numbered(ctx: TubeContext, new: NewRows[T], now_us: int) -> Numbering:

@@ -283,7 +283,7 @@ def _plan(
         by_id = {task.task_id: task for task in tasks}
         return [by_id.get(row.task_id) or row.task() for row in found]
 
-    return Plan(statement, finish)
+    return Plan(statement, finish, now_us)
 
 
 def settlement(

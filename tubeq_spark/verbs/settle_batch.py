@@ -184,7 +184,8 @@ class HeldBatch:
         rows, rest = whole(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
-        change = verb.change(Decision(ctx, ctx.queue.now_us(), self.owner))
+        now_us = ctx.queue.now_us()
+        change = verb.change(Decision(ctx, now_us, self.owner))
 
         def finish(affected: Affected) -> tuple[int, Change | None]:
             if affected.total == 0:
@@ -196,7 +197,7 @@ class HeldBatch:
                 self._forget()
             return affected.total if named is None else len(named), change
 
-        return Plan(settlement(ctx, rows, change), finish)
+        return Plan(settlement(ctx, rows, change), finish, now_us)
 
     def _some(
         self, named: set[int], *, is_first: bool
@@ -258,7 +259,7 @@ class HeldBatch:
             if not self._segments:
                 return Plan(None, lambda _: 0)
             plan = self._plan(release(Release()), None)
-            return Plan(plan.statement, lambda affected: plan.finish(affected)[0])
+            return Plan(plan.statement, lambda affected: plan.finish(affected)[0], plan.at_us)
 
         ctx.events.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
         ctx.table_lock.wake_takes()

@@ -25,6 +25,7 @@ from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.note import asked_by
 from tubeq_spark.storage.query import named
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
@@ -318,7 +319,7 @@ class Take:
             held = (self._batches if self._as_batches else self._with_rows)(moved, lease)
             return [held.get(take_ids.get(call, 0)) for call in calls]
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, limits.now_us, asked_by(self._requests))
 
     def _undo(self) -> None:
         """Give back what the newest attempt has taken."""

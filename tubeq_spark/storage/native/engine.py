@@ -25,7 +25,6 @@ from tubeq_spark.storage.location import (
     refuse_mounts,
     require_links,
 )
-from tubeq_spark.storage.log.commit_text import is_of, told_by
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
@@ -34,6 +33,7 @@ from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
+from tubeq_spark.storage.note import versions_read
 from tubeq_spark.storage.opened_location import (
     OpenedLocation,
     recover_system_tables,
@@ -41,7 +41,7 @@ from tubeq_spark.storage.opened_location import (
     settle_system_tables,
 )
 from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.store.patience import (
     finding_out,
     is_patience_over,
@@ -51,15 +51,16 @@ from tubeq_spark.storage.store.patience import (
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.outcome import Note
+    from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query, Select
+    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,6 @@ T = TypeVar("T")
 #: Bytes of memory that a statement needs for each row that it reads, and for each byte of the rows' files. They
 #: include the copies of the rows. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times this estimate.
 _ROW_BYTES, _PER_FILE_BYTE = 500, 4
-#: How many commits back a lost answer is searched for. During one operation others make fewer.
-HISTORY_LIMIT = 200
 
 
 class NativeEngine(Engine):
@@ -135,9 +134,12 @@ class NativeEngine(Engine):
             if isinstance(query, Union):
                 # Each of them reads another table.
                 return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
-            table = self._handles.table(str(innermost(query).table))
+            name = str(innermost(query).table)
+            table = self._handles.table(name)
             while True:
                 newest = table.newest()
+                if (read := versions_read.get(None)) is not None:
+                    read[name] = newest.version
                 bad = table.bad_files.of(newest)
                 asked, without = _readable(query, table, newest, bad)
                 parts = FileParts.of(self._handles.files, table, without, innermost(asked).where)
@@ -189,34 +191,11 @@ class NativeEngine(Engine):
                 return self.writer.append(table, statement, note)
             return self.writer.execute(table, statement, note)
 
-    # -- what became of a statement -----------------------------------------------------------
-
-    def find(self, statement: Statement | Append) -> Affected | None:
-        """The changes of a statement that may be committed; `None` if the history does not have it."""
-        commit = self._commit_of(statement.table, statement.operation_id)
-        if commit is None:
-            return None
-        told = told_by(commit)
-        if told is None and isinstance(statement, Append):
-            # An append is written as a whole or not at all.
-            return Affected(inserted=statement.size)
-        if told is None:
-            msg = f"the history does not say what version {commit['version']} of the table has changed"
-            raise StoreError(msg)
-        return told
-
-    def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds `operation_id`; `None` when the history has none."""
-        commit = self._commit_of(table, operation_id)
-        return None if commit is None else int(commit["version"])
-
-    def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
-        """The commit of a statement, among the newest ones; `None` if it is none of them."""
-        opened = self._handles.table(table)
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        """The commit with an operation id, among the newest ones; `None` if none of them has it."""
         # These requests share the time limit of the verb's commits.
-        with self.reading(), finding_out():
-            commits = opened.history(HISTORY_LIMIT)
-            return next((commit for commit in commits if is_of(commit, operation_id)), None)
+        with finding_out():
+            return self.tables.commit_of(table, operation_id)
 
 
 def _readable(

@@ -19,7 +19,6 @@ from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.arrow.statement import changed, inserted_alone
 from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.expression import Column, In
-from tubeq_spark.storage.log.commit_text import user_metadata
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import SmallFiles
-    from tubeq_spark.storage.outcome import Note
+    from tubeq_spark.storage.note import Note
     from tubeq_spark.storage.statement import Append, Statement
 
 
@@ -107,11 +106,8 @@ class Writer:
                         break
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
-                    said = user_metadata(note, affected, append.operation_id)
                     new = whole(rows, snapshot.shape.schema)
-                    change = Change(
-                        said, new, (), append.once, None, append.operation_id, written=written
-                    )
+                    change = Change(note.after(affected), new, (), append.once, written=written)
                     self.commit(table, base, _appended(change, snapshot, append))
                     return affected
             except EngineError as error:
@@ -296,11 +292,10 @@ def _change(
             return None
         return replace(change, total=new_total(statement, affected, later.version_under))
 
-    said = user_metadata(note, affected, statement.operation_id)
     done = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
-    operation_id = statement.operation_id
-    change = Change(said, rows, gone, None, done, operation_id, on, written, statement.order)
+    order = statement.order
+    change = Change(note.after(affected), rows, gone, None, done, on, written, order)
     return change
 
 

@@ -17,9 +17,9 @@ from tubeq_spark.storage.ended import native_total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.commit_text import told_by
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.storage.outcome import Commit, Outcome, read_commit
+from tubeq_spark.storage.note import Commit, read_commit
+from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
@@ -245,9 +245,7 @@ class SparkTables(Tables):
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
-        told = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
-        found = history.newest(self._engine, table, told, limit)
-        return [read_commit(row, told_by(row)) for row in found]
+        return [read_commit(row) for row in history.newest(self._engine, table, limit)]
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
