@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "one task more than `parallel` begins",
         "verbs/limits.py",
-        "return self.options.parallel - taken",
-        "return self.options.parallel - taken + 1",
+        "options.parallel - counts.get(of, 0))",
+        "options.parallel - counts.get(of, 0) + 1)",
     ),
     Fault(
         "tasks of dead sessions stay taken",

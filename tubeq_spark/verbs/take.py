@@ -239,8 +239,11 @@ class Take:
         most = sum(request.count for request in requests) if len(addresses) == 1 else None
         if most == len(requests) == 1 and not limits.by_turn:
             return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
-        heads = ctx.reader.heads(opened, limits.most_heads(most), with_created=limits.by_turn)
-        quotas = shared_out(limits.cut(heads), requests, ctx.record.options.parallel)
+        if limits.by_turn:
+            heads = limits.in_turn(ctx.reader.heads(opened, None, with_created=True))[:most]
+        else:
+            heads = ctx.reader.heads(opened, most)
+        quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:
             return None

@@ -30,11 +30,10 @@ from tubeq_spark.storage.rows import (
     DueGroup,
     KeptKeys,
     SegmentSpan,
-    SubqueueHead,
     stored_tasks,
 )
 from tubeq_spark.storage.tables import counts, predicates
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, WHOLE_UTUBES, position_in
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, WHOLE_UTUBES
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -160,14 +159,17 @@ class TubeReader:
         return self.engine.arrow(select, sum(quotas.values()))
 
     def heads(
-        self, where: Expression, limit: int, *, with_created: bool = False
-    ) -> list[SubqueueHead]:
+        self, where: Expression, limit: int | None, *, with_created: bool = False
+    ) -> pa.Table:
         """The sub-queues with tasks that match a condition, by the first of these.
 
         Args:
             where: The condition.
-            limit: The most sub-queues.
+            limit: The most sub-queues; `None` is all.
             with_created: Whether to read the moments at which the first tasks were put.
+
+        Returns:
+            The columns `utube`, `first` (the position of the first task, and the moment), and `n` (the number of tasks).
         """
         first = self._table.position
         if with_created:
@@ -176,12 +178,8 @@ class TubeReader:
         select = self._table.select(
             columns, where, by=["utube"], order=["first"], limit=limit, skips=WHOLE_UTUBES
         )
-        heads = []
-        for each in self.engine.arrow(select, self._behind_heads).to_pylist():
-            created_us = each["first"].pop("created", 0)
-            place = position_in(each["first"])
-            heads.append(SubqueueHead(each["utube"], place, each["n"], created_us))
-        self._behind_heads = sum(head.count for head in heads)
+        heads = self.engine.arrow(select, self._behind_heads)
+        self._behind_heads = sum(heads.column("n").to_pylist())
         return heads
 
     def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:

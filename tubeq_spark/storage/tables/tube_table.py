@@ -200,15 +200,9 @@ class TubeTable:
 
     @property
     def position(self) -> Struct:
-        """The position of a row in the order; `position_in` reads it."""
+        """The position of a row in the order."""
         parts = named(self.key, "task_id")
         if self.key not in self.order:
             # A driver of a program may have priorities and another order.
             parts["pri"] = integer(0)
         return Struct(parts)
-
-
-def position_in(found: Mapping[str, int | None]) -> OrderPosition:
-    """The position in a struct that a query has returned."""
-    key, task_id = found.values()
-    return OrderPosition(key or 0, task_id or 0)
