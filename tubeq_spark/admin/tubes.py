@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.admin import engines
 from tubeq_spark.model.arguments import driver_of
 from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.payloads.ddl import columns_of, without_not_null
@@ -59,7 +58,6 @@ def make_context(queue: QueueContext, opened: OpenedLocation, record: TubeRecord
     Raises:
         InvalidOptionError: The tube's type is not known here.
     """
-    queue = engines.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.table)

@@ -270,10 +270,6 @@ class Engine(Protocol):
         """
         ...
 
-    def memory_for(self, statement: Statement | Append) -> int:
-        """The approximate bytes of this process that a statement needs for stored rows; 0 if they stay elsewhere."""
-        ...
-
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Commit a statement; `None` if only the history has the number of changed rows."""
         ...

@@ -33,8 +33,9 @@ from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
+from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.opened_location import (
+    NATIVE,
     OpenedLocation,
     recover_system_tables,
     require_ours,
@@ -66,9 +67,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bytes of memory that a statement needs for each row that it reads, and for each byte of the rows' files. They
-#: include the copies of the rows. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times this estimate.
-_ROW_BYTES, _PER_FILE_BYTE = 500, 4
 #: How many commits back a lost answer is searched for. During one operation others make fewer.
 HISTORY_LIMIT = 200
 
@@ -155,19 +153,6 @@ class NativeEngine(Engine):
             self._handles.table(table).newest()
 
     # -- statements ---------------------------------------------------------------------------
-
-    def memory_for(self, statement: Statement | Append) -> int:
-        """Estimate the bytes that a statement needs for stored rows."""
-        newest = None
-        # An error here occurs again when the statement runs, and is raised then.
-        with suppress(Exception):
-            newest = self._handles.table(statement.table).newest()
-        if isinstance(statement, Append) or newest is None:
-            return 0
-        if is_of_whole_partitions(statement, newest.shape.by):
-            return 0
-        files = newest.within(statement.partitions)
-        return sum(_ROW_BYTES * (file.rows or 0) + _PER_FILE_BYTE * file.size for file in files)
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected:
         """Run one committing statement.
@@ -282,7 +267,7 @@ def open_location(
             require_links(locks)
             with table_lock.changing(engine.committer):
                 local = locks is not None
-                for table in new_system_tables(location, config, "native", local=local):
+                for table in new_system_tables(location, config, NATIVE, local=local):
                     engine.tables.create(table)
             settle_system_tables(opened)
         else:
@@ -290,7 +275,7 @@ def open_location(
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
-    require_ours(engine.tables.properties(location.table(TUBES)), opened, "native")
+    require_ours(engine.tables.properties(location.table(TUBES)), opened, NATIVE)
     if directory is None:
         drift = told_drift(engine.tables.clock_drift(location.text))
         if drift is not None:
