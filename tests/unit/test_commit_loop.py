@@ -31,7 +31,7 @@ from tubeq_spark import (
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.expression import STALE, TRUE, Column
-from tubeq_spark.storage.locks.committer import Committer, CommitterFile
+from tubeq_spark.storage.locks.committer import Committer, JvmNote
 from tubeq_spark.storage.locks.lock_file import LockFile
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.outcome import Note
 
 OPERATION_ID = 4711
-JVM = Committer("app", 1)
+JVM = Committer(1)
 STATEMENTS = {
     "merge": Statement("t", TRUE, [Clause(None)], OPERATION_ID, Column("segment"), tasks=2),
     "append": Append("t", None, OPERATION_ID, size=2),  # type: ignore[arg-type]
@@ -104,7 +104,6 @@ class FakeEngine:
     asked: list[Statement | Append] = field(default_factory=list)
     while_running: Callable[[], object] = lambda: None
     ahead: list[str] = field(default_factory=list)
-    jvm: Committer | StoreError | None = JVM
     looks: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -119,9 +118,7 @@ class FakeEngine:
         return nullcontext()
 
     def committer(self) -> Committer | None:
-        if isinstance(self.jvm, StoreError):
-            raise self.jvm
-        return self.jvm
+        return JVM
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         self.notes.append(note)
@@ -164,9 +161,7 @@ class Run:
             lambda: 1.0,
         )
         self.table_lock = TableLock(lock_file, ManualClock())
-        self.note = (
-            None if lock_file is None else CommitterFile(lock_file.with_suffix(".committing"))
-        )
+        self.note = None if lock_file is None else JvmNote(lock_file)
 
     def _observe(self, step: str, operation: str) -> None:
         assert operation == "take"

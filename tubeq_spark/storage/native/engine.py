@@ -86,7 +86,7 @@ class NativeEngine(Engine):
         """
         self._handles = storage if isinstance(storage, Handles) else Handles(storage)
         self._admin = NativeTables(self._handles)
-        self.writer = Writer(self._handles.files, refuses_feeds=not self.keeps_feeds)
+        self.writer = Writer(self._handles.files)
         self.put_directories = PutDirectories(self._handles)
 
     def close(self) -> None:
