@@ -548,10 +548,9 @@ class Tube:
     ) -> Batch:
         """Take up to `n` tasks as one batch for the executors.
 
-        On local files with `engine="auto"` this process takes and settles the batch itself, without a job of
-        Spark, and Spark reads `Batch.df`. It holds the tasks in memory for a moment. If a take needs more memory
-        than `QueueConfig.native_memory` (about 500,000 tasks with payloads of 100 bytes), Spark runs it as a MERGE.
-        The same holds for each verb of the batch. With `engine="spark"` payloads never come to the driver.
+        Where commits are native, this process takes and settles the batch itself, without a job of Spark, and Spark
+        reads `Batch.df`. It holds the tasks in memory for a moment. Where Spark commits, payloads never come to the
+        driver.
 
         Args:
             n: Tasks at most, >= 0.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import time
@@ -38,18 +37,12 @@ _UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 @pytest.fixture(scope="module")
 def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
-    """As on S3: the engines' commits do not see each other, and the native one has made the location."""
-    # Imported while that is patched, it would keep what it has imported.
-    importlib.import_module("tubeq_spark.storage.spark.open_location")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            "tubeq_spark.storage.opened_location.allows_one_engine_only", lambda _: True
-        )
-        location = f"file:{tmp_path_factory.mktemp('native')}"
-        config = QueueConfig(vacuum_hours=1, backoff_first=0.0, backoff_most=0.0)
-        with Queue(spark, location, engine="native", storage_options={}, config=config) as queue:
-            end_heartbeat(queue)
-            yield queue
+    """A queue with a session, where commits are native."""
+    location = f"file:{tmp_path_factory.mktemp('native')}"
+    config = QueueConfig(vacuum_hours=1, backoff_first=0.0, backoff_most=0.0)
+    with Queue(spark, location, engine="native", config=config) as queue:
+        end_heartbeat(queue)
+        yield queue
 
 
 @pytest.fixture

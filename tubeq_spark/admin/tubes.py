@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.admin import engines
 from tubeq_spark.model.arguments import driver_of
 from tubeq_spark.model.tube_types import order_of
 from tubeq_spark.payloads.ddl import columns_of, without_not_null
@@ -50,7 +49,6 @@ def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
     Raises:
         InvalidOptionError: The tube's type is not known here.
     """
-    queue = engines.for_tube(queue, record.name, record.options)
     opened = queue.opened
     table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.

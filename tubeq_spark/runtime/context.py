@@ -95,9 +95,7 @@ class QueueContext:
     engine: Engine
     #: For DataFrames of programs; `None` where there is no Spark session.
     spark: SparkEngine | None
-    #: The commit loop for DataFrames; the same as `loop` if Spark also runs the row verbs.
-    spark_loop: CommitLoop | None
-    #: Has Spark write the rows of DataFrames that `loop` commits; `None`: `spark_loop` does both.
+    #: Has Spark write the rows of DataFrames for native commits; `None` where Spark commits, or is not there.
     put_files: PutFiles | None
     clock: Clock
     config: QueueConfig
@@ -141,21 +139,6 @@ class QueueContext:
     def state(self, state: QueueState) -> None:
         self.life.state = state
 
-    def through_spark(self) -> QueueContext:
-        """The same context with Spark for row verbs.
-
-        Raises:
-            StoreError: The queue has no Spark session.
-        """
-        spark, loop = self.require_spark(), self.spark_loop
-        if loop is None:
-            raise refusals.no_spark()
-        return replace(self, engine=spark, loop=loop)
-
-    def read_only(self, why: str) -> QueueContext:
-        """The same context with row verbs that are refused, for the reason `why`."""
-        return replace(self, loop=self.loop.refusing(why))
-
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
         return replace(self, life=QueueLife(QueueState.RUNNING))
@@ -177,18 +160,6 @@ class QueueContext:
             raise refusals.no_spark()
         self.readers.enter()
         return self.spark
-
-    def require_spark_loop(self) -> CommitLoop:
-        """The Spark engine for commits of DataFrames.
-
-        Raises:
-            StoreError: The queue has no Spark session, or Spark must not commit here.
-        """
-        if self.spark_loop is None:
-            raise refusals.no_spark()
-        self.spark_loop.require_allowed()
-        self.readers.enter()
-        return self.spark_loop
 
     def uninterrupted(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -30,7 +29,6 @@ from tubeq_spark.storage.uninterrupted import gives_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
@@ -61,19 +59,6 @@ class Plan(Generic[T_co]):
     finish: Callable[[Affected], T_co]
     at_us: int | None = None
     asked: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Larger:
-    """Another engine for statements that need too much memory of this process.
-
-    Attributes:
-        engine: Returns the other engine. The loop's own engine still reads.
-        bytes: The most bytes that a statement may need in this process.
-    """
-
-    engine: Callable[[], Engine]
-    bytes: int
 
 
 @dataclass(slots=True)
@@ -140,7 +125,6 @@ class CommitLoop:
         wall: Clock,
         uniform: Callable[[], float],
         tally: LoopStats | None = None,
-        larger: Larger | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -150,7 +134,6 @@ class CommitLoop:
             wall: Real time, because a wait after a conflict is not a wait for tasks.
             uniform: Returns random numbers from 0 to 1, for the jitter of waits.
             tally: Counts conflicts; a new one by default.
-            larger: The engine for large statements; `None`: `engine` runs them, too.
         """
         self._engine = engine
         self._config = config
@@ -161,9 +144,7 @@ class CommitLoop:
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
         self.conflicts = 0
-        self._larger = larger
         self.tally = tally or LoopStats()
-        self._refusal: str | None = None
         self._process = os.getpid()
         #: The table of each table lock, once it was opened or committed to.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
@@ -177,26 +158,9 @@ class CommitLoop:
             self._wall,
             self._uniform,
             self.tally,
-            self._larger,
         )
-        loop._refusal, loop._process = self._refusal, self._process
+        loop._process = self._process
         return loop
-
-    def refusing(self, why: str) -> CommitLoop:
-        """A loop that refuses to commit, with a reason, for tables that its engine must not write."""
-        loop = CommitLoop(self._engine, self._config, self._wall, self._uniform, self.tally)
-        loop._refusal = why
-        return loop
-
-    def require_allowed(self) -> None:
-        """Raise if this loop refuses to commit.
-
-        Raises:
-            StoreError: This loop refuses to commit.
-        """
-        self.require_own_process()
-        if self._refusal is not None:
-            raise StoreError(self._refusal)
 
     def require_own_process(self) -> None:
         """Raise in a forked process, because it has the same session and ids as its parent.
@@ -221,7 +185,7 @@ class CommitLoop:
             CommitUnknownError: The commit may have succeeded.
             StoreError: The engine failed; nothing was written.
         """
-        self.require_allowed()
+        self.require_own_process()
         # The time for retries begins at the first conflict, so that a long write is retried, too.
         began: float | None = None
         waits = self._retry_waits.waits(
@@ -288,18 +252,16 @@ class CommitLoop:
             asked=plan.asked,
             operation_id=plan.statement.operation_id,
         )
-        engine = self._engine_for(plan.statement)
         with (
-            self._operating(engine, operation, plan.statement.table),
-            table_lock.committing(engine.committer, _is_known) as has_ended,
+            table_lock.committing(self._engine.committer, _is_known) as has_ended,
             self.tally.running.running(plan.statement.table, table_lock),
         ):
-            affected = self._commit(engine, note, plan.statement, has_ended)
+            affected = self._commit(note, plan.statement, has_ended)
             if self._config.traces and (counts := call_counts.get()) is not None:
                 counts.commits += 1
             self._settle(note, table_lock)
         ended = None if isinstance(plan.statement, Append) else plan.statement.ended
-        if ended is not None and not engine.counts_ended:
+        if ended is not None and not self._engine.counts_ended:
             self.tally.count_ended(ended.tube, ended.count_of(affected))
         try:
             return plan.finish(affected)
@@ -311,35 +273,15 @@ class CommitLoop:
             msg = f"{operation}: committed, but what it did could not be read: {reason_of(error)}"
             raise CommitUnknownError(msg, note.operation_id) from error
 
-    def _engine_for(self, statement: Statement | Append) -> Engine:
-        """The engine for a statement. If the other engine does not answer, this one runs large statements, too."""
-        larger = self._larger
-        if larger is None or self._engine.memory_for(statement) <= larger.bytes:
-            return self._engine
-        try:
-            engine = larger.engine()
-            engine.committer()
-        except StoreError:
-            log.warning("a large statement runs in this process, without Spark", exc_info=True)
-            return self._engine
-        return engine
-
-    def _operating(
-        self, engine: Engine, operation: str, table: str
-    ) -> AbstractContextManager[None]:
-        """Run a block as an operation of an engine. For this loop's own engine, `run` has begun it already."""
-        return nullcontext() if engine is self._engine else engine.operating(operation, table)
-
     def _commit(
         self,
-        engine: Engine,
         note: Note,
         statement: Statement | Append,
         has_ended: Callable[[], None],
     ) -> Affected:
         operation = note.operation
         try:
-            affected = engine.execute(statement, note)
+            affected = self._engine.execute(statement, note)
             has_ended()
             self._observer("committed", operation)
         except Exception as error:
@@ -351,7 +293,7 @@ class CommitLoop:
                 raise Stale from error
             # If the outcome stays unknown, this error is the cause of the raised one.
             log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
-            found = self._landed(engine, note, statement, error)
+            found = self._landed(note, statement, error)
             if found is not None:
                 return found
             if outcome is Outcome.LOST:
@@ -361,7 +303,7 @@ class CommitLoop:
             raise StoreError(msg) from error
         if affected is None:
             # Only the history has the number of changed rows.
-            return self._landed(engine, note, statement, None) or Affected()
+            return self._landed(note, statement, None) or Affected()
         return affected
 
     @staticmethod
@@ -375,13 +317,12 @@ class CommitLoop:
             msg = f"{note.operation}: committed, but a power cut may undo it: {why}"
             raise CommitUnknownError(msg, note.operation_id) from error
 
-    @staticmethod
     def _landed(
-        engine: Engine, note: Note, statement: Statement | Append, error: Exception | None
+        self, note: Note, statement: Statement | Append, error: Exception | None
     ) -> Affected | None:
         """The rows changed by a statement that may be committed; `None` if the history does not have it."""
         try:
-            commit = engine.commit_of(statement.table, note.operation_id)
+            commit = self._engine.commit_of(statement.table, note.operation_id)
         except Exception as unseen:  # noqa: BLE001  (after any error the outcome is unknown)
             msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
             raise CommitUnknownError(msg, note.operation_id) from error

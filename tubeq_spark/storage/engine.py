@@ -155,8 +155,9 @@ class Tables(Protocol):
         return 0
 
     def ended(self, table: str, tube: int) -> int:
-        """The total of tasks of a tube that native commits have ended."""
-        ...
+        """The total of tasks of a tube that commits have ended; 0 if sessions count them."""
+        del table, tube
+        return 0
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
@@ -268,10 +269,6 @@ class Engine(Protocol):
 
         The next writer of the table calls this. A failure is ignored, because the read itself will fail, too.
         """
-        ...
-
-    def memory_for(self, statement: Statement | Append) -> int:
-        """The approximate bytes of this process that a statement needs for stored rows; 0 if they stay elsewhere."""
         ...
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:

@@ -87,4 +87,4 @@ def _now(ctx: TubeContext) -> int:
 
         return Plan(Append(table, nothing, operation_id, once), finish)
 
-    return ctx.queue.require_spark_loop().run("changes", ctx.table_lock, attempt)
+    return ctx.queue.loop.run("changes", ctx.table_lock, attempt)

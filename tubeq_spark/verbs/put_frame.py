@@ -243,11 +243,9 @@ def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> Co
 
     Raises:
         InvalidOptionError: A column or a value is bad.
-        StoreError: Spark must not commit here.
+        StoreError: There is no Spark session.
     """
     queue, driver, typed = ctx.queue, ctx.driver, ctx.codec.payload
-    if queue.put_files is None:
-        queue.require_spark_loop()
     columns = typed or JSON
     payload = [part.name for part in columns]
     with queue.require_spark().operating("put", ctx.table.name):
@@ -300,8 +298,7 @@ class _FramePut:
             ConflictError: Other commits changed the rows to put, or the table, in each attempt.
         """
         queue, has_keys = self._ctx.queue, self._frame.has_keys
-        loop = queue.require_spark_loop() if self._files is None else queue.loop
-        call = (self._ctx, self._choose, loop, self._identity)
+        call = (self._ctx, self._choose, queue.loop, self._identity)
         for _ in range(queue.config.attempts + 1):
             try:
                 added = put_rows(*call, has_keys=has_keys, appends=True)

@@ -32,9 +32,10 @@ from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
+from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.note import versions_read
 from tubeq_spark.storage.opened_location import (
+    NATIVE,
     OpenedLocation,
     recover_system_tables,
     require_ours,
@@ -87,7 +88,7 @@ class NativeEngine(Engine):
         """
         self._handles = storage if isinstance(storage, Handles) else Handles(storage)
         self._admin = NativeTables(self._handles)
-        self.writer = Writer(self._handles.files, refuses_feeds=not self.keeps_feeds)
+        self.writer = Writer(self._handles.files)
         self.put_directories = PutDirectories(self._handles)
 
     def close(self) -> None:
@@ -157,19 +158,6 @@ class NativeEngine(Engine):
             self._handles.table(table).newest()
 
     # -- statements ---------------------------------------------------------------------------
-
-    def memory_for(self, statement: Statement | Append) -> int:
-        """Estimate the bytes that a statement needs for stored rows."""
-        newest = None
-        # An error here occurs again when the statement runs, and is raised then.
-        with suppress(Exception):
-            newest = self._handles.table(statement.table).newest()
-        if isinstance(statement, Append) or newest is None:
-            return 0
-        if is_of_whole_partitions(statement, newest.shape.by):
-            return 0
-        files = newest.within(statement.partitions)
-        return sum(_ROW_BYTES * (file.rows or 0) + _PER_FILE_BYTE * file.size for file in files)
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected:
         """Run one committing statement.
@@ -261,7 +249,7 @@ def open_location(
             require_links(locks)
             with table_lock.changing(engine.committer):
                 local = locks is not None
-                for table in new_system_tables(location, config, "native", local=local):
+                for table in new_system_tables(location, config, NATIVE, local=local):
                     engine.tables.create(table)
             settle_system_tables(opened)
         else:
@@ -269,7 +257,7 @@ def open_location(
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
-    require_ours(engine.tables.properties(location.table(TUBES)), opened, "native")
+    require_ours(engine.tables.properties(location.table(TUBES)), opened, NATIVE)
     if directory is None:
         drift = told_drift(engine.tables.clock_drift(location.text))
         if drift is not None:

@@ -267,10 +267,6 @@ class SparkEngine:
         """Run a statement without a useful result, so without `collect`."""
         self.own.sql(sql)
 
-    def memory_for(self, _statement: Statement | Append) -> int:
-        """Return 0: stored rows stay on the executors."""
-        return 0
-
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.
 

@@ -13,7 +13,6 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.ended import native_total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
@@ -237,11 +236,6 @@ class SparkTables(Tables):
             f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"
         )
         return {row["segment"]: row["size"] for row in found}
-
-    def ended(self, table: str, tube: int) -> int:
-        """The total of tasks of a tube that native commits have ended; on other storage than local files Spark has made all."""
-        directory = _directory_here(table)
-        return 0 if directory is None else native_total(directory, tube)
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""

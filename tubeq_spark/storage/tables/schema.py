@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
 OUR_FORMAT = "4"
-#: The property of the registry with the engine that made the queue. Where only one engine may commit, it is this one.
+#: The property of the registry with the committer of the location: "native" or "spark".
 WRITERS = "tubeq.writers"
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -181,7 +181,7 @@ def new_system_tables(
     Args:
         location: The location of the queue.
         config: Its settings.
-        engine: The name of the engine that makes it.
+        engine: The committer of the location.
         local: Whether the tables are on files of this host.
     """
     return [
