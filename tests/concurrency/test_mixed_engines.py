@@ -306,7 +306,7 @@ def test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge(
     # Its lease and its numbers are there.
     mine["first"].put_many([1])
     mine["first"].take(0)
-    before = mine._context.loop.conflicts
+    before = mine._context.loop.tally.total()
 
     got = overlapped(
         gate,
@@ -316,7 +316,7 @@ def test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge(
     )
 
     assert got == expected
-    assert mine._context.loop.conflicts == before + conflicts
+    assert mine._context.loop.tally.total() == before + conflicts
     states = {row["data"]: row["state"] for row in rows_of(rival, "data", "state")}
     assert states == (
         {'"a"': "t", '"b"': "r", '"c"': "r"} if winner == "put" else {'"a"': "t", '"b"': "t"}
