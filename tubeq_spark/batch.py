@@ -26,7 +26,6 @@ from tubeq_spark.payloads.shown_table import (
     not_in_batch,
     part_of,
 )
-from tubeq_spark.runtime.context import traced
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.verbs import settle
 from tubeq_spark.verbs.settle_batch import HeldBatch
@@ -85,7 +84,7 @@ class Batch:
     ) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
         self._as_arrow = as_arrow
-        self._current = current
+        self._current, self._run = current, current.run
         self._held = HeldBatch(current, taken)
         self.count = self._held.count
         #: The ids in the first table that the program has read.
@@ -173,8 +172,8 @@ class Batch:
             QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
-        found = self._verb(
-            lambda: self._ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
+        found = self._run(
+            lambda ctx: ctx.reader.batch(self._held.take_id, self._held.owner, self.count)
         )
         if self._read_ids is None:
             self._read_ids = found.column("task_id")
@@ -371,7 +370,7 @@ class Batch:
         def goes_on() -> bool:
             if stop():
                 return False
-            self._blameless(lambda: self._verb(self._held.renew, name="touch"))
+            self._blameless(lambda: self._run(lambda _: self._held.renew(), name="touch"))
             return True
 
         tasks = self._blameless(lambda: self._tasks)
@@ -426,7 +425,7 @@ class Batch:
         return df.where((df["task_id"] >= first) & (df["task_id"] <= last))
 
     def _ids(self) -> list[int]:
-        return self._verb(self._held.ids)
+        return self._run(lambda _: self._held.ids())
 
     def _end_failed(self, reasons: Mapping[int, Reason]) -> bool | None:
         """End a block with failed tasks; return whether all of them are, or were, tasks of this batch."""
@@ -484,8 +483,8 @@ class Batch:
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
-        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
-        return self._verb(lambda: self._held.worn(failed, min(limits))) if limits else set()
+        limits = [n for n in (max_attempts, self._ctx.table.max_attempts) if n is not None]
+        return self._run(lambda _: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(
         self,
@@ -545,7 +544,7 @@ class Batch:
     ) -> int:
         """Settle tasks by a verb that is made from their errors: those of `df`, or one for all."""
 
-        def settled() -> int:
+        def settled(_: TubeContext) -> int:
             named, errors = (None, None) if df is None else self._named(df)
             if not self._held.is_left:
                 if named:
@@ -560,18 +559,7 @@ class Batch:
 
         # Spark may also settle a large batch.
         on_spark = not self._as_arrow or hasattr(df, "sparkSession")
-        return self._verb(settled, name=name, on_spark=on_spark)
-
-    def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
-        """Run a verb by the tube's newest record, because its options may change while the batch is held."""
-
-        def by_newest_record() -> T:
-            self._ctx.queue.require_running()
-            self._current.look()
-            return verb()
-
-        run = traced(self._ctx, by_newest_record, name)
-        return self._ctx.queue.uninterrupted(run, on_spark=on_spark)
+        return self._run(settled, name=name, on_spark=on_spark)
 
     def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
         """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""

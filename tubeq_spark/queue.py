@@ -19,7 +19,7 @@ from tubeq_spark.admin import (
 )
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import QueueConfig
+from tubeq_spark.config import Durability, QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     StoreError,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.runtime.events import Callback
-    from tubeq_spark.storage.outcome import Commit
+    from tubeq_spark.storage.note import Commit
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 __all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
@@ -143,11 +143,12 @@ class Queue:
             session_uuid: A live session to join; by default the queue starts its own session.
             clock: Source of the time; by default the system's clock.
             config: Settings; see `QueueConfig`.
-            engine: The engine that runs the row verbs: "spark"; "native" (in this process, without
-                a JVM); or "auto". "auto" is "native" if the location is on this host's files (or
-                on S3 and not made by Spark, or `storage_options` are given, or `spark` is `None`;
-                object stores need the extra `native`), else "spark". The environment variable
-                `TUBEQ_ENGINE` replaces "auto".
+            engine: Who commits: "native" (this process, without a JVM), "spark", or "auto", the
+                committer that the location has had since it was made. A new location on this
+                host's files or on an object store becomes "native" (object stores need the extra
+                `native` and credentials for it), another one "spark"; the environment variable
+                `TUBEQ_ENGINE` chooses for new locations, too. DataFrames and streams work with
+                either.
             storage_options: Options of obstore with which the native engine reaches an object
                 store; by default from the settings of `spark` (`fs.s3a.*`,
                 `fs.azure.account.key.*`) and the environment. For credentials that expire, pass a
@@ -158,9 +159,8 @@ class Queue:
                 raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
                 was sent. A verb loses at most 80 s by requests that get no answer.
             storage: For a new queue in `catalog.schema`: the path or URI at which its tables are
-                made, as external tables of the catalog. Workers without Spark open the queue by
-                that path or URI. Later openings need not name it. By default the catalog chooses
-                the place.
+                made, as external tables of the catalog. Later openings need not name it. By
+                default the catalog chooses the place.
             create: Whether to create the queue if the location has none.
 
         Raises:
@@ -168,7 +168,7 @@ class Queue:
                 created.
             InvalidOptionError: `location`, `storage`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or not by this engine; or the clock is past September 2093, the
+            StoreError: The location cannot be used, or has another committer than `engine`; or the clock is past September 2093, the
                 end of the task ids.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
@@ -177,13 +177,16 @@ class Queue:
         place: object = location
         if storage is not None:
             place = Location.parse(location).with_storage(storage)
-        make = functools.partial(engines_of, spark, place, engine, storage_options)
+
+        def make(durability: Durability) -> Engines:
+            return engines_of(spark, place, engine, storage_options, durability)
+
         self._begin(place, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,
         location: object,
-        make_engines: Callable[[], Engines],
+        make_engines: Callable[[Durability], Engines],
         session_uuid: uuid.UUID | str | None,
         clock: Clock | None,
         config: QueueConfig | None,
@@ -199,7 +202,7 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        self._engines = make_engines()
+        self._engines = make_engines(Durability(self._config.durability))
         self._storage_options = self._engines.storage_options
         #: The arguments, besides location and name, by which an unpickled tube is opened again.
         self._again = (self._config, self._engines.name, self._storage_options)
@@ -219,26 +222,27 @@ class Queue:
     def _open(
         self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
-        self._opened = open_location(self._engines, location, self._config, create=create)
-        local = local_directory(self._opened.uri) is not None
+        opened = open_location(self._engines, location, self._config, create=create)
+        local = local_directory(opened.uri) is not None
         self._config = self._config.at(local=local)
-        self._context = opening.make_context(self._engines, self._opened, clock, self._config)
-        self._registry = opening.make_registry(self._context, self._opened, self._registry_type)
+        self._context = opening.make_context(
+            self._engines, opened, clock, self._config, self._registry_type
+        )
         #: The returned tubes by name. A tube has no reference to the queue object, so that the queue object is
         #: collected when the program does not use it any more.
         self._tubes: dict[str, Tube] = {}
-        self._used = closing.UsedTubes()
+        self._used = self._context.used
         self._lock = self._used.lock
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
-        if not self._opened.is_new:
-            self._registry.records()  # raises if the queue was removed, before anything is done
+        if not opened.is_new:
+            self._context.registry.records()  # raises if the queue was removed, before anything is done
         if other is not None:
             session = self._context.session
             if_interrupted(session.stop)
             session.join(other, session.check_alive(other))
         self._context.state = QueueState.RUNNING
-        closing.close_when_forgotten(self._closing(), self._engines)
+        closing.close_when_forgotten(self._context)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
@@ -251,7 +255,7 @@ class Queue:
     @_verb
     def _rows_for_notebook(self) -> Html:
         context_of = self._opener()
-        records = closing.known_tubes(self._context, self._registry)
+        records = closing.known_tubes(self._context)
         found = self._contexts_of(records[: notebook.TUBES], context_of)
         return notebook.queue_rows(self._context, found, [record.name for record in records])
 
@@ -264,7 +268,7 @@ class Queue:
     @property
     def location(self) -> str:
         """The location as given; a relative path is made absolute."""
-        return self._opened.location.text
+        return self._context.opened.location.text
 
     @property
     def engine(self) -> str:
@@ -323,8 +327,8 @@ class Queue:
                 columns or of a put's options.
             max_attempts: Bury a task instead of making it ready again after this many takes, 1 to
                 2147483647.
-            change_feed: Enable Delta's change data feed. It needs a Spark session. Spark then runs
-                the row verbs of this tube, also with the native engine.
+            change_feed: Enable Delta's change data feed, for `Tube.changes`. Native commits do not
+                write it, so it is refused where they are.
             backoff: The delays of tasks that are released with an error, or whose lease ends (types with ttl).
             parallel: With 1, one take at a time holds a sub-queue. With n > 1, up to n of its tasks may be
                 taken at a time, and they begin in order (utube types).
@@ -367,14 +371,7 @@ class Queue:
             self._context.require_running()
             try:
                 owner = self._context.session.keep() if new.options.temporary else None
-                record, is_new = creating.create(
-                    self._context,
-                    self._opened,
-                    self._registry,
-                    new,
-                    if_not_exists,
-                    owner,
-                )
+                record, is_new = creating.create(self._context, new, if_not_exists, owner)
                 tube = self._wrap(record, began)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
@@ -401,7 +398,7 @@ class Queue:
         with self._lock:
             self._context.require_running()
             began = self._seconds()
-            record = self._registry.live(name)
+            record = self._context.registry.live(name)
             return self._wrap(record, began)
 
     __getitem__ = tube
@@ -416,7 +413,7 @@ class Queue:
     @_verb
     def tubes(self) -> list[str]:
         """Return the names of all tubes, sorted; also of those that this queue object cannot use. Commits: none."""
-        return sorted(record.name for record in self._registry.records())
+        return sorted(record.name for record in self._context.registry.records())
 
     def _wrap(self, record: TubeRecord, read_at: float = -math.inf) -> Tube:
         """The tube of a record, which was read at a moment; by default nobody knows when."""
@@ -430,12 +427,10 @@ class Queue:
                 if read_at < current.read_at:
                     # The record is of an earlier tube of this name.
                     return known
-            ctx = tubes.make_context(self._context, self._opened, record)
+            ctx = tubes.make_context(self._context, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
-            drop = functools.partial(
-                closing.drop, self._context, self._opened, self._registry, self._used, record
-            )
-            current = CurrentTube(ctx, self._registry, tubes.context_after, read_at)
+            drop = functools.partial(closing.drop, self._context, record)
+            current = CurrentTube(ctx, read_at)
             tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
             return tube
@@ -443,7 +438,7 @@ class Queue:
     def _contexts(self) -> list[TubeContext]:
         """All tubes of types that this queue object knows, by name."""
         context_of = self._opener()
-        return self._contexts_of(closing.known_tubes(self._context, self._registry), context_of)
+        return self._contexts_of(closing.known_tubes(self._context), context_of)
 
     def _contexts_of(
         self, records: Iterable[TubeRecord], context_of: Callable[[TubeRecord], TubeContext]
@@ -544,14 +539,7 @@ class Queue:
         self._context.uninterrupted(self._closing().close)
 
     def _closing(self) -> closing.Closing:
-        return closing.Closing(
-            self._context,
-            self._end,
-            self._opened,
-            self._registry,
-            self._used,
-            lambda record: tubes.context_of(self._wrap(record)),
-        )
+        return closing.Closing(self._context, lambda record: tubes.context_of(self._wrap(record)))
 
     @_verb
     def hand_over(self, ttr: float) -> uuid.UUID:
@@ -585,17 +573,13 @@ class Queue:
             session.hand_over(seconds)
             # The session stops only now: if the step before fails, the queue object is still open, and holds its tasks.
             session.stop()
-            self._end()
+            closing.end(self._context)
             return session.uuid
-
-    def _end(self) -> None:
-        """Set the state to closed and free the engines."""
-        closing.end(self._context, self._engines)
 
     def _own_temporary(self, owner: str) -> None:
         for record in self._used.temporary:
             with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-                self._registry.alter(record, lambda r: replace(r, owner=owner), "own")
+                self._context.registry.alter(record, lambda r: replace(r, owner=owner), "own")
 
     # -- looking and sweeping -----------------------------------------------------------------
 
@@ -676,9 +660,7 @@ class Queue:
             validation.seconds("drift", drift),
             validation.count("files", files, least=1),
         )
-        return health.examine(
-            self._context, self._opened, self._registry.records, self._opener(), limits
-        )
+        return health.examine(self._context, self._opener(), limits)
 
     @_verb
     def sessions(self) -> list[SessionInfo]:
@@ -722,9 +704,8 @@ class Queue:
         """
         from tubeq_spark.storage.check import check  # noqa: PLC0415  most programs check nothing
 
-        return check(
-            self._opened, repair=repair, accept_loss=accept_loss, engine=self._context.engine
-        )
+        queue = self._context
+        return check(queue.opened, repair=repair, accept_loss=accept_loss, engine=queue.engine)
 
     def copy_to(
         self, target: str | Path, *, storage_options: StorageOptions | None = None
@@ -767,20 +748,13 @@ class Queue:
         known = {ctx.record.name for ctx in contexts}
         failed |= {
             record.name: f"it cannot be read, or its type {record.type} is unknown"
-            for record in self._registry.records()
+            for record in self._context.registry.records()
             if record.name not in known
         }
         for name, why in failed.items():
             msg = f"nothing was copied, because of tube {name!r}: {why}"
             raise StoreError(msg)
-        return copying.copy(
-            self._context,
-            self._opened,
-            self._registry,
-            contexts,
-            target,
-            storage_options,
-        )
+        return copying.copy(self._context, contexts, target, storage_options)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add your own tube type to this queue object.
@@ -832,7 +806,7 @@ class Queue:
         times at most.
         """
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
-        return sweeper.sweep(self._context, self._opened, self._registry, self._opener(), now_us)
+        return sweeper.sweep(self._context, self._opener(), now_us)
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:

@@ -25,14 +25,12 @@ from tubeq_spark.batch import Batch
 from tubeq_spark.errors import TaskNotFoundError
 from tubeq_spark.model import arguments, refusals, validation
 from tubeq_spark.model.arguments import TakeRequest
-from tubeq_spark.model.changes import Release
-from tubeq_spark.model.failures import Backoff, error_texts
+from tubeq_spark.model.failures import error_texts
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.observe import notebook, progress
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
-from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.statement import PutIdentity
@@ -101,7 +99,7 @@ class Tube:
             drop: The queue's part of dropping this tube.
             reopen: Opens the tube again in the process that unpickles it; can be pickled itself.
         """
-        self._current = current
+        self._current, self._run = current, current.run
         self._drop = drop
         self._reopen = reopen
         # None of these refers to this object, so that an unused queue is freed without the garbage collector.
@@ -118,9 +116,7 @@ class Tube:
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: tasks by state, ages, files, options; no payloads. Commits: none."""
-        return notebook.shown(
-            repr(self), lambda: self._verb(lambda: notebook.tube_fields(self._ctx))
-        )
+        return notebook.shown(repr(self), lambda: self._run(notebook.tube_fields))
 
     def __reduce__(self) -> tuple[Callable[[], Tube], tuple[()]]:
         """Pickle the way to open the tube again: Spark Connect runs stream functions elsewhere."""
@@ -161,7 +157,7 @@ class Tube:
     def _record(self) -> TubeRecord:
         if self._ctx.queue.state is not QueueState.RUNNING:
             return self._ctx.record
-        return self._verb(lambda: self._ctx.record)
+        return self._run(lambda ctx: ctx.record)
 
     @property
     def _ctx(self) -> TubeContext:
@@ -185,7 +181,7 @@ class Tube:
 
         Commits: 1 to the registry, none if nothing changes.
         """
-        self._verb(lambda: self._current.alter(options))
+        self._run(lambda _: self._current.alter(options))
 
     def pause(self) -> None:
         """Let takes of all programs find nothing, within five seconds; all other verbs work as before.
@@ -198,11 +194,11 @@ class Tube:
 
         Commits: as `alter`.
         """
-        self._verb(lambda: self._current.pause(paused=True))
+        self._run(lambda _: self._current.pause(paused=True))
 
     def resume(self) -> None:
         """End a pause; takes of other programs find tasks again within five seconds. As `pause`."""
-        self._verb(lambda: self._current.pause(paused=False))
+        self._run(lambda _: self._current.pause(paused=False))
 
     # -- putting ------------------------------------------------------------------------------
 
@@ -291,17 +287,13 @@ class Tube:
             rows = put.prepare(self._ctx, call)
             return self._puts.submit(rows) if rows else []
 
-        def verb() -> list[Task]:
-            if self._ctx.capacity is None or not call.items:
+        def verb(ctx: TubeContext) -> list[Task]:
+            if ctx.capacity is None or not call.items:
                 return attempt()
-            return (
-                wait_for(
-                    self._current.look, call.timeout, lambda: attempt() or None, for_tasks=False
-                )
-                or []
-            )
+            newest = self._current.newest
+            return wait_for(newest, call.timeout, lambda: attempt() or None, for_tasks=False) or []
 
-        return self._verb(verb, name="put")
+        return self._run(verb, name="put")
 
     def put_df(self, df: DataFrame, *, key: str | None = None) -> PutResult:
         """Add any number of rows of a DataFrame in one commit, without collecting them.
@@ -348,11 +340,11 @@ class Tube:
 
         span = self._current_span()
 
-        def verb() -> PutResult:
-            frame = put_frame.count_frame(self._ctx, df, span)
-            return put_frame.put_frame(self._ctx, frame, identity).result
+        def verb(ctx: TubeContext) -> PutResult:
+            frame = put_frame.count_frame(ctx, df, span)
+            return put_frame.put_frame(ctx, frame, identity).result
 
-        return self._verb(verb, name="put", on_spark=True)
+        return self._run(verb, name="put", on_spark=True)
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
         """Add the rows of an Arrow table in this process, all of them in one commit or none.
@@ -388,11 +380,11 @@ class Tube:
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
         span = self._current_span()
 
-        def verb() -> PutResult:
-            rows = put_rows.checked_rows(self._ctx, as_table(table))
-            return put_rows.put_arrow(self._ctx, rows, identity, span)
+        def verb(ctx: TubeContext) -> PutResult:
+            rows = put_rows.checked_rows(ctx, as_table(table))
+            return put_rows.put_arrow(ctx, rows, identity, span)
 
-        return self._verb(verb, name="put")
+        return self._run(verb, name="put")
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
@@ -432,8 +424,8 @@ class Tube:
         def put_batch(df: DataFrame, batch_id: int) -> None:
             span = self._current_span()
 
-            self._verb(
-                lambda: sink.put_batch(self._current.look, df, batch_id, name, wait, span),
+            self._run(
+                lambda _: sink.put_batch(self._current.newest, df, batch_id, name, wait, span),
                 name="put",
                 on_spark=True,
             )
@@ -509,7 +501,7 @@ class Tube:
         """
         request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
-        return self._verb(lambda: self._take(request, limit), name="take")
+        return self._run(lambda _: self._take(request, limit), name="take")
 
     def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
         if not request.count:
@@ -519,11 +511,11 @@ class Tube:
             taken = self._unless_paused(lambda: self._together.take(request))
             return after_take.handed_out(self._ctx, taken) or None
 
-        return wait_for(self._current.look, timeout, look) or []
+        return wait_for(self._current.newest, timeout, look) or []
 
     def _unless_paused(self, take: Callable[[], Taken | None]) -> Taken | None:
         """Take from the tube within its limits, or nothing while it is paused."""
-        while not (before := self._current.look().record).paused:
+        while not (before := self._current.newest().record).paused:
             taken = take()
             if taken is None or self._is_still_allowed(before, taken):
                 return taken
@@ -536,7 +528,7 @@ class Tube:
         record was read, the take is undone, too.
         """
         try:
-            after = self._current.look().record
+            after = self._current.newest().record
         except BaseException:
             after_take.undo(self._ctx, taken)
             raise
@@ -556,10 +548,9 @@ class Tube:
     ) -> Batch:
         """Take up to `n` tasks as one batch for the executors.
 
-        On local files with `engine="auto"` this process takes and settles the batch itself, without a job of
-        Spark, and Spark reads `Batch.df`. It holds the tasks in memory for a moment. If a take needs more memory
-        than `QueueConfig.native_memory` (about 500,000 tasks with payloads of 100 bytes), Spark runs it as a MERGE.
-        The same holds for each verb of the batch. With `engine="spark"` payloads never come to the driver.
+        Where commits are native, this process takes and settles the batch itself, without a job of Spark, and Spark
+        reads `Batch.df`. It holds the tasks in memory for a moment. Where Spark commits, payloads never come to the
+        driver.
 
         Args:
             n: Tasks at most, >= 0.
@@ -609,17 +600,17 @@ class Tube:
         request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
 
-        def verb() -> Batch:
+        def verb(ctx: TubeContext) -> Batch:
             if not as_arrow:
-                self._ctx.queue.require_spark()
+                ctx.queue.require_spark()
             if not request.count:
                 return Batch(self._current, None, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
-            leased = wait_for(self._current.look, limit, lambda: self._unless_paused(take))
+            leased = wait_for(self._current.newest, limit, lambda: self._unless_paused(take))
             after_take.undo_if_interrupted(self._ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
 
-        return self._verb(verb, name="take", on_spark=not as_arrow)
+        return self._run(verb, name="take", on_spark=not as_arrow)
 
     def exchange(
         self,
@@ -656,16 +647,16 @@ class Tube:
         limit = arguments.timeout(timeout)
         ids = arguments.task_ids(ack)
 
-        def verb() -> list[Task]:
+        def verb(ctx: TubeContext) -> list[Task]:
             if not ids:
                 return self._take(request, limit)
             taken: Taken | None = None
-            before = self._ctx.record
+            before = ctx.record
             if not request.count or before.paused:
                 self._together.ack(ids)
             else:
-                expire.end_lapsed_sessions(self._ctx)
-                taken = exchange.exchange(self._ctx, ids, request)
+                expire.end_lapsed_sessions(ctx)
+                taken = exchange.exchange(ctx, ids, request)
             try:
                 if taken is not None and self._is_still_allowed(before, taken):
                     return after_take.handed_out(self._ctx, taken)
@@ -675,7 +666,7 @@ class Tube:
                 log.warning("tube %s: acked, and nothing taken", self.name, exc_info=True)
                 return []
 
-        return self._verb(verb, name="exchange")
+        return self._run(verb, name="exchange")
 
     def process(
         self,
@@ -824,29 +815,6 @@ class Tube:
             time_limit=time_limit,
         )
 
-    def _renew(self, task_ids: list[int]) -> list[Task]:
-        """Renew the leases of held tasks, for the loop of `work`. Commits: 1; as `touch`."""
-        return self._verb(lambda: settle.settle(self._ctx, settle.RENEW, task_ids), name="touch")
-
-    def _retry(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
-        """Release failed tasks for the loop of `work`, by a backoff also if the tube has none. As `release`."""
-        texts = error_texts(error, task_ids)
-        delay = Backoff() if self._ctx.driver.timed else 0
-        how = Release(delay, texts, by_backoff=True)
-        verb = settle.release(how)
-        return self._verb(lambda: settle.settle(self._ctx, verb, task_ids), name="release")
-
-    def _bury_held(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
-        """Bury failed tasks that this session holds, for the loop of `work`. Commits: 1; as `bury`."""
-        verb = settle.bury(error_texts(error, task_ids), by_holder=True)
-        return self._verb(lambda: settle.settle(self._ctx, verb, task_ids))
-
-    def _give_back(self, task_ids: list[int]) -> list[Task]:
-        """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
-        return self._verb(
-            lambda: settle.settle(self._ctx, settle.GIVE_BACK, task_ids), name="release"
-        )
-
     # -- settling -----------------------------------------------------------------------------
 
     def ack(self, task_id: int) -> Task:
@@ -882,7 +850,8 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        return self._many("ack", task_ids, self._together.ack)
+        ids = arguments.task_ids(task_ids)
+        return self._run(lambda _: self._together.ack(ids) if ids else [], name="ack")
 
     def release(
         self, task_id: int, *, delay: float | None = None, error: GivenError = None
@@ -1049,7 +1018,7 @@ class Tube:
         Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the same segments.
         """
         number = None if count is None else validation.count("count", count)
-        return self._verb(lambda: kick.kick(self._ctx, number, where), name="kick")
+        return self._run(lambda ctx: kick.kick(ctx, number, where), name="kick")
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks, named by their ids, ready again; their attempts begin at 0 again.
@@ -1085,7 +1054,7 @@ class Tube:
         Commits: none.
         """
         number = validation.task_id(task_id)
-        return self._verb(lambda: read.peek(self._ctx, number))
+        return self._run(lambda ctx: read.peek(ctx, number))
 
     def tasks_by_state(self, state: TaskState | str) -> Iterator[Task]:
         """Iterate over the tasks in one effective state, in the tube's order.
@@ -1102,7 +1071,7 @@ class Tube:
         Commits: none.
         """
         wanted = arguments.task_state(state)
-        return self._verb(lambda: read.tasks_by_state(self._ctx, wanted))
+        return self._run(lambda ctx: read.tasks_by_state(ctx, wanted))
 
     def utubes(self, limit: int | None = None) -> list[UtubeCounts]:
         """Count the tasks of each sub-queue, by effective state.
@@ -1125,7 +1094,7 @@ class Tube:
         if not self._ctx.driver.subqueues:
             raise refusals.no_subqueues("utubes", self.type)
         most = None if limit is None else validation.count("limit", limit)
-        return self._verb(lambda: [] if most == 0 else read.utubes(self._ctx, most))
+        return self._run(lambda ctx: [] if most == 0 else read.utubes(ctx, most))
 
     @overload
     def taken_utubes(self, *, as_df: Literal[False] = False) -> pa.Table: ...
@@ -1152,15 +1121,14 @@ class Tube:
         if not self._ctx.driver.subqueues:
             raise refusals.no_subqueues("taken_utubes", self.type)
         if not as_df:
-            return self._verb(lambda: read.taken_utubes(self._ctx))
+            return self._run(read.taken_utubes)
 
-        def frame() -> DataFrame:
+        def frame(ctx: TubeContext) -> DataFrame:
             from tubeq_spark.storage.spark.jvm import frame_of  # noqa: PLC0415  Spark is optional
 
-            spark = self._ctx.queue.require_spark().spark
-            return frame_of(spark, read.taken_utubes(self._ctx))
+            return frame_of(ctx.queue.require_spark().spark, read.taken_utubes(ctx))
 
-        return self._verb(frame, on_spark=True)
+        return self._run(frame, on_spark=True)
 
     def why(self, task_id: int) -> str:
         """Explain in one sentence why a task is not handed out.
@@ -1181,7 +1149,7 @@ class Tube:
         Commits: none; a few small queries, one of which counts the tasks before it.
         """
         number = validation.task_id(task_id)
-        return self._verb(lambda: read.why(self._ctx, number))
+        return self._run(lambda ctx: read.why(ctx, number))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
         """Return the tube as a DataFrame.
@@ -1197,7 +1165,7 @@ class Tube:
 
         Commits: none.
         """
-        return self._verb(lambda: read.frame(self._ctx, effective=effective), on_spark=True)
+        return self._run(lambda ctx: read.frame(ctx, effective=effective), on_spark=True)
 
     def history(self, limit: int = 1_000) -> DataFrame:
         """Return the newest commits to the tube's table, with the note of each.
@@ -1221,7 +1189,7 @@ class Tube:
         Commits: none.
         """
         most = validation.count("limit", limit, least=1)
-        return self._verb(lambda: read.history(self._ctx, most), on_spark=True)
+        return self._run(lambda ctx: read.history(ctx, most), on_spark=True)
 
     def release_all(self) -> None:
         """Release the taken tasks of all sessions; they are counted as releases.
@@ -1231,7 +1199,7 @@ class Tube:
         Commits: 1 for each 1,000 takes, none if no task is taken. Conflicts with other commits that
         change these tasks.
         """
-        self._verb(lambda: expire.release_taken(self._ctx, None), name="release_all")
+        self._run(lambda ctx: expire.release_taken(ctx, None), name="release_all")
 
     def truncate(self) -> None:
         """Remove all tasks that were put before, in any state; counters stay.
@@ -1243,7 +1211,7 @@ class Tube:
         have changed by time; 1 more to free keys that stay in use by `unique_for`; none if the tube is
         empty. Conflicts with commits that change tasks, never with a put.
         """
-        self._verb(lambda: maintain.truncate(self._ctx), name="truncate")
+        self._run(maintain.truncate, name="truncate")
 
     def drop(self) -> None:
         """Remove the tube with all its tasks; its table stays, with only a tombstone.
@@ -1257,7 +1225,7 @@ class Tube:
         Commits: 1 to the tube, then 1 to the registry. If the drop is interrupted in between, the next sweep or
         creation of the tube finishes it.
         """
-        self._verb(self._drop, name="drop")
+        self._run(lambda _: self._drop(), name="drop")
 
     def on_task_change(self, callback: Callback | None = None) -> Callback | None:
         """Set the function that is called for changes through this queue object.
@@ -1310,31 +1278,23 @@ class Tube:
         self._ctx.queue.require_spark()
         from tubeq_spark.streams import changes  # noqa: PLC0415  pyspark is optional
 
-        return self._verb(lambda: changes.changes(self._ctx, starting), on_spark=True)
+        return self._run(lambda ctx: changes.changes(ctx, starting), on_spark=True)
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _many(
-        self, name: str, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]
+    def _settle(
+        self, verb: settle.Verb, task_ids: Sequence[int], name: str | None = None
     ) -> list[Task]:
+        """Settle tasks by a verb; `name` is that of its span, by default that of the verb."""
         ids = arguments.task_ids(task_ids)
-        return self._verb(lambda: verb(ids) if ids else [], name=name)
-
-    def _settle(self, verb: settle.Verb, task_ids: Sequence[int]) -> list[Task]:
-        return self._many(verb.name, task_ids, lambda ids: settle.settle(self._ctx, verb, ids))
-
-    def _verb(self, verb: Callable[[], T], *, name: str | None = None, on_spark: bool = False) -> T:
-        def by_newest_record() -> T:
-            self._current.look()
-            return verb()
-
-        return perform(self._ctx, by_newest_record, name=name, on_spark=on_spark)
+        settled = lambda ctx: settle.settle(ctx, verb, ids) if ids else []  # noqa: E731
+        return self._run(settled, name=name or verb.name)
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
     """The first tasks in a state; no others are read. Commits: none."""
-    ctx = tube._ctx  # noqa: SLF001  (kept from programs, not from the package)
-    return list(islice(tube._verb(lambda: read.tasks_by_state(ctx, state, count)), count))  # noqa: SLF001
+    found = tube._run(lambda ctx: read.tasks_by_state(ctx, state, count))  # noqa: SLF001  (kept from programs, not from the package)
+    return list(islice(found, count))
 
 
 def details_of(tube: Tube, commits: int) -> TubeDetails:
@@ -1346,6 +1306,6 @@ def details_of(tube: Tube, commits: int) -> TubeDetails:
     return TubeDetails(
         progress.newest_commits(tube._ctx, commits),  # noqa: SLF001  (as above)
         tube.utubes(_UTUBES) if tube._ctx.driver.subqueues else None,  # noqa: SLF001
-        tube._verb(lambda: read.failures(tube._ctx, _ERRORS)),  # noqa: SLF001
+        tube._run(lambda ctx: read.failures(ctx, _ERRORS)),  # noqa: SLF001
         first,
     )

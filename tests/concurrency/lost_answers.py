@@ -19,6 +19,7 @@ from tests.concurrency.s3_store import served
 from tests.queries import select
 from tubeq_spark import CommitUnknownError, PutItem, Rate, TubeqError
 from tubeq_spark.storage.expression import row
+from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -291,14 +292,14 @@ CASES = (
     Case(
         "renew",
         lambda b: b.taken("ab"),
-        lambda b, ids: letters(b.tube._renew(ids[:1])),
+        lambda b, ids: letters(b.tube._settle(settle.RENEW, ids[:1])),
         "a",
         "at bt",
     ),
     Case(
         "give_back",
         lambda b: b.taken("ab"),
-        lambda b, ids: letters(b.tube._give_back(ids[1:])),
+        lambda b, ids: letters(b.tube._settle(settle.GIVE_BACK, ids[1:])),
         "b",
         "at br",
     ),

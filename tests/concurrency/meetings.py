@@ -16,7 +16,6 @@ from tests.oracle.tube import OracleTube
 from tubeq_spark import PutItem, TubeqError
 from tubeq_spark.model.arguments import take_request
 from tubeq_spark.model.times import to_us
-from tubeq_spark.runtime.context import perform
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.testing import ManualClock
 from tubeq_spark.verbs.take import take_group
@@ -130,7 +129,7 @@ def taken_together(tube: Tube, *counts: int) -> list[Taken]:
     """What some calls take that share a commit, as calls of threads do; `None` for one without tasks."""
     ctx = tube._ctx
     requests = [take_request("n", count, 1, ctx.driver) for count in counts]
-    return list(perform(ctx, lambda: take_group(ctx, requests)))  # type: ignore[arg-type]
+    return list(tube._run(lambda ctx: take_group(ctx, requests)))  # type: ignore[arg-type]
 
 
 def _swept(side: Side) -> None:

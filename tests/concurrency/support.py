@@ -14,7 +14,6 @@ from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.memory_engine import MemoryEngine
 from tubeq_spark.storage.query import Select, named
-from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.uninterrupted import THREAD_NAME
 
 if TYPE_CHECKING:
@@ -217,9 +216,9 @@ def on_another_host(queue: Queue) -> Queue:
     hosts share there are none between them. Within one JVM, and only there, Delta's commits to local
     files are as safe as on such storage: what these tests show is Delta's part, not the file system's.
     """
-    opened = queue._opened
-    queue._opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
-    queue._context.sessions._table_lock = queue._registry._table_lock = TableLock(None)
+    opened = queue._context.opened
+    queue._context.opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
+    queue._context.sessions._table_lock = queue._context.registry._table_lock = TableLock(None)
     queue._context.session._slots._table_lock = queue._context.sessions._table_lock
     return queue
 
@@ -305,7 +304,7 @@ def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[s
         return [row.asDict() for row in rows]
     table, found = tube._ctx.table, named(*columns)
     if now_us is not None:
-        found["state"] = predicates.effective_state(now_us, tube._ctx.max_attempts)
+        found["state"] = tube._ctx.table.state(now_us)
     rows = _engine_beside(tube).rows(Select(table.name, found, table.mine()))
     return [row for row in rows if now_us is None or row["state"] is not None]
 

@@ -67,7 +67,7 @@ def test_create_tube_when_the_name_was_used_has_another_table_and_commits_once(p
         tube.truncate()
         tube.drop()
     names_of_tables = (name, f"{name}__2", f"{name}__3")
-    assert tables == [pair.mine._opened.location.table(table) for table in names_of_tables]
+    assert tables == [pair.mine._context.opened.location.table(table) for table in names_of_tables]
 
 
 @pytest.mark.thorough
@@ -82,7 +82,7 @@ def test_create_tube_when_another_creation_stopped_before_its_commit_uses_a_tabl
     tube = pair.rivals.create_tube(name, schema=schema)
 
     fits = f"{name}__2" if schema is None else f"{name}__3"
-    assert tube.table == pair.rivals._opened.location.table(fits)
+    assert tube.table == pair.rivals._context.opened.location.table(fits)
     works(pair.mine, name, ["JSON"] if schema is None else {"n": 1})
 
 
@@ -137,7 +137,7 @@ def test_create_tube_when_another_tube_has_the_table_has_the_next_one(pair: Pair
 
     tube = pair.mine.create_tube(name.upper())
 
-    assert tube.table == pair.mine._opened.location.table(f"{name.upper()}__3")
+    assert tube.table == pair.mine._context.opened.location.table(f"{name.upper()}__3")
     other.put("x")
     assert tube.take(0) is None
 

@@ -39,6 +39,7 @@ from tubeq_spark import (
 )
 from tubeq_spark.model import ids
 from tubeq_spark.testing import ManualClock
+from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -1009,9 +1010,9 @@ def test_renew_when_a_rival_deletes_one_of_the_tasks_refuses_all(world: World) -
         world.probe.interrupted("decided", "renew", lambda: world.rival.delete(ids[0])),
         pytest.raises(NotTakenError),
     ):
-        world.tube._renew(ids)
+        world.tube._settle(settle.RENEW, ids)
 
-    assert names(world.tube._renew(ids[1:])) == "b"
+    assert names(world.tube._settle(settle.RENEW, ids[1:])) == "b"
     assert names([world.tube.ack(ids[1])]) == "b"
     assert world.stored() == ""
 
@@ -1021,7 +1022,7 @@ def test_renew_when_a_rival_deletes_another_task_of_the_lease_segment_renews(wor
     ids = taken(world, "ab")
 
     with world.probe.interrupted("decided", "renew", lambda: world.rival.delete(ids[1])):
-        assert names(world.tube._renew(ids[:1])) == "a"
+        assert names(world.tube._settle(settle.RENEW, ids[:1])) == "a"
 
     assert world.stored() == "at"
     assert names([world.tube.ack(ids[0])]) == "a"
@@ -1035,6 +1036,6 @@ def test_give_back_when_a_rival_has_ended_the_lease_refuses(world: World) -> Non
         world.probe.interrupted("decided", "give_back", world.rival.release_all),
         pytest.raises(NotTakenError),
     ):
-        world.tube._give_back(ids[1:])
+        world.tube._settle(settle.GIVE_BACK, ids[1:])
 
     assert world.stored() == "ar br"

@@ -14,7 +14,6 @@ from tests.concurrency.meetings import taken_together
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of, stored
 from tests.thorough import without_spark
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, StoreError
-from tubeq_spark.runtime.context import perform
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import after_take, settle, take
 from tubeq_spark.verbs.take import MOST_SHARED
@@ -49,14 +48,12 @@ def ids(calls: list[Taken]) -> list[list[int]]:
 
 def undo(tube: Tube, call: Taken) -> None:
     """What an interrupt of a call does that has taken."""
-    ctx = tube._ctx
-    perform(ctx, lambda: after_take.undo(ctx, call))
+    tube._run(lambda ctx: after_take.undo(ctx, call))
 
 
 def acked_together(tube: Tube, calls: list[list[int]]) -> list[Any]:
     """Ack by some calls that share a commit."""
-    ctx = tube._ctx
-    return perform(ctx, lambda: settle.ack_group(ctx, calls))
+    return tube._run(lambda ctx: settle.ack_group(ctx, calls))
 
 
 def places(tube: Tube) -> dict[str, tuple[int, int]]:
@@ -267,8 +264,8 @@ def test_other_verbs_on_one_call_leave_the_others_held(world: World, verb: str) 
     (a,), (b, c), (d,) = ids(together(world))
     verbs: dict[str, Callable[[], object]] = {
         "touch": lambda: world.tube.touch(b, 5),
-        "renew": lambda: world.tube._renew([b, c]),
-        "give_back": lambda: world.tube._give_back([b, c]),
+        "renew": lambda: world.tube._settle(settle.RENEW, [b, c]),
+        "give_back": lambda: world.tube._settle(settle.GIVE_BACK, [b, c]),
     }
 
     assert changes(world, verbs[verb]) == (1, 0)

@@ -26,6 +26,7 @@ from tests.concurrency.support import (
 )
 from tests.thorough import on_spark
 from tubeq_spark import Bury, FailedTasks, PutItem, Queue, TubeNotFoundError
+from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,7 +272,7 @@ CASES = (
     Case(
         "renew_part_of_a_lease_segment",
         lambda w: taken(w, "ab"),
-        lambda w, i: w.tube._renew(i[:1]),
+        lambda w, i: w.tube._settle(settle.RENEW, i[:1]),
         ("at bt", "at bt"),
         swept="ar",
         then=ack_the_rest,
@@ -279,7 +280,7 @@ CASES = (
     Case(
         "give_back_part_of_a_lease_segment",
         lambda w: taken(w, "abc"),
-        lambda w, i: w.tube._give_back(i[1:]),
+        lambda w, i: w.tube._settle(settle.GIVE_BACK, i[1:]),
         ("at bt ct", "at br cr"),
         then=lambda w, i: w.tube.ack(i[0]),
         swept="br cr",

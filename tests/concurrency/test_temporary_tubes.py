@@ -234,7 +234,7 @@ def test_open_when_a_temporary_tube_has_no_owner_leaves_it(
     """A record of an older version of this package."""
     name, owner = new_name(), open_queue(ttr=10)
     tube = owner.create_tube(name, temporary=True)
-    table = owner._registry._table
+    table = owner._context.registry._table
     no_owner = 'regexp_replace(options, \'"temporary": "[^"]*"\', \'"temporary": true\')'
     edit(watcher._context, table, "options", no_owner, f"name = '{name}'")
     clock.advance(11)

@@ -96,7 +96,7 @@ def test_heartbeats_when_spark_shares_its_slots_fairly_wait_for_no_job_of_the_pr
         session._numbers = None
         session.task_ids(1)
         # So has a sweep, which removes dead files.
-        queue._context.engine.tables.vacuum(queue._opened.location.table(SESSIONS))
+        queue._context.engine.tables.vacuum(queue._context.opened.location.table(SESSIONS))
 
         assert pools(spark, last) == {"tubeq-heartbeats"}
         last = max(names(spark))

@@ -290,8 +290,8 @@ def test_check_in_memory_finds_nothing() -> None:
 def test_check_of_a_location_on_another_storage_is_refused(place: Path) -> None:
     with opened(place) as queue:
         place_of_spark = "hdfs://host/queue"
-        queue._opened = replace(
-            queue._opened, uri=place_of_spark, location=Location.parse(place_of_spark)
+        queue._context.opened = replace(
+            queue._context.opened, uri=place_of_spark, location=Location.parse(place_of_spark)
         )
         with pytest.raises(StoreError, match=r"only .*local files"):
             queue.check()

@@ -144,7 +144,7 @@ class Verbs:
         stored = dict(zip(map(id, added), self._added(added), strict=True))
         holders |= {row.unique: row for row in stored.values() if row.unique is not None}
         self._keep_keys(stored.values())
-        self.events.record_event("put", stored.values())
+        self.events.record("put", stored.values())
         return [(stored.get(id(row)) or holders[row.unique]).task() for row in news]
 
     def _holders(self, keys: Collection[str | None]) -> dict[str | None, StoredTask]:
@@ -181,7 +181,7 @@ class Verbs:
 
     def take(self, request: TakeRequest) -> list[Task]:
         """Take the next tasks, those that dead sessions held included."""
-        return self.events.record_event("take", self.take_rows(request))
+        return self.events.record("take", self.take_rows(request))
 
     def take_rows(self, request: TakeRequest) -> list[StoredTask]:
         """Take the next tasks without an event of it."""
@@ -268,7 +268,7 @@ class Verbs:
         """Remove tasks that this session holds."""
         rows = self._held(ids)
         self._remove(ids)
-        return self.events.record_event("ack", rows, TaskState.DONE)
+        return self.events.record("ack", rows, TaskState.DONE)
 
     def release(self, ids: Sequence[int], how: Release) -> list[Task]:
         """Give held tasks back: ready (or buried when its attempts are used up), or delayed."""
@@ -279,7 +279,7 @@ class Verbs:
         (row,) = self._held([task_id])
         (after,) = self._after(Touch(row.segment, increment_us), [row])
         self.tube.rows[task_id] = after
-        return self.events.record_event("touch", [after])[0]
+        return self.events.record("touch", [after])[0]
 
     def bury(self, ids: Sequence[int], error: ErrorTexts | None) -> list[Task]:
         """Set tasks of any state aside; those that are buried already stay as they are."""
@@ -287,7 +287,7 @@ class Verbs:
         others = [row for row in seen if row.state is not TaskState.BURIED]
         buried = [row.given_back(TaskState.BURIED) for row in failed(others, error)]
         self._store(buried)
-        self.events.record_event("bury", buried)
+        self.events.record("bury", buried)
         after = {row.task_id: row for row in [*seen, *buried]}
         return [after[task_id].task() for task_id in ids]
 
@@ -295,7 +295,7 @@ class Verbs:
         """Remove tasks in any state."""
         rows = self._met(ids)
         self._remove(ids)
-        return self.events.record_event("delete", rows, TaskState.DONE)
+        return self.events.record("delete", rows, TaskState.DONE)
 
     def kick(self, count: int) -> int:
         """Make the first buried tasks ready, with their attempts forgotten."""
@@ -314,7 +314,7 @@ class Verbs:
     def _kicked(self, rows: Sequence[StoredTask]) -> list[Task]:
         ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in rows]
         self._store(ready)
-        return self.events.record_event("kick", ready)
+        return self.events.record("kick", ready)
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ class Verbs:
         after = written(row, now_us, self.max_attempts, self.backoff)
         events = time_events(row, after)
         for event, then in events:
-            self.events.record_event(event, [then])
+            self.events.record(event, [then])
         if after is None:
             self._remove([row.task_id])
         else:
@@ -428,14 +428,14 @@ class Verbs:
 
     def _release(self, rows: Sequence[StoredTask], delay_us: int | Backoff | None) -> list[Task]:
         now_us = self.queue.now_us()
-        change = released(0, delay_us, now_us, self.max_attempts)
+        change = released(0, delay_us, now_us)
         after = self._after(change, rows)
         self._store(after)
-        return self.events.record_event("release", after)
+        return self.events.record("release", after)
 
     def _after(self, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
         """The rows that a change leaves."""
-        table = TubeTable(self.tube.name, self.tube.id, self.order)
+        table = TubeTable(self.tube.name, self.tube.id, self.order, max_attempts=self.max_attempts)
         return rows_after([clause_of(table, Every(), change)], rows)
 
     def _store(self, rows: Iterable[StoredTask]) -> None:

@@ -188,7 +188,7 @@ def test_take_when_its_tasks_can_neither_be_made_nor_given_back_is_given_back_la
 ) -> None:
     landing.refuses = "give_back"
     with monkeypatch.context() as patch:
-        patch.setattr(TubeEvents, "record_event", fails)
+        patch.setattr(TubeEvents, "record", fails)
         with pytest.raises(MemoryError):
             tube.take_many(1)
     assert [task.data for task in tube.tasks_by_state("t")] == ["a"]
@@ -203,7 +203,7 @@ def test_take_when_its_tasks_cannot_be_made_gives_them_back(
     tube: Tube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(TubeEvents, "record_event", fails)
+        patch.setattr(TubeEvents, "record", fails)
         with pytest.raises(MemoryError):
             tube.take_many(1)
 
@@ -238,7 +238,7 @@ def test_exchange_when_its_tasks_cannot_be_made_gives_them_back(
     (first,) = tube.take_many(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TubeEvents, "record_event", fails)
+        patch.setattr(TubeEvents, "record", fails)
         with pytest.raises(MemoryError):
             tube.exchange(ack=[first.task_id], take=1)
 

@@ -209,7 +209,7 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
         table_lock=None,
         queue=SimpleNamespace(
             put_files=None,
-            require_spark_loop=lambda: loop,
+            loop=loop,
             now_us=lambda: 0,
             config=SimpleNamespace(attempts=1),
         ),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import threading
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,56 +24,24 @@ from tubeq_spark.verbs import expire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tubeq_spark.admin.engines import Engines
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class UsedTubes:
-    """The tubes that a queue object has used, as registry records.
-
-    Attributes:
-        opened: By their names.
-        temporary: The temporary tubes that this queue object has made, and drops when it closes.
-        lock: Held during changes of these, and during `close`.
-    """
-
-    opened: dict[str, TubeRecord] = field(default_factory=dict)
-    temporary: list[TubeRecord] = field(default_factory=list)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def forget(self, record: TubeRecord) -> None:
-        """Forget a dropped tube."""
-        known = self.opened.get(record.name)
-        if known is not None and known.id == record.id:
-            del self.opened[record.name]
-        self.temporary = [tube for tube in self.temporary if tube.id != record.id]
-
-
-def drop(
-    queue: QueueContext,
-    opened: OpenedLocation,
-    registry: Registry,
-    used: UsedTubes,
-    record: TubeRecord,
-    *,
-    with_taken: bool = False,
-) -> None:
+def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -> None:
     """Drop a tube of a queue object; with `with_taken` also its taken tasks.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube stays as it is.
         TubeNotFoundError: It was dropped before.
     """
-    with used.lock:
-        creating.drop(queue, opened, registry, record, with_taken=with_taken)
-        used.forget(record)
-        if not used.temporary:
+    with queue.used.lock:
+        creating.drop(queue, record, with_taken=with_taken)
+        queue.used.forget(record)
+        if not queue.used.temporary:
             queue.session.keep_no_longer()
 
 
@@ -129,18 +96,10 @@ class Closing:
 
     Attributes:
         queue: The context that its tubes share.
-        end: Closes its engines.
-        opened: Its location.
-        registry: The registry of the location.
-        used: The tubes that it has used.
         context_of: Makes the context of a tube from its record.
     """
 
     queue: QueueContext
-    end: Callable[[], object]
-    opened: OpenedLocation
-    registry: Registry
-    used: UsedTubes
     context_of: Callable[[TubeRecord], TubeContext]
     #: Whether it has left its tasks to others that share the session.
     _leaves_tasks: bool = field(default=False, init=False)
@@ -148,7 +107,7 @@ class Closing:
     def close(self) -> None:
         """Release the session's tasks, drop temporary tubes, and leave. A second call does nothing."""
         queue = self.queue
-        with self.used.lock:
+        with queue.used.lock:
             if queue.state is not QueueState.RUNNING:
                 return
             queue.state = QueueState.ENDING
@@ -156,16 +115,16 @@ class Closing:
                 queue.session.stop()
                 leave_for_good(queue.engine, self._steps())
             finally:
-                self.end()
+                end(queue)
 
     def _steps(self) -> list[Step]:
         """The commits of a close, each with the message if Spark is unreachable."""
-        session = self.queue.session
+        session, used = self.queue.session, self.queue.used
         steps = []
         if session.registered:
-            taken_from = ", ".join(sorted(self.used.opened)) or "tubes of others"
+            taken_from = ", ".join(sorted(used.opened)) or "tubes of others"
             steps.append(Step(f"what was taken from {taken_from}", self.give_back))
-        for record in self.used.temporary:
+        for record in used.temporary:
             end = functools.partial(self._drop_temporary, record)
             steps.append(Step(f"temporary tube {record.name}", end))
         tidy = functools.partial(compact_rows_at_times, self.queue)
@@ -174,7 +133,7 @@ class Closing:
     def _drop_temporary(self, record: TubeRecord) -> None:
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
             # If taken tasks were released first, waiting consumers would take them again at once.
-            drop(self.queue, self.opened, self.registry, self.used, record, with_taken=True)
+            drop(self.queue, record, with_taken=True)
 
     def give_back(self) -> bool:
         """Release the session's tasks, unless a live queue object shares the session.
@@ -201,7 +160,7 @@ class Closing:
         session.leave()
         # If several leave at the same moment, each may have found the others alive.
         if self._leaves_tasks and not session.others_alive():
-            self._release(known_tubes(self.queue, self.registry))
+            self._release(known_tubes(self.queue))
             session.leave()
 
     def _release(self, records: Iterable[TubeRecord]) -> bool:
@@ -228,37 +187,29 @@ class Closing:
     def _may_hold(self) -> Iterable[TubeRecord]:
         """The tubes in which the session may hold tasks."""
         if not self.queue.session.announced:
-            return list(self.used.opened.values())
-        return known_tubes(self.queue, self.registry)
+            return list(self.queue.used.opened.values())
+        return known_tubes(self.queue)
 
 
-def end(queue: QueueContext, engines: Engines) -> None:
-    """Set the state to closed."""
+def end(queue: QueueContext) -> None:
+    """Set the state to closed, and close the engines."""
     queue.state = QueueState.WAITING
-    engines.close()
+    queue.close_engines()
     queue.readers.leave()
 
 
-def known_tubes(queue: QueueContext, registry: Registry) -> list[TubeRecord]:
+def known_tubes(queue: QueueContext) -> list[TubeRecord]:
     """All live tubes of known types, sorted by name."""
-    known = [r for r in registry.records() if r.type in queue.drivers]
+    known = [r for r in queue.registry.records() if r.type in queue.drivers]
     return sorted(known, key=lambda record: record.name)
 
 
-def close_when_forgotten(closing: Closing, engines: Engines) -> None:
+def close_when_forgotten(queue: QueueContext) -> None:
     """Let the thread of its heart close a queue object when nobody refers to it any more.
 
     Without a beating heart no tasks are held. At the end of the process nothing is closed: held tasks come
     back when the session's lease ends.
-
-    Args:
-        closing: The end of the queue object. No reference to it is kept.
-        engines: Its engines.
     """
-    heart = closing.queue.session.heart
-    queue = closing.queue.for_its_heart()
-    context_of = functools.partial(tubes.make_context, queue, closing.opened)
-    leave = functools.partial(end, queue, engines)
-    place = (closing.opened, closing.registry, closing.used)
-    heart.leave = Closing(queue, leave, *place, context_of).close
-    weakref.finalize(closing.queue.life, heart.forget).atexit = False
+    heart, of_heart = queue.session.heart, queue.for_its_heart()
+    heart.leave = Closing(of_heart, functools.partial(tubes.make_context, of_heart)).close
+    weakref.finalize(queue.life, heart.forget).atexit = False

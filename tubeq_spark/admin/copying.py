@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.native.tables import NativeTables
     from tubeq_spark.storage.store.store_options import StorageOptions
-    from tubeq_spark.storage.tables.registry import Registry
 
 #: The mark at the target during a copy: the number of the call.
 _MARK = "_tubeq_copy.json"
@@ -58,8 +57,6 @@ _ROW = row()
 
 def copy(
     queue: QueueContext,
-    opened: OpenedLocation,
-    registry: Registry,
     tubes: Sequence[TubeContext],
     target: object,
     target_options: StorageOptions | None,
@@ -68,8 +65,6 @@ def copy(
 
     Args:
         queue: The source, on the native engine.
-        opened: Its location.
-        registry: The registry of that location.
         tubes: All its tubes.
         target: The new location.
         target_options: The options by which the target is reached.
@@ -83,14 +78,14 @@ def copy(
     engines = engines_of(None, target, "native", target_options)
     try:
         new = OpenedLocation.without_spark(location, Durability(queue.config.durability))
-        _require_apart(opened, new)
+        _require_apart(queue.opened, new)
         refuse_mounts(location)
         kept = [ctx for ctx in tubes if not ctx.record.options.temporary]
         # The state is read before the checks of tubes and tasks, so later changes make it differ.
-        state = _state_of(queue, opened, kept)
-        _require_all(registry, tubes)
+        state = _state_of(queue, kept)
+        _require_all(queue, tubes)
         _require_quiet(queue, tubes)
-        work = _Copy(queue, opened, engines, new, uuid4().bytes)
+        work = _Copy(queue, engines, new, uuid4().bytes)
         with queue.engine.reading():
             work.begin()
             work.run(kept, state)
@@ -107,9 +102,9 @@ def _require_apart(opened: OpenedLocation, new: OpenedLocation) -> None:
         raise InvalidOptionError(msg)
 
 
-def _require_all(registry: Registry, tubes: Sequence[TubeContext]) -> None:
+def _require_all(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
     """Refuse if the source has other tubes by now."""
-    if {record.id for record in registry.records()} != {ctx.record.id for ctx in tubes}:
+    if {record.id for record in queue.registry.records()} != {ctx.record.id for ctx in tubes}:
         raise _changed("the list of tubes")
 
 
@@ -131,12 +126,10 @@ def _require_quiet(queue: QueueContext, tubes: Sequence[TubeContext]) -> None:
         raise TubeBusyError(msg)
 
 
-def _state_of(
-    queue: QueueContext, opened: OpenedLocation, tubes: Sequence[TubeContext]
-) -> dict[str, int | None]:
+def _state_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, int | None]:
     """The state of the source: the versions of the registry and, by their ids, of the tubes."""
     version = queue.engine.tables.version
-    registry = {TUBES: version(opened.location.table(TUBES))}
+    registry = {TUBES: version(queue.opened.location.table(TUBES))}
     return registry | {str(ctx.record.id): version(ctx.table.name) for ctx in tubes}
 
 
@@ -144,17 +137,11 @@ class _Copy:
     """One call of `copy`."""
 
     def __init__(
-        self,
-        queue: QueueContext,
-        opened: OpenedLocation,
-        engines: Engines,
-        new: OpenedLocation,
-        call: bytes,
+        self, queue: QueueContext, engines: Engines, new: OpenedLocation, call: bytes
     ) -> None:
-        self._queue, self._opened = queue, opened
-        self._engines, self._new = engines, new
+        self._queue, self._engines, self._new = queue, engines, new
         self._tables = _native(engines.rows)
-        self._source = _native(queue.engine).store_of(opened.uri)
+        self._source = _native(queue.engine).store_of(queue.opened.uri)
         self._target = self._tables.store_of(new.uri)
         self._is_local = new.locks is not None
         self._call = call
@@ -215,7 +202,7 @@ class _Copy:
         self, tubes: Sequence[TubeContext], state: Mapping[str, int | None]
     ) -> None:
         """Refuse a copy of a source that has changed: the copy could use ids of later puts again."""
-        now = _state_of(self._queue, self._opened, tubes)
+        now = _state_of(self._queue, tubes)
         for ctx in tubes:
             if now[str(ctx.record.id)] != state[str(ctx.record.id)]:
                 raise _changed(f"tube {ctx.record.name!r}")
@@ -226,7 +213,7 @@ class _Copy:
     def _copy_table(self, ctx: TubeContext, name: str) -> None:
         """Copy a table of a tube."""
         try:
-            newest = _native(self._queue.engine).newest(self._opened.location.table(name))
+            newest = _native(self._queue.engine).newest(self._queue.opened.location.table(name))
             copy_table(self._source, self._target, name, newest)
         except FileNotFoundError as error:
             raise _changed(f"tube {ctx.record.name!r}") from error
@@ -263,7 +250,7 @@ class _Copy:
         table_lock = self._new.table_lock(TUBES)
         name = self._new.location.table(TUBES)
         new = new_registry(name, self._queue.config, "native", local=self._is_local)
-        records = Select(self._opened.location.table(TUBES), named(*new.columns))
+        records = Select(self._queue.opened.location.table(TUBES), named(*new.columns))
         rows = self._queue.engine.arrow(records)
         rows = rows.filter(pc.is_in(rows.column("id"), value_set=array(tubes, pa.int64())))
         if self._is_local:

@@ -16,15 +16,14 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import engines
 from tubeq_spark.admin.tubes import make_context, make_table, payload_of
-from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.arguments import NewTube, refuse_other
 from tubeq_spark.payloads import ddl
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.outcome import is_missing_table
-from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+from tubeq_spark.storage.tables.registry import TubeRecord
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 from tubeq_spark.verbs import maintain
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
-    from tubeq_spark.storage.opened_location import OpenedLocation
 
 log = logging.getLogger(__name__)
 
@@ -43,18 +41,21 @@ def require_supported(queue: QueueContext, new: NewTube) -> None:
 
     Raises:
         InvalidOptionError: The payload has columns that no tube can have.
-        StoreError: The tube needs Spark, for a type in its payload or for its change feed, and there is
-            no session.
+        StoreError: The tube needs Spark, for a type in its payload, and there is no session; or for its change
+            feed, and commits are native.
     """
-    engines.require_writable(queue, new.name, new.options)
+    if new.options.change_feed and not queue.engine.keeps_feeds:
+        msg = (
+            f"tube {new.name!r}: change_feed=True: native commits keep no feed of changes, and all commits of this "
+            "location are native; make the tube at a location made with Queue(spark, location, engine='spark')"
+        )
+        raise StoreError(msg)
     if new.options.schema is not None:
         ddl.check_payload(new.options.schema, has_spark=queue.spark is not None)
 
 
 def create(
     queue: QueueContext,
-    opened: OpenedLocation,
-    registry: Registry,
     new: NewTube,
     if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
     owner: str | None = None,
@@ -63,8 +64,6 @@ def create(
 
     Args:
         queue: The queue object.
-        opened: Its location.
-        registry: The registry of that location.
         new: The tube.
         if_not_exists: Whether to return an existing tube.
         owner: The session with which a temporary tube ends.
@@ -79,39 +78,37 @@ def create(
     """
     dead = DeadSessionJudge(queue, queue.now_us())
     while True:
-        everything = registry.with_dropped()
+        everything = queue.registry.with_dropped()
         folded = new.name.lower()
         known = next((r for r in everything if r.is_live and r.name.lower() == folded), None)
         if known is None:
-            table = _make_unused(queue, opened, new, {r.table.lower() for r in everything})
+            table = _make_unused(queue, new, {r.table.lower() for r in everything})
             record = TubeRecord(
                 new.name, table, 0, new.driver.name, new.options, queue.now_us(), owner
             )
-            if (made := registry.add(record)) is not None:
+            if (made := queue.registry.add(record)) is not None:
                 return made, True
         elif known.owner is not None and dead.is_dead(known.owner):
-            end_temporary(queue, opened, registry, known)
-        elif known.type in queue.drivers and _is_emptied(queue, opened, known):
-            mark_dropped(opened, registry, known)
+            end_temporary(queue, known)
+        elif known.type in queue.drivers and _is_emptied(queue, known):
+            mark_dropped(queue, known)
         else:
             refuse_other(known.name, known.type, known.options, new, if_not_exists=if_not_exists)
             return known, False
 
 
-def _is_emptied(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
+def _is_emptied(queue: QueueContext, record: TubeRecord) -> bool:
     """Whether a tube has a tombstone: its drop was stopped, or is not done yet."""
-    ctx = make_context(queue, opened, record)
+    ctx = make_context(queue, record)
     try:
-        return ctx.segment_reader.is_dropped()
+        return ctx.reader.is_dropped()
     except Exception as error:
         if not is_missing_table(error):
             raise
         return False
 
 
-def _make_unused(
-    queue: QueueContext, opened: OpenedLocation, new: NewTube, used: Collection[str]
-) -> str:
+def _make_unused(queue: QueueContext, new: NewTube, used: Collection[str]) -> str:
     """Create a table for a tube that is not registered yet.
 
     Another creation of the tube may have made the table, and was stopped or is still running. Such a table is used if
@@ -119,7 +116,6 @@ def _make_unused(
 
     Args:
         queue: The queue object.
-        opened: Its location.
         new: The tube.
         used: The tables that tubes have or have had, in lower case.
 
@@ -130,16 +126,15 @@ def _make_unused(
         InvalidOptionError: Delta refuses the payload's columns.
         StoreError: The place of the table has something else.
     """
-    queue = engines.for_tube(queue, new.name, new.options)
     number = 1
     while True:
         name = new.name if number == 1 else f"{new.name}__{number}"
         number += 1
         if name.lower() not in used:
             with _refusing(queue, new.options):
-                is_new = make_table(queue, opened, name, new.driver.name, new.options)
+                is_new = make_table(queue, name, new.driver.name, new.options)
             # Spark shows some types, such as CHAR(3), in another way than it reads them.
-            if is_new or _fits(queue, opened.location.table(name), new.options):
+            if is_new or _fits(queue, queue.opened.location.table(name), new.options):
                 return name
 
 
@@ -164,39 +159,28 @@ def _refusing(queue: QueueContext, options: TubeOptions) -> Iterator[None]:
         raise InvalidOptionError(msg) from error
 
 
-def drop(
-    queue: QueueContext,
-    opened: OpenedLocation,
-    registry: Registry,
-    record: TubeRecord,
-    *,
-    with_taken: bool = False,
-) -> None:
+def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -> None:
     """Drop a tube; with `with_taken` also its taken tasks.
 
     Raises:
         TubeBusyError: Tasks of the tube are taken. Nothing was changed.
         TubeNotFoundError: It was dropped before.
-        StoreError: The tube has a change feed, and the queue has no Spark session.
     """
-    engines.require_writable(queue, record.name, record.options)
-    ctx = make_context(queue, opened, registry.current(record))
+    ctx = make_context(queue, queue.registry.current(record))
     is_mine = maintain.drain(ctx, with_taken=with_taken)
-    mark_dropped(opened, registry, record)
+    mark_dropped(queue, record)
     if not is_mine:
         raise refusals.was_dropped(record.name)
 
 
-def mark_dropped(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
+def mark_dropped(queue: QueueContext, record: TubeRecord) -> None:
     """Mark a tube with a tombstone as dropped in the registry. At most one commit."""
     with contextlib.suppress(TubeNotFoundError):  # another one was faster
-        registry.alter(record, lambda current: replace(current, is_live=False), "drop")
-    opened.table_lock(record.table).is_dropped = True
+        queue.registry.alter(record, lambda current: replace(current, is_live=False), "drop")
+    queue.opened.table_lock(record.table).is_dropped = True
 
 
-def end_temporary(
-    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
-) -> bool:
+def end_temporary(queue: QueueContext, record: TubeRecord) -> bool:
     """Drop a temporary tube whose session has ended, with all its tasks.
 
     Returns:
@@ -205,27 +189,23 @@ def end_temporary(
     try:
         with queue.looking_anew():
             # A session gives its tubes to another one before it leaves, so before it can be found dead.
-            if registry.current(record).owner != record.owner:
+            if queue.registry.current(record).owner != record.owner:
                 return False
-        drop(queue, opened, registry, record, with_taken=True)
+        drop(queue, record, with_taken=True)
     except TubeNotFoundError:
         return False
     return True
 
 
 def end_temporaries(
-    queue: QueueContext,
-    opened: OpenedLocation,
-    registry: Registry,
-    records: Iterable[TubeRecord],
-    dead: DeadSessionJudge,
+    queue: QueueContext, records: Iterable[TubeRecord], dead: DeadSessionJudge
 ) -> list[str]:
     """Drop the temporary tubes among these whose sessions are dead; returns their names."""
     over = []
     for record in records:
         try:
             if record.owner is not None and record.type in queue.drivers:
-                gone = dead.is_dead(record.owner) and end_temporary(queue, opened, registry, record)
+                gone = dead.is_dead(record.owner) and end_temporary(queue, record)
                 over += [record.name] if gone else []
         except Exception:
             log.exception("temporary tube %s could not be dropped", record.name)

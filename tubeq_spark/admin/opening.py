@@ -11,17 +11,17 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.model.error_text import missing
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import BUILT_IN
-from tubeq_spark.runtime.context import QueueContext
+from tubeq_spark.runtime.context import QueueContext, UsedTubes
 from tubeq_spark.runtime.events import DONE, Counters
 from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
-from tubeq_spark.storage.commit_loop import CommitLoop, Larger, LoopStats
+from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.lock_file import LogReaders
-from tubeq_spark.storage.opened_location import why_not
 from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.vacuum_notes import LONG, VacuumNotes
 
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.runtime.traces import Traces
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.spark.put_files import PutFiles
-    from tubeq_spark.storage.tables.registry import Registry
 
 
 def make_context(
-    engines: Engines, opened: OpenedLocation, clock: Clock, config: QueueConfig
+    engines: Engines,
+    opened: OpenedLocation,
+    clock: Clock,
+    config: QueueConfig,
+    registry_type: type[Registry] = Registry,
 ) -> QueueContext:
     """Create the shared objects of a queue object, with a new session that has no lease yet."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
@@ -48,34 +49,26 @@ def make_context(
     )
     engine = engines.rows
     readers = LogReaders(opened.locks)
-    larger = _larger(engines, config, readers)
-    loop = CommitLoop(engine, config, wall, source.random, tally, larger)
+    loop = CommitLoop(engine, config, wall, source.random, tally)
     if engine is engines.spark:
         readers.enter()
-    spark_loop: CommitLoop | None = loop
-    put_files: PutFiles | None = None
-    if engines.spark is not engine:
-        spark_loop = None
-        if engines.spark is not None:
-            spark_loop = CommitLoop(engines.spark, config, wall, source.random, tally)
-            refusal = why_not(opened, engines.name, "spark")
-            if refusal is not None:
-                spark_loop = spark_loop.refusing(refusal)
-                put_files = engines.put_files()
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     notes = VacuumNotes(engine, table, loop, table_lock, source)
+    table, table_lock = opened.location.table(TUBES), opened.table_lock(TUBES)
+    registry = registry_type(engine, table, loop, table_lock, source)
     session = Session(sessions, slots, clock, config, counters, held_tasks)
     unknown = UnknownTakes(clock)
     # On Spark each of these reads, which find new sessions, is a query. A take that finds nothing reads twice as
     # often, because it has the time.
     lapsed = ExpiredSessionCache(session, round(2 * config.session_check * US))
     queue = QueueContext(
+        opened=opened,
+        registry=registry,
         engine=engine,
         spark=engines.spark,
-        spark_loop=spark_loop,
-        put_files=put_files,
+        put_files=engines.put_files(),
         clock=clock,
         config=config,
         loop=loop,
@@ -90,25 +83,14 @@ def make_context(
         random=source,
         drivers=dict(BUILT_IN),
         readers=readers,
+        used=UsedTubes(),
+        close_engines=engines.close,
         traces=_traces(clock) if config.traces else None,
     )
     session.after_beat = functools.partial(_look_after, queue.for_its_heart())
     # This runs at the start, because a session may be too short for a beat, and end without a close.
     session.helper.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
     return queue
-
-
-def _larger(engines: Engines, config: QueueConfig, readers: LogReaders) -> Larger | None:
-    """Spark, for statements that need too much memory of this process."""
-    spark = engines.spark
-    if spark is None or not engines.shares:
-        return None
-
-    def enter() -> Engine:
-        readers.enter()
-        return spark
-
-    return Larger(enter, config.native_memory)
 
 
 def _traces(clock: Clock) -> Traces:
@@ -124,16 +106,3 @@ def _look_after(queue: QueueContext) -> None:
     queue.vacuum_notes.ask_to_wait(queue.loop.tally.running.longer_than(LONG), queue.now_us())
     queue.unknown_takes.look()
     compact_rows_at_times(queue)
-
-
-def make_registry(
-    queue: QueueContext, opened: OpenedLocation, registry_type: type[Registry]
-) -> Registry:
-    """Create the registry of a queue object's location."""
-    return registry_type(
-        queue.engine,
-        opened.location.table(TUBES),
-        queue.loop,
-        opened.table_lock(TUBES),
-        queue.random,
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import creating
@@ -22,6 +23,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.tables.counts import waiting
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
 from tubeq_spark.verbs.limits import forget_moments
 from tubeq_spark.verbs.maintain import (
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.membership import Survey
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +89,7 @@ class _Pass:
 
 
 def sweep(
-    queue: QueueContext,
-    opened: OpenedLocation,
-    registry: Registry,
-    context_of: Callable[[TubeRecord], TubeContext],
-    now_us: int,
+    queue: QueueContext, context_of: Callable[[TubeRecord], TubeContext], now_us: int
 ) -> SweepReport:
     """Make one pass over all tubes. An error of one tube is reported and does not stop the others.
 
@@ -100,12 +97,10 @@ def sweep(
 
     Args:
         queue: The queue object.
-        opened: Its location.
-        registry: The registry of that location.
         context_of: Makes the context of a tube from its record.
         now_us: The moment.
     """
-    everything = registry.with_dropped()
+    everything = queue.registry.with_dropped()
     records = [record for record in everything if record.is_live]
     clock_us = queue.now_us()
     survey = queue.sessions.survey(clock_us + CLOCKS)
@@ -113,7 +108,7 @@ def sweep(
     # A task that is released too early is only done again, but a dropped tube is gone. So sessions that
     # are dead only at a future moment do not drop tubes.
     ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
-    over = creating.end_temporaries(queue, opened, registry, records, ended)
+    over = creating.end_temporaries(queue, records, ended)
     records = [record for record in records if record.name not in over]
     # Never ahead of the clock: a note with a future moment would stop removals until then.
     files = DeadFiles(queue, survey, min(now_us, queue.now_us()))
@@ -123,7 +118,7 @@ def sweep(
         try:
             swept = _sweep(context_of(record), one_pass, report)
             if swept is None:
-                creating.mark_dropped(opened, registry, record)
+                creating.mark_dropped(queue, record)
             else:
                 report.tubes[record.name] = swept
         except Exception as error:
@@ -134,28 +129,25 @@ def sweep(
                 error=f"{type(error).__name__}: {reason_of(error)}"
             )
     dropped = [record for record in everything if not record.is_live]
-    _clean_up_after(one_pass, opened, dropped, report)
-    _tidy_system_tables(one_pass, _system_tables(queue, opened, everything), report)
+    _clean_up_after(one_pass, dropped, report)
+    _tidy_system_tables(one_pass, _system_tables(queue, everything), report)
     if report.idle:
         log.info("sweep: nothing to do in %d tubes", len(report.tubes))
     return report
 
 
-def _system_tables(
-    queue: QueueContext, opened: OpenedLocation, everything: list[TubeRecord]
-) -> Tables:
+def _system_tables(queue: QueueContext, everything: list[TubeRecord]) -> Tables:
     """The existing system tables. They are as old as the first tube, also if that was dropped."""
+    opened = queue.opened
     names = (TUBES, SESSIONS)
     tables = [(opened.location.table(name), opened.table_lock(name)) for name in names]
     since_us = min((record.created_us for record in everything), default=queue.now_us())
     return Tables(SYSTEM, tables, since_us)
 
 
-def _clean_up_after(
-    one_pass: _Pass, opened: OpenedLocation, dropped: list[TubeRecord], report: SweepReport
-) -> None:
+def _clean_up_after(one_pass: _Pass, dropped: list[TubeRecord], report: SweepReport) -> None:
     """Remove the files of some dropped tubes, whose tables stay; a few in each sweep."""
-    files, done = one_pass.files, one_pass.survey.vacuums
+    opened, files, done = one_pass.queue.opened, one_pass.files, one_pass.survey.vacuums
     due = [r for r in dropped if -r.id not in done and files.is_time(r.id, r.created_us)]
     # Each tube takes requests, and mostly a commit or more, even if no files are left.
     for record in due[:_DROPPED]:
@@ -186,14 +178,15 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
 def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep | None:
     """Sweep a tube; `None` if it has a tombstone."""
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
-    ended, found = ExpiryCounts(), ctx.segment_reader.waiting(now_us, rows)
+    read_waiting = partial(waiting, ctx.queue.engine, ctx.table, now_us, rows)
+    ended, found = ExpiryCounts(), read_waiting()
     if found.is_dropped:
         return None
     while True:
         while found.due:
             passed = end_due(ctx, now_us)
             ended.add(passed)
-            found = ctx.segment_reader.waiting(now_us, rows)
+            found = read_waiting()
             if not passed.total:
                 break
         released = release_dead(ctx, found.owners, one_pass.dead)
@@ -201,7 +194,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep 
             break
         # The ttl of a released task may have ended while it was taken.
         ended.released += released
-        found = ctx.segment_reader.waiting(now_us, rows)
+        found = read_waiting()
     if ctx.driver.subqueues:
         forget_moments(ctx, now_us)
     removed = remove_gone(ctx) if found.gone else 0

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.admin import engines
 from tubeq_spark.model.arguments import driver_of
-from tubeq_spark.model.tube_types import AGED
+from tubeq_spark.model.tube_types import order_of
 from tubeq_spark.payloads.ddl import columns_of, without_not_null
 from tubeq_spark.payloads.values import PayloadCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
-from tubeq_spark.storage.tables.gates import Gates
-from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.schema import new_tube_table
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.take_writer import TakeWriter
-from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.storage.tables.tube_writer import TubeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.model.options import TubeOptions
-    from tubeq_spark.model.tube_types import Driver
-    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.tube import Tube
 
@@ -50,22 +40,22 @@ def perform_in(tube: Tube, verb: Callable[[TubeContext], T], *, name: str | None
         QueueStateError: The queue is not running.
         TubeNotFoundError: The tube was dropped.
     """
-    return tube._verb(lambda: verb(context_of(tube)), name=name)  # noqa: SLF001  (as above)
+    return tube._run(verb, name=name)  # noqa: SLF001  (as above)
 
 
-def make_context(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> TubeContext:
+def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
     """Create the objects that the verbs of a tube need.
 
     Raises:
         InvalidOptionError: The tube's type is not known here.
     """
-    queue = engines.for_tube(queue, record.name, record.options)
+    opened = queue.opened
     table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.table)
     # A program that does not use the catalog may have made the table.
     if opened.location.in_catalog and not queue.engine.tables.is_table(table):
-        make_table(queue, opened, record.table, record.type, record.options)
+        make_table(queue, record.table, record.type, record.options)
     queue.loop.opened(table, table_lock)
     if record.is_live:
         # A location may have been removed and made again.
@@ -76,63 +66,28 @@ def make_context(queue: QueueContext, opened: OpenedLocation, record: TubeRecord
     tube_table = TubeTable(
         table,
         record.id,
-        _order(record, driver),
+        order_of(driver, record.options),
         None if payload is None else tuple(part.name for part in payload),
         record.options.change_feed,
         record.options.unique_for_us,
         record.options.max_attempts,
     )
-    return TubeContext(
-        queue=queue,
-        record=record,
-        driver=driver,
-        table_lock=table_lock,
-        codec=PayloadCodec(payload),
-        events=TubeEvents(queue.counters, record.id, record.name),
-        **_over(queue, tube_table),
-    )
+    events = TubeEvents(queue.counters, record.id, record.name)
+    codec = PayloadCodec(payload)
+    return TubeContext(queue, record, driver, tube_table, table_lock, codec, events)
 
 
-def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
-    """The context of a tube whose record has changed, from the former context."""
-    table = replace(
-        ctx.table, order=_order(record, ctx.driver), max_attempts=record.options.max_attempts
-    )
-    return replace(ctx, record=record, **_over(ctx.queue, table))
-
-
-def _order(record: TubeRecord, driver: Driver) -> tuple[str, ...]:
-    return driver.order if record.options.aging is None else AGED
-
-
-def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
-    """The objects of a tube's context that read and write its table."""
-    fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
-    reader = TubeReader(queue.engine, table)
-    return {
-        "table": table,
-        "reader": reader,
-        "segment_reader": SegmentReader(queue.engine, table),
-        "writer": TubeWriter(table, fresh),
-        "put_gate": PutGate(queue.engine, table, reader, fresh),
-        "take_writer": TakeWriter(table, fresh),
-        "gates": Gates(queue.engine, table, fresh),
-    }
-
-
-def make_table(
-    queue: QueueContext, opened: OpenedLocation, name: str, type_name: str, options: TubeOptions
-) -> bool:
+def make_table(queue: QueueContext, name: str, type_name: str, options: TubeOptions) -> bool:
     """Create the table of a tube with this type and these options, if it does not exist; return whether it did not."""
     payload = payload_of(options)
     new = new_tube_table(
-        opened.location.table(name),
+        queue.opened.location.table(name),
         queue.config,
         None if payload is None else f"STRUCT<{payload}>",
         change_feed=options.change_feed,
-        local=opened.locks is not None,
+        local=queue.opened.locks is not None,
     )
-    with opened.table_lock(name).changing(queue.engine.committer):
+    with queue.opened.table_lock(name).changing(queue.engine.committer):
         is_new = queue.engine.tables.create(new)
     if driver_of(queue.drivers, type_name).subqueues:
         queue.engine.tables.show_taken_utubes(new.name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tubeq_spark.model import validation
-from tubeq_spark.model.states import QueueState
 from tubeq_spark.queue import Queue
 from tubeq_spark.storage.location import SESSIONS, Location
 from tubeq_spark.storage.spark.jvm import is_classic
@@ -15,6 +15,7 @@ from tubeq_spark.storage.tables.registry import Registry
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -47,7 +48,6 @@ class QueueOfOneCall(Queue):
     """A queue that is opened for one verb, which uses the registry as it was read at the opening."""
 
     _registry_type = _RegistryOfOneCall
-    _registry: _RegistryOfOneCall
 
     def __init__(
         self, spark: SparkSession, location: str, *, tube: str | None = None, **settings: Any
@@ -72,22 +72,23 @@ class QueueOfOneCall(Queue):
             read_ahead(self._engines.spark.own, location, *self._written)
         super()._open(location, clock, other, create=create)
         # Over Connect this read takes 0.15 to 0.2 s of the about 2 s of a call.
-        self._registry.keep()
-
-    def _end(self) -> None:
-        """Close the queue. A Spark Connect server then reads the written tables, for the next call.
-
-        The server goes on with that after this process has ended. So the next call finds it done, unless others have
-        written meanwhile. An embedded Spark would end with the call. Releasing the session would stop the read, so
-        the server must remove the session itself.
-        """
+        cast("_RegistryOfOneCall", self._context.registry).keep()
         spark = self._engines.spark
-        if spark is None or is_classic(spark.spark):
-            super()._end()
-            return
-        self._context.state = QueueState.WAITING
-        for name in self._written:
-            read_ahead(spark.own, self.location, name).join(_SENT)
+        if spark is not None and not is_classic(spark.spark):
+            # An embedded Spark would end with the call.
+            self._context.close_engines = functools.partial(
+                _read_for_next, spark.own, self.location, self._written
+            )
+
+
+def _read_for_next(spark: SparkSession, location: str, names: Sequence[str]) -> None:
+    """Let a Spark Connect server read the written tables, for the next call.
+
+    The server goes on with that after this process has ended. So the next call finds it done, unless others have
+    written meanwhile. Releasing the session would stop the read, so the server must remove the session itself.
+    """
+    for name in names:
+        read_ahead(spark, location, name).join(_SENT)
 
 
 def read_ahead(spark: SparkSession, location: object, *names: str) -> threading.Thread:

@@ -23,6 +23,7 @@ from tubeq_spark.cli.names import TakenUtubes, TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError, TubeqError
 from tubeq_spark.model import validation
+from tubeq_spark.verbs import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +167,7 @@ def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Tas
             left = None
             # A lost task, or a failure of the storage, is reported when the command has ended.
             with suppress(TubeqError):
-                source._renew([task.task_id])  # noqa: SLF001  (as the loop of `work` does)
+                source._settle(settle.RENEW, [task.task_id], "touch")  # noqa: SLF001  (as the loop of `work` does)
         else:
             return
 

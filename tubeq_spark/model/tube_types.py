@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.stored_task import StoredTask
 
 #: Options of `create_tube` that every type has.
@@ -120,6 +121,11 @@ class OrderPosition:
 
     key: int
     task_id: int
+
+
+def order_of(driver: Driver, options: TubeOptions) -> tuple[str, ...]:
+    """The columns by which the tasks of a tube are taken and kicked."""
+    return driver.order if options.aging is None else AGED
 
 
 def position_of(row: StoredTask, order: tuple[str, ...]) -> OrderPosition:

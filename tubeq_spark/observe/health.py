@@ -16,7 +16,7 @@ from tubeq_spark.storage.location import SESSIONS, TUBES
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.model.reports import TubeMetrics
     from tubeq_spark.runtime.context import QueueContext, TubeContext
@@ -87,23 +87,18 @@ class Limits:
 
 
 def examine(
-    queue: QueueContext,
-    opened: OpenedLocation,
-    records: Callable[[], Iterable[TubeRecord]],
-    context_of: Callable[[TubeRecord], TubeContext],
-    limits: Limits,
+    queue: QueueContext, context_of: Callable[[TubeRecord], TubeContext], limits: Limits
 ) -> Health:
     """Find all problems. A table that cannot be read is a problem, too, and hides no other one.
 
     Args:
         queue: The queue object.
-        opened: Its location.
-        records: Reads the tubes from the registry.
         context_of: Opens a tube.
         limits: Limits from which on a value is a problem.
     """
+    opened = queue.opened
     with queue.engine.reading():
-        found = [*_settings(queue), *_storage(queue, opened)]
+        found = [*_settings(queue), *_storage(queue)]
     for name in (TUBES, SESSIONS):
         with _noted(queue, found, name):
             found += _damage(opened, name, None)
@@ -111,7 +106,7 @@ def examine(
     newest = 0
     known: list[TubeRecord] = []
     with _noted(queue, found, "the registry"):
-        known = sorted(records(), key=lambda record: record.name)
+        known = sorted(queue.registry.records(), key=lambda record: record.name)
     for record in known:
         with _noted(queue, found, f"tube {record.name}", record.name):
             found += _damage(opened, record.table, record.name)
@@ -119,7 +114,7 @@ def examine(
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
                 found += _bad_files(ctx)
-                if ctx.segment_reader.is_dropped():
+                if ctx.reader.is_dropped():
                     message = "its drop was stopped: the next sweep finishes it"
                     found.append(Problem("dropping", record.name, message))
                 metrics = measure_tube(ctx, [], 0)
@@ -149,15 +144,15 @@ def _settings(queue: QueueContext) -> Iterator[Problem]:
         yield Problem("settings", None, f"set {name}={setting.value}: {setting.reason}")
 
 
-def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
-    danger = queue.engine.tables.overwrites(opened.location.text)
+def _storage(queue: QueueContext) -> Iterator[Problem]:
+    danger = queue.engine.tables.overwrites(queue.opened.location.text)
     if danger is not None:
         yield Problem("storage", None, danger)
     if queue.spark is None or queue.spark is not queue.engine:
         return
     from tubeq_spark.storage.spark.open_location import unsafe_storage  # noqa: PLC0415  optional
 
-    danger = unsafe_storage(queue.spark, opened)
+    danger = unsafe_storage(queue.spark, queue.opened)
     if danger is not None:
         yield Problem("storage", None, danger)
 

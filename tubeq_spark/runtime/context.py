@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -12,24 +13,27 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.takes import Headroom, NextBegin
 from tubeq_spark.model.times import to_us
-from tubeq_spark.runtime.events import Callback, TubeEvents
+from tubeq_spark.model.tube_types import order_of
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.rows_after import rows_at
+from tubeq_spark.storage.tables.gates import Gates
+from tubeq_spark.storage.tables.put_gate import PutGate
+from tubeq_spark.storage.tables.take_writer import TakeWriter
+from tubeq_spark.storage.tables.tube_reader import TubeReader
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.errors import TubeNotFoundError
-    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.payloads.values import PayloadCodec
-    from tubeq_spark.runtime.events import Counters
+    from tubeq_spark.runtime.events import Counters, TubeEvents
     from tubeq_spark.runtime.held_tasks import HeldTasks
     from tubeq_spark.runtime.session import Session
     from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
@@ -39,32 +43,15 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locks.lock_file import LogReaders
     from tubeq_spark.storage.locks.table_lock import TableLock
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.tables.gates import Gates
     from tubeq_spark.storage.tables.id_slots import Slots
-    from tubeq_spark.storage.tables.put_gate import PutGate
-    from tubeq_spark.storage.tables.registry import TubeRecord
-    from tubeq_spark.storage.tables.segment_reader import SegmentReader
+    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
     from tubeq_spark.storage.tables.sessions import Sessions
-    from tubeq_spark.storage.tables.take_writer import TakeWriter
-    from tubeq_spark.storage.tables.tube_reader import TubeReader
     from tubeq_spark.storage.tables.tube_table import TubeTable
-    from tubeq_spark.storage.tables.tube_writer import TubeWriter
     from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
-    from tubeq_spark.task import Task, TaskState
-
-__all__ = [
-    "Callback",
-    "QueueContext",
-    "TubeContext",
-    "dropped",
-    "left_out",
-    "perform",
-    "told",
-    "traced",
-]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -78,15 +65,37 @@ class QueueLife:
 
 
 @dataclass(slots=True)
+class UsedTubes:
+    """The tubes that a queue object has used, as registry records.
+
+    Attributes:
+        opened: By their names.
+        temporary: The temporary tubes that this queue object has made, and drops when it closes.
+        lock: Held during changes of these, and during `close`.
+    """
+
+    opened: dict[str, TubeRecord] = field(default_factory=dict)
+    temporary: list[TubeRecord] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def forget(self, record: TubeRecord) -> None:
+        """Forget a dropped tube."""
+        known = self.opened.get(record.name)
+        if known is not None and known.id == record.id:
+            del self.opened[record.name]
+        self.temporary = [tube for tube in self.temporary if tube.id != record.id]
+
+
+@dataclass(slots=True)
 class QueueContext:
     """The objects that all tubes of one queue object share."""
 
+    opened: OpenedLocation
+    registry: Registry
     engine: Engine
     #: For DataFrames of programs; `None` where there is no Spark session.
     spark: SparkEngine | None
-    #: The commit loop for DataFrames; the same as `loop` if Spark also runs the row verbs.
-    spark_loop: CommitLoop | None
-    #: Has Spark write the rows of DataFrames that `loop` commits; `None`: `spark_loop` does both.
+    #: Has Spark write the rows of DataFrames for native commits; `None` where Spark commits, or is not there.
     put_files: PutFiles | None
     clock: Clock
     config: QueueConfig
@@ -104,6 +113,8 @@ class QueueContext:
     drivers: dict[str, Driver]
     #: Tells processes that shorten logs whether this queue object reads by Spark.
     readers: LogReaders
+    used: UsedTubes
+    close_engines: Callable[[], None]
     life: QueueLife = field(default_factory=QueueLife)
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)
@@ -128,21 +139,6 @@ class QueueContext:
     def state(self, state: QueueState) -> None:
         self.life.state = state
 
-    def through_spark(self) -> QueueContext:
-        """The same context with Spark for row verbs.
-
-        Raises:
-            StoreError: The queue has no Spark session.
-        """
-        spark, loop = self.require_spark(), self.spark_loop
-        if loop is None:
-            raise refusals.no_spark()
-        return replace(self, engine=spark, loop=loop)
-
-    def read_only(self, why: str) -> QueueContext:
-        """The same context with row verbs that are refused, for the reason `why`."""
-        return replace(self, loop=self.loop.refusing(why))
-
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
         return replace(self, life=QueueLife(QueueState.RUNNING))
@@ -164,18 +160,6 @@ class QueueContext:
             raise refusals.no_spark()
         self.readers.enter()
         return self.spark
-
-    def require_spark_loop(self) -> CommitLoop:
-        """The Spark engine for commits of DataFrames.
-
-        Raises:
-            StoreError: The queue has no Spark session, or Spark must not commit here.
-        """
-        if self.spark_loop is None:
-            raise refusals.no_spark()
-        self.spark_loop.require_allowed()
-        self.readers.enter()
-        return self.spark_loop
 
     def uninterrupted(
         self,
@@ -236,25 +220,14 @@ def left_out(queue: QueueContext, name: str) -> Iterator[None]:
         log.warning("tube %s is left out: %s", name, reason_of(error))
 
 
-def dropped(ctx: TubeContext) -> TubeNotFoundError:
-    """The error for a verb on a dropped tube."""
-    return refusals.was_dropped(ctx.record.name)
-
-
 @dataclass(slots=True)
 class TubeContext:
-    """One tube as one queue object uses it."""
+    """One tube as one queue object uses it, by one record."""
 
     queue: QueueContext
     record: TubeRecord
     driver: Driver
     table: TubeTable
-    reader: TubeReader
-    segment_reader: SegmentReader
-    writer: TubeWriter
-    put_gate: PutGate
-    take_writer: TakeWriter
-    gates: Gates
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents
@@ -264,6 +237,32 @@ class TubeContext:
     lost_takes: int = 0
     #: When takes that found nothing may find something.
     next_begin: NextBegin = field(default_factory=NextBegin)
+    #: Read and write the table.
+    reader: TubeReader = field(init=False)
+    writer: TubeWriter = field(init=False)
+    put_gate: PutGate = field(init=False)
+    take_writer: TakeWriter = field(init=False)
+    gates: Gates = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the objects that read and write the table."""
+        engine, session, table = self.queue.engine, self.queue.session, self.table
+
+        def fresh() -> int:
+            return session.segments(1)[0]
+
+        self.reader = TubeReader(engine, table)
+        self.writer = TubeWriter(table, fresh)
+        self.put_gate = PutGate(engine, table, self.reader, fresh)
+        self.take_writer = TakeWriter(table, fresh)
+        self.gates = Gates(engine, table, fresh)
+
+    def after(self, record: TubeRecord) -> TubeContext:
+        """The context by a changed record."""
+        options = record.options
+        order = order_of(self.driver, options)
+        table = replace(self.table, order=order, max_attempts=options.max_attempts)
+        return replace(self, record=record, table=table)
 
     @property
     def frames(self) -> TaskFrames:
@@ -278,24 +277,9 @@ class TubeContext:
         return TaskFrames(spark, self.table)
 
     @property
-    def max_attempts(self) -> int | None:
-        """The number of takes after which a task is buried."""
-        return self.record.options.max_attempts
-
-    @property
-    def backoff(self) -> Backoff | None:
-        """The delays of failed tasks."""
-        return self.record.options.backoff
-
-    @property
     def capacity(self) -> int | None:
         """How many tasks the tube may hold."""
         return self.record.options.capacity if self.driver.limited else None
-
-    @property
-    def callback(self) -> Callback | None:
-        """The callback for changes through this queue object."""
-        return self.events.callback
 
     def seen(
         self, rows: Sequence[StoredTask], now_us: int, over: Collection[str] = ()
@@ -307,21 +291,7 @@ class TubeContext:
             now_us: The moment.
             over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
-        return rows_at(rows, now_us, self.max_attempts, over)
-
-    def count(self, event: str, tasks: int) -> None:
-        """Count an event of tasks whose rows were not read."""
-        self.events.count(event, tasks)
-
-    def record_event(
-        self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
-    ) -> list[Task]:
-        """Count an event, keep it for the callback (`notify`), and return the tasks."""
-        return self.events.record_event(event, rows, state)
-
-    def queue_event(self, event: str, tasks: Iterable[Task]) -> None:
-        """Keep an event for the callback without counting it."""
-        self.events.queue_event(event, tasks)
+        return rows_at(rows, self.table.state(now_us, over))
 
     def require_there(self, *, look: bool = False) -> None:
         """Refuse a verb on a tube that was dropped.
@@ -332,53 +302,11 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        if self.table_lock.is_dropped or (look and self.segment_reader.is_dropped()):
-            raise dropped(self)
+        if self.table_lock.is_dropped or (look and self.reader.is_dropped()):
+            raise refusals.was_dropped(self.record.name)
 
 
-def perform(
-    ctx: TubeContext,
-    verb: Callable[[], T],
-    *,
-    name: str | None = None,
-    on_spark: bool = False,
-) -> T:
-    """Run a verb of a tube: refuse it if it is not allowed, then call the callback.
-
-    An interrupt leaves nothing half done (`uninterrupted`).
-
-    Args:
-        ctx: The tube.
-        verb: The verb.
-        name: The name of its span, if the program wants one.
-        on_spark: Whether it uses Spark, whatever runs the row verbs.
-
-    Raises:
-        QueueStateError: The queue is not running.
-        TubeNotFoundError: The tube was dropped.
-        StoreError: Spark cannot be reached, and nothing was sent to it.
-    """
-
-    def performed() -> T:
-        ctx.queue.require_running()
-        ctx.require_there()
-        return told(ctx, verb)
-
-    run = traced(ctx, performed, name)
-    return ctx.queue.uninterrupted(run, on_spark=on_spark, then=ctx.events.notify)
-
-
-def traced(ctx: TubeContext, verb: Callable[[], T], name: str | None) -> Callable[[], T]:
-    """A verb that leaves a span, if the program wants one.
-
-    The span is made before the verb ends: after its end an interrupt would lose its result.
-    """
-    if (traces := ctx.queue.traces) is None or name is None:
-        return verb
-    return traces.of_verb(ctx.record, name, verb)
-
-
-def told(ctx: TubeContext, verb: Callable[[], T]) -> T:
+def translated(ctx: TubeContext, verb: Callable[[], T]) -> T:
     """Run a verb, or a part of it, and raise the errors of verbs for a missing table or a lost Spark.
 
     Raises:
@@ -391,7 +319,7 @@ def told(ctx: TubeContext, verb: Callable[[], T]) -> T:
         missing = is_missing_table(error) or is_missing_table(error.__cause__ or error)
         # A DataFrame of the program may read tables, too, and miss one of these.
         if missing and not ctx.queue.engine.tables.is_table(ctx.table.name):
-            raise dropped(ctx) from error
+            raise refusals.was_dropped(ctx.record.name) from error
         if is_unreachable(error):
             raise out_of_reach(error) from error
         raise

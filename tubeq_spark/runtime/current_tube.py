@@ -1,15 +1,19 @@
-"""Keeps a tube's context up to date: other programs may alter or pause the tube in the registry."""
+"""A tube of a queue object: its context by the newest record of the registry, and the way in which its verbs run.
+
+Other programs may alter or pause the tube. So each verb gets the context by a record that is at most four seconds old.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model import validation
 from tubeq_spark.model.options import altered
+from tubeq_spark.runtime.context import translated
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
@@ -18,37 +22,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 #: Seconds after which the record is read again. Changes are promised to be seen within five, because a take may
 #: need the rest.
 _LOOK_EVERY = 4.0
 #: Seconds after which it is read again if the read has failed.
 _LOOK_AGAIN = 1.0
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class CurrentTube:
     """The context of a tube by the newest record that this queue object has read. Thread-safe."""
 
-    def __init__(
-        self,
-        ctx: TubeContext,
-        registry: Registry,
-        remake: Callable[[TubeContext, TubeRecord], TubeContext],
-        read_at: float,
-    ) -> None:
-        """Begin with a context whose record was read at a moment.
-
-        Args:
-            ctx: The context.
-            registry: Has the record of the tube.
-            remake: Makes the context for a changed record from the former context.
-            read_at: The moment.
-        """
+    def __init__(self, ctx: TubeContext, read_at: float) -> None:
+        """Begin with a context whose record was read at a moment."""
         self.ctx = ctx
-        self._registry = registry
-        self._remake = remake
         self._lock = threading.RLock()
         #: The version of the registry in which the record was found last.
         self._version = -1
@@ -57,7 +47,37 @@ class CurrentTube:
         #: The record is no older than this moment.
         self.read_at = read_at
 
-    def look(self) -> TubeContext:
+    def run(
+        self, verb: Callable[[TubeContext], T], *, name: str | None = None, on_spark: bool = False
+    ) -> T:
+        """Run a verb as a program calls it: with the newest context, traced, and then call the callback.
+
+        An interrupt leaves nothing half done (`uninterrupted`).
+
+        Args:
+            verb: The verb.
+            name: The name of its span, if the program wants one.
+            on_spark: Whether it uses Spark, whatever runs the row verbs.
+
+        Raises:
+            QueueStateError: The queue is not running.
+            TubeNotFoundError: The tube was dropped.
+            StoreError: Spark cannot be reached, and nothing was sent to it.
+        """
+        ctx = self.ctx
+        queue = ctx.queue
+
+        def run() -> T:
+            queue.require_running()
+            ctx.require_there()
+            return translated(ctx, lambda: verb(self.newest()))
+
+        # The span is made before the verb ends: after its end an interrupt would lose its result.
+        traces = None if name is None else queue.traces
+        traced = run if traces is None else traces.of_verb(ctx.record, name or "", run)
+        return queue.uninterrupted(traced, on_spark=on_spark, then=ctx.events.notify)
+
+    def newest(self) -> TubeContext:
         """The context by a record that was read within the last four seconds. No commit.
 
         While the registry cannot be read, the last record stays in force.
@@ -108,24 +128,24 @@ class CurrentTube:
     def _change(self, change: Callable[[TubeRecord], TubeRecord]) -> None:
         """Change the record. Commits: 1 to the registry, none if nothing changes."""
         with self._lock:
-            self.ctx.queue.loop.require_allowed()
-            self._become(self._registry.alter(self.ctx.record, change))
+            self.ctx.queue.loop.require_own_process()
+            self._become(self.ctx.queue.registry.alter(self.ctx.record, change))
             # What was read before may be older.
             self.read_at = self._seconds()
 
     def _read(self) -> None:
         """Read the record, if the registry has changed since."""
         # The version is read first, so that a commit during the read has a later one.
-        version = self._registry.version(self._version)
+        version = self.ctx.queue.registry.version(self._version)
         if version is None or version != self._version:
-            self._become(self._registry.find(self.ctx.record.name))
+            self._become(self.ctx.queue.registry.find(self.ctx.record.name))
             self._version = -1 if version is None else version
 
     def _become(self, record: TubeRecord | None) -> None:
         """Use a newer record. If the record is gone, verbs fail by themselves."""
         before = self.ctx.record
         if record is not None and record.id == before.id and record != before:
-            self.ctx = self._remake(self.ctx, record)
+            self.ctx = self.ctx.after(record)
 
     def _seconds(self) -> float:
         return self.ctx.queue.clock.monotonic()

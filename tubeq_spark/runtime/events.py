@@ -38,7 +38,7 @@ class TubeEvents:
         """Count an event of so many tasks."""
         self._counters.add(self._tube_id, event, tasks)
 
-    def record_event(
+    def record(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
         """Count an event, keep it for the callback (`notify`), and return the tasks.
@@ -47,15 +47,15 @@ class TubeEvents:
         """
         rows = list(rows)
         if event == "release":
-            self.record_event("bury", [row for row in rows if row.state is TaskState.BURIED])
+            self.record("bury", [row for row in rows if row.state is TaskState.BURIED])
         tasks = [row.task(state) for row in rows]
         self.count(event, len(tasks))
         if self.callback is not None:
             # The callback gets copies of the tasks, because the caller may change a payload.
-            self.queue_event(event, [row.task(state) for row in rows])
+            self.keep(event, [row.task(state) for row in rows])
         return tasks
 
-    def queue_event(self, event: str, tasks: Iterable[Task]) -> None:
+    def keep(self, event: str, tasks: Iterable[Task]) -> None:
         """Keep an event for the callback without counting it."""
         if self.callback is not None:
             self._happened.extend((task, event) for task in tasks)

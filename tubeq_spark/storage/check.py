@@ -23,6 +23,7 @@ from tubeq_spark.storage.log.actions import encoded
 from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.names import version_of
 from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
+from tubeq_spark.storage.note import Note
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.store import ExistsError
@@ -269,7 +270,7 @@ def _commit(table: Table, verdict: Verdict, gone: Sequence[Mapping[str, Any]]) -
         "readVersion": verdict.newest,
         "operationMetrics": {"num_added_files": 0, "num_removed_files": len(gone)},
         "engineInfo": "tubeq_spark",
-        "userMetadata": "tubeq operation=repair",
+        "userMetadata": str(Note("repair")),
     }
     removes = [_removed(add, now_ms) for add in gone]
     name = f"{LOG}/{commit_name(verdict.newest + 1)}"

@@ -46,8 +46,8 @@ SYSTEM = frozenset({TUBES, SESSIONS})
 _URI = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+(?=:/)|(?i:file|hdfs|gs|s3a?|abfss?)):(?P<rest>.*)"
 )
-#: The schemes of URIs that the native engine reaches.
-_NATIVE = frozenset({"file", "s3", "s3a", "gs", "az", "adl", "abfs", "abfss", "hdfs"})
+#: The schemes of object stores.
+STORES = frozenset({"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"})
 #: The schemes that Hadoop only reads.
 _READ_ONLY = frozenset({"http", "https"})
 #: Endings of names of files; a schema does not end so.
@@ -104,6 +104,14 @@ class Location:
         """Whether the tables have names in a catalog rather than paths."""
         return bool(self.parts)
 
+    @property
+    def scheme(self) -> str:
+        """The scheme of its URI, in lower case: "file" for a path, "catalog" for a schema of a catalog."""
+        if self.in_catalog:
+            return "catalog"
+        found = _URI.fullmatch(self.text)
+        return "file" if found is None else found["scheme"].lower()
+
     def with_storage(self, storage: object) -> Location:
         """A schema of a catalog whose tables are at a path or URI.
 
@@ -130,9 +138,9 @@ class Location:
         """
         if self.in_catalog:
             return None if by_spark else self.needs_a_session()
-        found = _URI.fullmatch(self.text)
-        scheme = "file" if found is None else found["scheme"].lower()
-        if scheme in _NATIVE or (by_spark and scheme not in _READ_ONLY):
+        scheme = self.scheme
+        is_native = scheme == "file" or scheme in STORES
+        if is_native or (by_spark and scheme not in _READ_ONLY):
             return None
         return (
             f"nothing can be written to {self.text}: name a path, or a URI of s3, gs, az or abfss; one of another "

@@ -12,10 +12,9 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.admin.tubes import context_of
+from tubeq_spark.admin.tubes import context_of, perform_in
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.model.tube_types import TIMED_OPTIONS
-from tubeq_spark.runtime.context import perform
 from tubeq_spark.tarantool15.tasks import USUAL_PRI, stored_pri
 
 if TYPE_CHECKING:
@@ -131,8 +130,7 @@ def _fits(tube: Tube) -> bool:
 
 
 def _has(tube: Tube, task_id: int) -> bool:
-    ctx = context_of(tube)
     try:
-        return perform(ctx, lambda: bool(ctx.reader.by_ids([task_id])))
+        return perform_in(tube, lambda ctx: bool(ctx.reader.by_ids([task_id])))
     except TubeNotFoundError:
         return False

@@ -49,7 +49,7 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     (tasks,) = put.put_group(ctx, [rows], name="urgent", changed=lambda row: _ahead(ctx, row))
     if not tasks:
         return None
-    ctx.count(old_verb("urgent"), 1)
+    ctx.events.count(old_verb("urgent"), 1)
     return tasks[0]
 
 
@@ -69,13 +69,13 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
         rank = rank_behind(ctx.reader.one(greatest(columns().pri), others, skips=()))
         return replace(
             row,
-            state=after_giving_back(row.attempts, ctx.max_attempts),
+            state=after_giving_back(row.attempts, ctx.table.max_attempts),
             pri=stored_pri(priority_of(row.pri), rank),
             next_event=row.expires_at,
         )
 
     task = _become(ctx, "requeue", task_id, after)
-    ctx.count(old_verb("requeue"), 1)
+    ctx.events.count(old_verb("requeue"), 1)
     return task
 
 
@@ -83,7 +83,7 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
     """Release a held task with a new ttl, counted from now; the delay is added to it."""
 
     def after(row: StoredTask, now_us: int) -> StoredTask:
-        state = after_giving_back(row.attempts, ctx.max_attempts)
+        state = after_giving_back(row.attempts, ctx.table.max_attempts)
         delayed = delay_us != 0 and state is TaskState.READY
         life = plus(ttl_us, delay_us if delayed else 0)
         ends = plus(now_us, life)
@@ -107,9 +107,9 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
         return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
 
     task = _become(ctx, "done", task_id, after, data=True)
-    ctx.count(old_verb("done"), 1)
+    ctx.events.count(old_verb("done"), 1)
     # The callback gets a copy, because the caller may change the payload.
-    ctx.queue_event("done", [deepcopy(task)])
+    ctx.events.keep("done", [deepcopy(task)])
     return task
 
 
@@ -130,7 +130,7 @@ def _become(
 
     def change(now: Decision) -> Become:
         row = after(now.rows[0], now.now_us)
-        return Become(now.fresh(), row, data=data, event=event, max_attempts=ctx.max_attempts)
+        return Become(now.fresh(), row, data=data, event=event)
 
     verb = Verb(name, change, "" if data else "release", by_holder=True)
     return settle(ctx, verb, [task_id])[0]

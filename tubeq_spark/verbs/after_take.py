@@ -120,8 +120,8 @@ def _renewed_together(ctx: TubeContext, held: dict[int, Taken]) -> dict[int, Tak
 
         def finish(affected: Affected) -> dict[int, Taken] | None:
             removed = removed_by(ctx, statement, affected, gone)
-            ctx.count("ttr", removed)
-            ctx.count("ttl", removed)
+            ctx.events.count("ttr", removed)
+            ctx.events.count("ttl", removed)
             if affected.total < total:
                 # A batch names its segment, from which another commit has taken tasks.
                 return None
@@ -135,7 +135,7 @@ def _renewed_together(ctx: TubeContext, held: dict[int, Taken]) -> dict[int, Tak
                 _queue_ended(ctx, taken, after.get(n))
             return {n: taken for n, taken in after.items() if taken.count}
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, lease.at_us)
 
     renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
     ctx.headroom.renewed(ctx.queue.now_us() - began_us)
@@ -146,7 +146,7 @@ def _queue_ended(ctx: TubeContext, before: Taken, after: Taken | None) -> None:
     """Keep the ends of tasks that a renewal has removed for the callback."""
     lasting = {row.task_id for row in (after and after.rows) or ()}
     ended = [row for row in before.rows or () if row.task_id not in lasting]
-    ctx.queue_event("ttl", [row.task(TaskState.DONE) for row in ended])
+    ctx.events.keep("ttl", [row.task(TaskState.DONE) for row in ended])
 
 
 def handed_out(ctx: TubeContext, taken: Taken | None) -> list[Task]:
@@ -155,7 +155,7 @@ def handed_out(ctx: TubeContext, taken: Taken | None) -> list[Task]:
         return []
     undo_if_interrupted(ctx, taken)
     try:
-        return ctx.record_event("take", taken.rows)
+        return ctx.events.record("take", taken.rows)
     except Exception:
         undo(ctx, taken)
         raise
@@ -184,8 +184,8 @@ def undo(ctx: TubeContext, taken: Taken) -> None:
         ctx.queue.unknown_takes.add(lambda: give_up(ctx, taken) >= 0)
     # If nothing was given back, other commits have ended the leases, and count that.
     if given_back and taken.rows is not None:
-        ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows])
-    ctx.count("release", given_back)
+        ctx.events.keep("release", [row.task(TaskState.READY) for row in taken.rows])
+    ctx.events.count("release", given_back)
     ctx.table_lock.wake_takes()
 
 
@@ -208,8 +208,9 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
         rows = _under(ctx, take_ids, owner)
         if not rows:
             return Plan(None, lambda _: 0)
-        statement = settlement(ctx, rows, GIVE_BACK.change(Decision(ctx, ctx.queue.now_us())))
-        return Plan(statement, lambda affected: affected.total)
+        decision = Decision(ctx, ctx.queue.now_us())
+        statement = settlement(ctx, rows, GIVE_BACK.change(decision))
+        return Plan(statement, lambda affected: affected.total, decision.now_us)
 
     given_back = ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
     ctx.queue.held_tasks.drop(take_ids)

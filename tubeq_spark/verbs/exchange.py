@@ -76,8 +76,7 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | 
             return nothing
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=next(attempts) == 0)
-        plan = take.plan(found)
-        return nothing if plan is None else Plan(plan.statement, plan.finish)
+        return take.plan(found) or nothing
 
     took = take.commit("exchange", attempt)
     return None if took is None else _acked(ctx, found, took)
@@ -87,7 +86,7 @@ def _acked(ctx: TubeContext, found: Sequence[StoredTask], took: list[Taken | Non
     """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
     ctx.queue.held_tasks.left(ctx.record.id, found)
     try:
-        acked = ctx.record_event("ack", found, TaskState.DONE)
+        acked = ctx.events.record("ack", found, TaskState.DONE)
     except Exception:
         give_up_all(ctx, [taken for taken in took if taken is not None])
         raise

@@ -69,7 +69,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
         if not groups:
             return Plan(None, lambda _: ExpiryCounts())
         for_callback: list[StoredTask] = []
-        if ctx.callback is not None:
+        if ctx.events.callback is not None:
             for_callback = ctx.reader.of(
                 ctx.table.is_due(now_us), order=["task_id"], limit=_MOST_TOLD, skips=()
             )
@@ -83,7 +83,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
                 (Due(now_us, over=True, state=of), Remove(gone, "ttl")),
                 (
                     Due(now_us, state=TaskState.TAKEN),
-                    lease_ended(dest, now_us, ctx.max_attempts, ctx.backoff),
+                    lease_ended(dest, now_us, ctx.record.options.backoff),
                 ),
                 (Due(now_us), GiveBack(dest, TaskState.READY, event="delay")),
             ],
@@ -103,7 +103,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
                 back = ctx.reader.count_in(dest)
             return _counted(ctx, _changed(groups, back, removed))
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
     if ended.total:
@@ -116,7 +116,7 @@ def removed_by(ctx: TubeContext, statement: Statement, affected: Affected, gone:
     kept = ctx.reader.count_in(gone) if ctx.table.change_feed else 0
     if statement.ended is not None and not ctx.queue.engine.counts_ended:
         # Spark does not tell which of the updated rows are of ended tasks.
-        ctx.count(DONE, kept)
+        ctx.events.count(DONE, kept)
     return affected.deleted + kept
 
 
@@ -146,12 +146,12 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
     for group in groups:
         event = TIMERS[group.state].event
         if event is not None:
-            ctx.count(event, group.count)
+            ctx.events.count(event, group.count)
         if group.over:
-            ctx.count("ttl", group.count)
+            ctx.events.count("ttl", group.count)
             ended.expired += group.count
         elif group.state is TaskState.TAKEN:
-            ctx.count("bury", group.count if group.worn else 0)
+            ctx.events.count("bury", group.count if group.worn else 0)
             ended.released += group.count
         else:
             ended.readied += group.count
@@ -166,11 +166,11 @@ def _queue_events(ctx: TubeContext, rows: list[StoredTask], after: list[StoredTa
         is_delayed = now is not None and now.state is TaskState.DELAYED
         if event is not None:
             state = TaskState.DELAYED if is_delayed else TaskState.READY
-            ctx.queue_event(event, [(now or row).task(state)])
+            ctx.events.keep(event, [(now or row).task(state)])
         if now is None:
-            ctx.queue_event("ttl", [row.task(TaskState.DONE)])
+            ctx.events.keep("ttl", [row.task(TaskState.DONE)])
         elif now.state is TaskState.BURIED:
-            ctx.queue_event("bury", [now.task()])
+            ctx.events.keep("bury", [now.task()])
 
 
 def release_taken(
@@ -196,32 +196,32 @@ def release_taken(
     """
     # An ended lease counts as an end by ttr, not as a release, so it is written first.
     end_due(ctx, ctx.queue.now_us())
-    how = Release(error=error if ctx.backoff else None, by_backoff=True)
+    how = Release(error=error if ctx.record.options.backoff else None, by_backoff=True)
 
     def attempt() -> Plan[tuple[int, bool]]:
-        now_us, most = ctx.queue.now_us(), ctx.max_attempts
+        now_us = ctx.queue.now_us()
         groups = ctx.reader.groups(ctx.table.is_held(owner), now_us, _MOST)
         segments = sorted({group.segment for group in groups})
         if not segments or _are_to_stay(ctx, unless):
             return Plan(None, lambda _: (0, False))
         rows: list[StoredTask] = []
-        if ctx.callback is not None:
+        if ctx.events.callback is not None:
             rows = ctx.reader.of(columns().segment.is_in(segments), order=ctx.table.order)
         (dest,) = ctx.queue.session.segments(1)
-        change = released(dest, how.delay(ctx.backoff), now_us, most, how.error)
+        change = released(dest, how.delay(ctx.record.options.backoff), now_us, how.error)
         statement = ctx.writer.settle_segments(segments, (Every(), change))
 
         def finish(affected: Affected) -> tuple[int, bool]:
             ctx.queue.held_tasks.gone(lambda row: row.segment in segments)
-            ctx.count("release", affected.updated)
-            ctx.count("bury", sum(group.count for group in groups if group.worn))
+            ctx.events.count("release", affected.updated)
+            ctx.events.count("bury", sum(group.count for group in groups if group.worn))
             for row in rows_after(statement.clauses, rows):
                 if row.state is TaskState.BURIED:
-                    ctx.queue_event("bury", [row.task()])
-                ctx.queue_event("release", [row.task()])
+                    ctx.events.keep("bury", [row.task()])
+                ctx.events.keep("release", [row.task()])
             return affected.updated, len(groups) == _MOST
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     count, more = 0, True
     while more:

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from tubeq_spark.model import arguments
 from tubeq_spark.model.ids import BUCKETS, hash_of, rows_of, spread
+from tubeq_spark.model.refusals import was_dropped
 from tubeq_spark.model.times import US
 from tubeq_spark.payloads.arrow_values import refuse_large
-from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table, with_key_rows
@@ -111,7 +111,7 @@ def put_group(
 
     has_keys = any(row.unique is not None for call in calls for row in call)
     added, found = add(ctx, choose, ctx.queue.loop, name=name, has_keys=has_keys)
-    tasks = ctx.record_event("put", added)
+    tasks = ctx.events.record("put", added)
     of_ids = {task.task_id: task for task in tasks}
     if tasks:
         ctx.table_lock.wake_takes()
@@ -237,7 +237,7 @@ def _plan(
         # The gate is read before anything that the put rests on.
         seen = ctx.put_gate.read(now_us, identity, counts=capacity is not None)
         if seen.dropped:
-            raise dropped(ctx)
+            raise was_dropped(ctx.record.name)
         free = None if capacity is None else capacity - seen.stored
     new = choose(seen, free)
     if new is None or (seen is not None and seen.ended and new.is_full):
@@ -259,10 +259,10 @@ def _plan(
 
     def finish(affected: Affected) -> T:
         if not (affected.inserted or appends):
-            raise dropped(ctx)
+            raise was_dropped(ctx.record.name)
         return new.result(numbering, affected.inserted if appends else total)
 
-    return Plan(replace(statement, written=new.written), finish)
+    return Plan(replace(statement, written=new.written), finish, now_us)
 
 
 def _numbered(ctx: TubeContext, new: NewRows[T], now_us: int) -> Numbering:
@@ -292,7 +292,7 @@ def _new_tasks(
 ) -> NewRows[_Tasks] | None:
     """The new tasks of several calls; `None` if an ended task that is still stored has one of their keys."""
     keys = {row.unique for call in calls for row in call if row.unique is not None}
-    there = ctx.put_gate.holders(keys, ctx.queue.now_us(), ctx.max_attempts)
+    there = ctx.put_gate.holders(keys, ctx.queue.now_us())
     if there is None:
         return None
     chosen = _admitted(calls, free, there)

@@ -243,11 +243,9 @@ def count_frame(ctx: TubeContext, df: DataFrame, trace: str | None = None) -> Co
 
     Raises:
         InvalidOptionError: A column or a value is bad.
-        StoreError: Spark must not commit here.
+        StoreError: There is no Spark session.
     """
     queue, driver, typed = ctx.queue, ctx.driver, ctx.codec.payload
-    if queue.put_files is None:
-        queue.require_spark_loop()
     columns = typed or JSON
     payload = [part.name for part in columns]
     with queue.require_spark().operating("put", ctx.table.name):
@@ -300,8 +298,7 @@ class _FramePut:
             ConflictError: Other commits changed the rows to put, or the table, in each attempt.
         """
         queue, has_keys = self._ctx.queue, self._frame.has_keys
-        loop = queue.require_spark_loop() if self._files is None else queue.loop
-        call = (self._ctx, self._choose, loop, self._identity)
+        call = (self._ctx, self._choose, queue.loop, self._identity)
         for _ in range(queue.config.attempts + 1):
             try:
                 added = put_rows(*call, has_keys=has_keys, appends=True)
@@ -314,7 +311,8 @@ class _FramePut:
                 self._discard()
                 raise
             else:
-                self._discard(adopted=added.result.count > 0)
+                if not added.result.count:
+                    self._discard()
                 return added
             self._write(needed.frame, needed.numbering)
         self._discard()
@@ -324,7 +322,7 @@ class _FramePut:
     def _choose(self, seen: PutsSeen | None) -> NewRows[Added] | None:
         ctx, frame = self._ctx, self._frame
         if seen is not None and frame.has_keys:
-            if ctx.put_gate.has_ended_key(ctx.queue.now_us(), ctx.max_attempts):
+            if ctx.put_gate.has_ended_key(ctx.queue.now_us()):
                 return None
             if self._new is None or self._new[0] != seen.number:
                 self._new = seen.number, _with_new_keys(ctx, frame)
@@ -356,16 +354,11 @@ class _FramePut:
             self._discard()
             raise StoreError(_OTHER_ROWS)
 
-    def _discard(self, *, adopted: bool = False) -> None:
-        """Remove the files that were written last, unless the table has adopted them."""
+    def _discard(self) -> None:
+        """Remove the files that were written last."""
         written, self._written = self._written, None
-        if written is None or self._files is None:
-            return
-        table, directories = self._ctx.table.name, self._files.directories
-        if adopted:
-            directories.adopted(table, written[2])
-        else:
-            directories.discard(table, written[2].directory)
+        if written is not None and self._files is not None:
+            self._files.directories.discard(self._ctx.table.name, written[2].directory)
 
 
 def _with_new_keys(ctx: TubeContext, frame: CountedFrame) -> CountedFrame:

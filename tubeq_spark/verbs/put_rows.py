@@ -84,7 +84,7 @@ def put_rows(
 
     added = add(ctx, chosen, loop, has_keys=has_keys, identity=identity, appends=appends)
     if added.result.count:
-        ctx.count("put", added.result.count)
+        ctx.events.count("put", added.result.count)
         ctx.table_lock.wake_takes()
     return added
 
@@ -121,7 +121,7 @@ def put_arrow(
         wanted = [] if put.unique is None else pc.unique(put.unique).drop_null().to_pylist()
         if not wanted:
             return _of_table(ctx, put, trace)
-        used = ctx.put_gate.used(wanted, ctx.queue.now_us(), ctx.max_attempts)
+        used = ctx.put_gate.used(wanted, ctx.queue.now_us())
         return None if used is None else _of_table(ctx, put.with_new_keys(used), trace)
 
     has_keys, appends = put.unique is not None, identity is not None

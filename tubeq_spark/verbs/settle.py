@@ -131,8 +131,9 @@ def release(how: Release) -> Verb:
     """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
 
     def change(now: Decision) -> Change:
-        delay_us, most = how.delay(now.ctx.backoff), now.ctx.max_attempts
-        return released(now.fresh(), delay_us, now.now_us, most, how.error)
+        return released(
+            now.fresh(), how.delay(now.ctx.record.options.backoff), now.now_us, how.error
+        )
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
 
@@ -266,11 +267,11 @@ def _plan(
             held_tasks.left(tube, rows)
         if not verb.event:
             return [row.task() for row in after]
-        tasks = ctx.record_event(verb.event, after, TaskState.DONE if removes else None)
+        tasks = ctx.events.record(verb.event, after, TaskState.DONE if removes else None)
         by_id = {task.task_id: task for task in tasks}
         return [by_id.get(row.task_id) or row.task() for row in found]
 
-    return Plan(statement, finish)
+    return Plan(statement, finish, now_us)
 
 
 def settlement(

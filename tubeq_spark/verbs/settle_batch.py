@@ -107,7 +107,7 @@ class HeldBatch:
                 settled += self._commit(verb, None)[0]
                 self._segments = [*first, *self._segments]
         if verb.event:
-            ctx.count(verb.event, settled)
+            ctx.events.count(verb.event, settled)
         if isinstance(change, Renew):
             self._lasts(change.lease.end(self._ttr))
         elif isinstance(change, Touch):
@@ -183,22 +183,22 @@ class HeldBatch:
         rows, rest = whole(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
-        change = verb.change(Decision(ctx, ctx.queue.now_us(), self.owner))
-        # A release buries tasks that have used up their attempts.
-        may_bury = isinstance(change, GiveBack) and change.max_attempts is not None
-        worn = self._worn(named) if may_bury else 0
+        now_us = ctx.queue.now_us()
+        change = verb.change(Decision(ctx, now_us, self.owner))
+        # Only a release leaves it to the attempts whether a task is buried.
+        worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
 
         def finish(affected: Affected) -> tuple[int, Change | None]:
             if affected.total == 0:
                 raise Stale
-            ctx.count("bury", worn)
+            ctx.events.count("bury", worn)
             moved = [change.dest] if isinstance(change, Renew | Touch) else []
             self._segments = [*rest, *moved]
             if not self._segments:
                 self._forget()
             return affected.total if named is None else len(named), change
 
-        return Plan(settlement(ctx, rows, change), finish)
+        return Plan(settlement(ctx, rows, change), finish, now_us)
 
     def _some(
         self, named: set[int], *, is_first: bool
@@ -221,6 +221,8 @@ class HeldBatch:
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries because they have used up their attempts."""
+        if self._ctx.table.max_attempts is None:
+            return 0
         in_segments = row().segment.is_in(self._segments)
         worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn)
         return len(worn if named is None else named.intersection(worn))
@@ -258,9 +260,9 @@ class HeldBatch:
             if not self._segments:
                 return Plan(None, lambda _: 0)
             plan = self._plan(release(Release()), None)
-            return Plan(plan.statement, lambda affected: plan.finish(affected)[0])
+            return Plan(plan.statement, lambda affected: plan.finish(affected)[0], plan.at_us)
 
-        ctx.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
+        ctx.events.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
         ctx.table_lock.wake_takes()
 
     def _forget(self) -> None:

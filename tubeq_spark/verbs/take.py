@@ -25,6 +25,7 @@ from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.note import asked_by
 from tubeq_spark.storage.query import named
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
@@ -97,7 +98,7 @@ def take_group(
     for held in filter(None, results):
         if held.rows is None:
             ctx.queue.held_tasks.add_batch(held.take_id, held.until)
-            ctx.count("take", held.count)
+            ctx.events.count("take", held.count)
         else:
             ctx.queue.held_tasks.add(ctx.record.id, held.rows, held.size)
     return results
@@ -238,8 +239,11 @@ class Take:
         most = sum(request.count for request in requests) if len(addresses) == 1 else None
         if most == len(requests) == 1 and not limits.by_turn:
             return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
-        heads = ctx.reader.heads(opened, limits.most_heads(most), with_created=limits.by_turn)
-        quotas = shared_out(limits.cut(heads), requests, ctx.record.options.parallel)
+        if limits.by_turn:
+            heads = limits.in_turn(ctx.reader.heads(opened, None, with_created=True))[:most]
+        else:
+            heads = ctx.reader.heads(opened, most)
+        quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:
             return None
@@ -318,7 +322,7 @@ class Take:
             held = (self._batches if self._as_batches else self._with_rows)(moved, lease)
             return [held.get(take_ids.get(call, 0)) for call in calls]
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, limits.now_us, asked_by(self._requests))
 
     def _undo(self) -> None:
         """Give back what the newest attempt has taken."""
@@ -343,7 +347,7 @@ class Take:
             held[claim_of[task.task_id]].append(task)
         delayed = [task for task in self._rows if task.state is TaskState.DELAYED]
         if delayed:
-            ctx.record_event("delay", [task.seen_as(TaskState.READY) for task in delayed])
+            ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
         sizes = Counter(to)
         return {
             take_id: Taken.of_rows(some, lease, sizes[some[0].segment])
@@ -353,7 +357,7 @@ class Take:
     def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
         """As `_with_rows`, for batches: each has a lease segment of its own."""
         delayed = tasks.column("state").to_pylist().count(TaskState.DELAYED.value)
-        self._ctx.count("delay", delayed)
+        self._ctx.events.count("delay", delayed)
         found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
         groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
         return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}

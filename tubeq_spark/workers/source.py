@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
-from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.changes import Release
+from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.times import US
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs import settle
@@ -158,18 +159,21 @@ class Source:
         if not self._keeps or self._buries or failure.buries:
             return 0.0
         # The last known options: a read could fail here.
-        most = self._tube._ctx.max_attempts  # noqa: SLF001  (as above)
+        most = self._tube._ctx.table.max_attempts  # noqa: SLF001  (as above)
         is_last = most is not None and failure.task.attempts >= most
         return 0.0 if is_last else _delay(failure)
 
     def _settle_failed(
         self, errors: Mapping[int, BaseException | str], ids: list[int], *, buries: bool
     ) -> list[Task]:
-        some = {task_id: errors[task_id] for task_id in ids}
-        if not buries:
-            return self._tube._retry(ids, some)  # noqa: SLF001  (the loop is a part of the tube)
-        # `Tube.bury_many` would also bury a task that another consumer holds by now.
-        return self._tube._bury_held(ids, some)  # noqa: SLF001  (as above)
+        texts = error_texts({task_id: errors[task_id] for task_id in ids}, ids)
+        if buries:
+            # `Tube.bury_many` would also bury a task that another consumer holds by now.
+            verb = settle.bury(texts, by_holder=True)
+        else:
+            # By a backoff, also if the tube has none.
+            verb = settle.release(Release(Backoff() if self._delays else 0, texts, by_backoff=True))
+        return self._tube._settle(verb, ids)  # noqa: SLF001  (the loop is a part of the tube)
 
     def give_back(self, tasks: Sequence[Task]) -> list[Task]:
         """Give back tasks that no handler has begun, as if they had never been taken.
@@ -177,7 +181,8 @@ class Source:
         Returns:
             The tasks to give back later.
         """
-        return self._on_held(tasks, self._tube._give_back).later  # noqa: SLF001  (the loop is a part of the tube)
+        settled = lambda ids: self._tube._settle(settle.GIVE_BACK, ids, "release")  # noqa: SLF001, E731  (as above)
+        return self._on_held(tasks, settled).later
 
     def release(self, tasks: Sequence[Task]) -> list[Task]:
         """Release tasks, perhaps with running handlers; returns those to release later."""
@@ -185,7 +190,8 @@ class Source:
 
     def renew(self, tasks: Sequence[Task]) -> list[Task]:
         """Renew the leases of tasks; returns those that are still held, with their new leases."""
-        result = self._on_held(tasks, self._tube._renew)  # noqa: SLF001  (as above)
+        settled = lambda ids: self._tube._settle(settle.RENEW, ids, "touch")  # noqa: SLF001, E731  (as above)
+        result = self._on_held(tasks, settled)
         return [*result.tasks, *result.later]
 
     def _on_held(self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]) -> _Result:
@@ -203,8 +209,7 @@ class Source:
                 try:
                     return _Result(verb(ids), held, [], lost)
                 except NotTakenError as error:
-                    ctx = self._tube._ctx  # noqa: SLF001  (as above)
-                    there = self._tube._verb(partial(settle.still_held, ctx, ids))  # noqa: SLF001  (as above)
+                    there = self._tube._run(partial(settle.still_held, ids=ids))  # noqa: SLF001  (as above)
                     if there.issuperset(ids):
                         log.warning(
                             "%s: %d tasks stay as they are: %s", self._tube.name, len(ids), error

@@ -13,13 +13,12 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.ended import native_total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.commit_text import told_by
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.storage.outcome import Commit, Outcome, read_commit
+from tubeq_spark.storage.note import Commit, read_commit
+from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
@@ -238,16 +237,9 @@ class SparkTables(Tables):
         )
         return {row["segment"]: row["size"] for row in found}
 
-    def ended(self, table: str, tube: int) -> int:
-        """The total of tasks of a tube that native commits have ended; on other storage than local files Spark has made all."""
-        directory = _directory_here(table)
-        return 0 if directory is None else native_total(directory, tube)
-
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
-        told = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
-        found = history.newest(self._engine, table, told, limit)
-        return [read_commit(row, told_by(row)) for row in found]
+        return [read_commit(row) for row in history.newest(self._engine, table, limit)]
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""
