@@ -282,7 +282,7 @@ class World:
 
     def conflicts(self) -> int:
         """How often the interrupted queue had to begin anew so far."""
-        return self.mine._context.loop.conflicts
+        return self.mine._context.loop.tally.total()
 
     def ids(self, names: str) -> DataFrame | list[int]:
         """What names tasks of the tube by their data: a frame, and where there are none the ids."""

@@ -66,13 +66,13 @@ def test_put_when_a_rival_puts_another_key_first_decides_anew(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:
     probe, tube, rival = tubes
-    before = tube._ctx.queue.loop.conflicts
+    before = tube._ctx.queue.loop.tally.total()
 
     with probe.interrupted("decided", "put", lambda: keyed(rival, "b", OTHER)):
         keyed(tube, "a")
 
     assert sorted(stored(tube).split()) == ["ar", "br"]
-    assert tube._ctx.queue.loop.conflicts == before + 1
+    assert tube._ctx.queue.loop.tally.total() == before + 1
 
 
 @pytest.mark.parametrize("key", [KEY, OTHER])
@@ -82,7 +82,7 @@ def test_put_when_a_rival_puts_without_a_key_or_takes_or_acks_conflicts_with_non
 ) -> None:
     probe, tube, rival = tubes
     first = keyed(rival, "a", OTHER)
-    before = tube._ctx.queue.loop.conflicts, rival._ctx.queue.loop.conflicts
+    before = tube._ctx.queue.loop.tally.total(), rival._ctx.queue.loop.tally.total()
 
     def others() -> None:
         rival.put("c")
@@ -93,7 +93,7 @@ def test_put_when_a_rival_puts_without_a_key_or_takes_or_acks_conflicts_with_non
 
     assert task != first
     assert sorted(stored(tube).split()) == ["br", "cr"]
-    assert (tube._ctx.queue.loop.conflicts, rival._ctx.queue.loop.conflicts) == before
+    assert (tube._ctx.queue.loop.tally.total(), rival._ctx.queue.loop.tally.total()) == before
 
 
 @pytest.mark.without_spark

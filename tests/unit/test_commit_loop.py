@@ -284,7 +284,7 @@ def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case, kin
 
     assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
     assert run.executed == (2 if case.expect is None else 1)
-    assert run.loop.conflicts == run.executed - 1
+    assert run.loop.tally.total() == run.executed - 1
     assert run.is_free()
 
 
@@ -296,7 +296,7 @@ def test_commit_when_others_came_first_once_ends_as_without_them(case: Case) -> 
 
     conflicts = 2 if case.expect is None else 1
     assert [note.conflicts for note in run.engine.notes] == list(range(conflicts + 1))
-    assert run.loop.conflicts == run.loop.tally.at(run.table_lock) == conflicts
+    assert run.loop.tally.at(run.table_lock) == conflicts
     assert run.steps.count("conflicted") == conflicts
     assert run.steps.count("read") == run.steps.count("decided") == conflicts + 1
 
@@ -395,7 +395,7 @@ def test_reading_when_it_fails_is_told_as_it_is_and_nothing_is_sent(error: Excep
         run(attempt=fail)
 
     assert caught.value is error
-    assert (run.executed, run.loop.conflicts) == (0, 0)
+    assert (run.executed, run.loop.tally.total()) == (0, 0)
 
 
 def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_sent() -> None:
@@ -409,7 +409,7 @@ def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_s
     run = Run([TWO])
 
     assert run(attempt=read) == 2
-    assert (run.executed, run.loop.conflicts) == (1, 1)
+    assert (run.executed, run.loop.tally.total()) == (1, 1)
     assert run.steps == ["read", "conflicted", "read", "decided", "committed"]
 
 
@@ -422,7 +422,7 @@ def test_finish_when_it_finds_that_less_was_changed_begins_anew() -> None:
         return affected.total
 
     assert run(finish=finish) == 2
-    assert (run.executed, run.loop.conflicts) == (2, 1)
+    assert (run.executed, run.loop.tally.total()) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -499,7 +499,7 @@ def test_commit_when_others_always_come_first_gives_up_after_its_attempts(case: 
         run()
 
     assert caught.value.__cause__ is error
-    assert run.executed == run.loop.conflicts == 3
+    assert run.executed == run.loop.tally.total() == 3
     # Two waits between three attempts, each at most twice the one before.
     assert run.wall.monotonic() == 1.0 + 2.0
     assert run.is_free()

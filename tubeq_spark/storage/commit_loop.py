@@ -143,7 +143,6 @@ class CommitLoop:
         self._retry_waits = RetryWaits(
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
-        self.conflicts = 0
         self.tally = tally or LoopStats()
         self._process = os.getpid()
         #: The table of each table lock, once it was opened or committed to.
@@ -203,7 +202,6 @@ class CommitLoop:
                     return self._once(note, table_lock, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
-                self.conflicts += 1
                 self.tally.conflicted(table_lock)
                 if self._config.traces and (counts := call_counts.get()) is not None:
                     counts.conflicts += 1

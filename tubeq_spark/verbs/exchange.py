@@ -9,7 +9,7 @@ If the commit is unknown, it is unknown to all calls.
 from __future__ import annotations
 
 import logging
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
@@ -18,7 +18,7 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.after_take import give_up_all
-from tubeq_spark.verbs.settle import Memory, ack, ack_group, held
+from tubeq_spark.verbs.settle import ack, ack_group, held
 from tubeq_spark.verbs.take import Take, take_group
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | 
     Returns:
         The result; `None` if nothing was done, because no task is ready or other commits came first.
     """
-    memory, found = Memory(), list["StoredTask"]()
+    attempts, found = count(), list["StoredTask"]()
 
     def attempt() -> Plan[list[Taken | None] | None]:
         nonlocal found
@@ -75,7 +75,7 @@ def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | 
             # The acks, which make room, do not wait for another choice.
             return nothing
         ctx.queue.taker()
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=next(attempts) == 0)
         return take.plan(found) or nothing
 
     took = take.commit("exchange", attempt)

@@ -162,10 +162,11 @@ def settle(ctx: TubeContext, verb: Verb, ids: Sequence[int]) -> list[Task]:
         NotTakenError: The session does not hold one of them, and only the holder may run the verb.
         TaskNotFoundError: One of them does not exist, or is in a state for which the verb is not.
     """
-    memory = Memory()
+    attempts = itertools.count()
 
     def attempt() -> Plan[list[Task]]:
-        now_us, remembered = ctx.queue.now_us(), memory.once()
+        # If the remembered tasks are wrong, the first attempt fails, and the next one reads the tasks.
+        now_us, remembered = ctx.queue.now_us(), next(attempts) == 0
         if verb.by_holder:
             found = held(ctx, ids, now_us, remembered=remembered)
         else:
@@ -175,19 +176,6 @@ def settle(ctx: TubeContext, verb: Verb, ids: Sequence[int]) -> list[Task]:
     tasks = ctx.queue.loop.run(verb.name, ctx.table_lock, attempt)
     follow_up(ctx, verb)
     return tasks
-
-
-class Memory:
-    """Uses the remembered tasks only in the first attempt: if they were wrong, the next one reads the tasks."""
-
-    def __init__(self) -> None:
-        """Use the remembered tasks in the next attempt."""
-        self.trusted = True
-
-    def once(self) -> bool:
-        """Whether to use the remembered tasks in this attempt."""
-        trusted, self.trusted = self.trusted, False
-        return trusted
 
 
 def held(

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.model.changes import Release, Renew, Touch
+from tubeq_spark.model.changes import GiveBack, Release, Renew, Touch
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import NewLease
@@ -30,7 +31,6 @@ from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.settle import (
     RENEW,
     Decision,
-    Memory,
     Verb,
     follow_up,
     placed,
@@ -150,13 +150,13 @@ class HeldBatch:
         return set(self._ctx.reader.ids(worn)) & set(named)
 
     def _commit(self, verb: Verb, named: set[int] | None) -> tuple[int, Change | None]:
-        memory = Memory()
+        attempts = count()
 
         def attempt() -> Plan[tuple[int, Change | None]]:
             # If the first attempt has failed, other commits may have moved the tasks.
             # So may this queue object, by the ids of tasks.
             scattered = self._ctx.queue.held_tasks.is_scattered(self.take_id)
-            is_first = memory.once() and not scattered
+            is_first = next(attempts) == 0 and not scattered
             if not is_first:
                 self._find()
             self._require_lease()
@@ -179,13 +179,14 @@ class HeldBatch:
         if named is not None and not named:
             return Plan(None, lambda _: (0, None))
         ctx = self._ctx
-        worn = self._worn(named) if verb.name == "release" else 0
         rows: Sequence[SettleRow] | SettleTable
         rows, rest = whole(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
         now_us = ctx.queue.now_us()
         change = verb.change(Decision(ctx, now_us, self.owner))
+        # Only a release leaves it to the attempts whether a task is buried.
+        worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
 
         def finish(affected: Affected) -> tuple[int, Change | None]:
             if affected.total == 0:

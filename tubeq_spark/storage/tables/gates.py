@@ -48,10 +48,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW, _T, _S = row(), row("t"), row("s")
-#: The columns of source rows for gates and taken-utube rows. They are NULL in source rows for tasks.
-_OWN = {"own": Type.BIGINT, "number": Type.BIGINT, "text": Type.STRING}
-
-
 #: The gates where each changes in a file of its own, and those that share a file, where more of them cost nothing.
 #: Both begin with the same one, so that only one program can begin.
 _APART = [Gate(segment) for segment in GATES]
@@ -123,7 +119,6 @@ class Gates:
             (_APART if apart else _TOGETHER) if several else _APART[:1],
         )
         segments = list(dict.fromkeys(gate.segment for gate in gates))
-        new = {"segment": _S.segment, "utube": _S.utube} | self._new(now_us)
         return Statement(
             self._table.name,
             all_of(
@@ -132,7 +127,7 @@ class Gates:
                 _T.utube.same_as(_S.utube),
                 _T.tube == -self._table.id,
             ),
-            [Clause({"task_id": FAIL}), Clause(new, inserts=True)],
+            [Clause({"task_id": FAIL}), Clause(new_row(self._table, now_us), inserts=True)],
             operation_id,
             _T.segment,
             Rows({"segment": Type.BIGINT, "utube": Type.STRING}, gates),
@@ -141,14 +136,6 @@ class Gates:
             0,
         )
 
-    def _new(self, now_us: int) -> dict[str, Expression]:
-        return {
-            "task_id": literal(0),
-            "tube": literal(-self._table.id),
-            "created": at(now_us),
-            "attempts": integer(0),
-        }
-
 
 def _seen(found: pa.Table) -> GatesSeen:
     """The gates, the taken-utube rows and the taken tasks among the rows of a query."""
@@ -156,6 +143,18 @@ def _seen(found: pa.Table) -> GatesSeen:
     gates = matching(own, _ROW.owner.is_null()).to_pylist()
     numbers = {Gate(gate["segment"], gate["utube"]): gate["task_id"] for gate in gates}
     return GatesSeen(numbers, matching(own, _ROW.owner.is_not_null()), taken)
+
+
+def new_row(table: TubeTable, now_us: int) -> dict[str, Expression]:
+    """The columns of a new gate or taken-utube row, with the segment and the name of its source row."""
+    return {
+        "segment": _S.segment,
+        "utube": _S.utube,
+        "task_id": literal(0),
+        "tube": literal(-table.id),
+        "created": at(now_us),
+        "attempts": integer(0),
+    }
 
 
 def row_segment(utube: str | None) -> int:
