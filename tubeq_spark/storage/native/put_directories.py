@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
@@ -17,6 +18,7 @@ from tubeq_spark.storage.disk import PUT
 from tubeq_spark.storage.log import versions
 from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.log.log_files import LOG
+from tubeq_spark.storage.log.names import checksum_of
 from tubeq_spark.storage.log.snapshot import Snapshot
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.statement import WrittenRows
@@ -86,6 +88,9 @@ class PutDirectories:
             )
             raise StoreError(msg)
         files = [replace(file, path=f"{directory}/{file.path}") for file in found.files.values()]
+        if not opened.is_far:
+            # Hadoop's checksums are not synced. Spark reads a file without one, but not beside a wrong one.
+            opened.store.delete([str(checksum_of(Path(file.path))) for file in files])
         return WrittenRows(directory, files, sum(count or 0 for count in counts), shape)
 
     def fit(self, table: str, rows: WrittenRows) -> bool:
