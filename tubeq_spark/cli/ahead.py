@@ -68,8 +68,9 @@ class QueueOfOneCall(Queue):
     def _open(
         self, location: object, clock: Clock, other: uuid.UUID | None, *, create: bool
     ) -> None:
-        if self._written and self._engines.spark is not None:
-            read_ahead(self._engines.spark.own, location, *self._written)
+        spark = self._engines.spark
+        if self._written and spark is not None and spark is self._engines.rows:
+            read_ahead(spark.own, location, *self._written)
         super()._open(location, clock, other, create=create)
         # Over Connect this read takes 0.15 to 0.2 s of the about 2 s of a call.
         self._registry.keep()
@@ -82,7 +83,7 @@ class QueueOfOneCall(Queue):
         the server must remove the session itself.
         """
         spark = self._engines.spark
-        if spark is None or is_classic(spark.spark):
+        if spark is None or spark is not self._engines.rows or is_classic(spark.spark):
             super()._end()
             return
         self._context.state = QueueState.WAITING
