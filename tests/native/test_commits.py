@@ -256,11 +256,16 @@ def test_vacuum_when_the_table_was_removed_and_made_anew_removes_no_file_of_the_
     assert place.stored() == Place(tmp_path, -7).stored() == stored
 
 
-def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path) -> None:
+def test_take_when_the_tube_has_a_change_feed_writes_both_forms_of_its_rows(tmp_path: Path) -> None:
     place = Place(tmp_path, -7).create(change_feed=True)
-    place.put(5, [50])
-    with pytest.raises(StoreError, match="change feed"):
-        place.take({5: [50]}, -5)
+    place.put(5, [50, 51])
+    place.take({5: [50]}, -5)
+
+    table = DeltaTable(str(tmp_path / "tube"))
+    feed = pa.table(table.load_cdf(starting_version=2).read_all()).to_pylist()
+
+    told = sorted((row["_change_type"], row["segment"], row["state"]) for row in feed)
+    assert told == [("update_postimage", -5, "t"), ("update_preimage", 5, "r")]
     assert place.run(place.statements.delete_segments([5])).deleted == 1
 
 
