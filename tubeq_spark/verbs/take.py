@@ -34,7 +34,7 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back, give_back_unknown, outlast
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import limits_now, shared_out, within
+from tubeq_spark.verbs.limits import Limits, limits_now, shared_out, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.verbs.limits import Limits
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -348,9 +347,8 @@ class Take:
         delayed = [task for task in self._rows if task.state is TaskState.DELAYED]
         if delayed:
             ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
-        sizes = Counter(to)
         return {
-            take_id: Taken.of_rows(some, lease, sizes[some[0].segment])
+            take_id: Taken.of_rows(some, lease, to.count(some[0].segment))
             for take_id, some in held.items()
         }
 
