@@ -34,7 +34,7 @@ from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
-from tubeq_spark.storage.location import Location, local_directory
+from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.tube import Tube
@@ -118,7 +118,7 @@ class Queue:
     _tube_type: type[Tube] = Tube
     _storage_options: StorageOptions | None = None
 
-    def __init__(  # noqa: PLR0913  (the contract, and where a catalog's tables are)
+    def __init__(
         self,
         spark: SparkSession | None,
         location: str | Path,
@@ -128,7 +128,6 @@ class Queue:
         config: QueueConfig | None = None,
         engine: str = "auto",
         storage_options: StorageOptions | None = None,
-        storage: str | Path | None = None,
         create: bool = True,
     ) -> None:
         """Open a queue; its system tables are created if they do not exist.
@@ -158,30 +157,24 @@ class Queue:
                 and `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
                 raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
                 was sent. A verb loses at most 80 s by requests that get no answer.
-            storage: For a new queue in `catalog.schema`: the path or URI at which its tables are
-                made, as external tables of the catalog. Later openings need not name it. By
-                default the catalog chooses the place.
             create: Whether to create the queue if the location has none.
 
         Raises:
             QueueNotFoundError: The location has no queue and `create` is False; nothing was
                 created.
-            InvalidOptionError: `location`, `storage`, `clock`, `config` or `engine` is not valid.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, or has another committer than `engine`; or the clock is past September 2093, the
                 end of the task ids.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
-        a session, and 1 to the registry when `storage` is given and not noted there yet.
+        a session.
         """
-        place: object = location
-        if storage is not None:
-            place = Location.parse(location).with_storage(storage)
 
         def make(durability: Durability) -> Engines:
-            return engines_of(spark, place, engine, storage_options, durability)
+            return engines_of(spark, location, engine, storage_options, durability)
 
-        self._begin(place, make, session_uuid, clock, config, create=create)
+        self._begin(location, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,

@@ -99,21 +99,6 @@ def test_commit_that_says_nothing_when_it_comes_to_an_open_queue_is_refused(
     tube.put("new")
 
 
-def test_verb_when_a_commit_of_the_library_lacks_a_line_refuses_it(place: Path) -> None:
-    """Its last line never has an end, so only its counts tell."""
-    table = DeltaTable(str(place / "work"))
-    write_deltalake(table, table.to_pyarrow_table(), mode="overwrite", partition_by=["segment"])
-    file = commit(place / "work", 11)
-    lines = file.read_bytes().split(b"\n")
-    assert lines[-1].startswith(b'{"')
-    file.write_bytes(b"\n".join(lines[:-1]))
-
-    # As a table whose end somebody has seen: else it is taken for lost to a power cut.
-    shutil.copy(commit(place / "work", 10), commit(place / "work", 12))
-    with opened(place) as queue, pytest.raises(StoreError, match=file.name):
-        queue["work"].take(0)
-
-
 def by_old_library(place: Path) -> Path:
     """A commit as deltalake 1.0 and earlier have it: what it tells of itself is its last line."""
     table = DeltaTable(str(place / "work"))
@@ -134,17 +119,6 @@ def test_commit_of_an_old_library_is_read(place: Path) -> None:
 
     # It was not taken for lost, and its version given to another one.
     assert commit(place / "work", 11).read_bytes() == before
-
-
-def test_commit_of_an_old_library_when_it_lacks_a_line_is_refused(place: Path) -> None:
-    file = by_old_library(place)
-    lines = file.read_bytes().split(b"\n")
-    file.write_bytes(b"\n".join(lines[1:]))
-    # As a table whose end somebody has seen: else it is taken for lost to a power cut.
-    shutil.copy(commit(place / "work", 10), commit(place / "work", 12))
-
-    with opened(place) as queue, pytest.raises(StoreError, match=file.name):
-        queue["work"].take(0)
 
 
 @pytest.mark.parametrize("name", ["newest checkpoint empty", "newest checkpoint cut"])

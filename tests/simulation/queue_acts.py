@@ -232,9 +232,9 @@ def plain(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: The methods of a tube by which a worker loop takes and ends tasks.
-_WORKED = (
-    "take_many", "exchange", "ack_many", "release_many", "_retry", "_bury_held", "_give_back", "_renew",
-)  # fmt: skip
+_WORKED = ("take_many", "exchange", "ack_many", "release_many", "_settle")
+#: How a history names the verbs with which the loop calls the last one.
+_SETTLED = {"release": "retry", "bury": "bury_held", "give_back": "give_back", "renew": "renew"}
 
 
 class _Worked:
@@ -244,16 +244,17 @@ class _Worked:
         self._program, self._tube, self._done = program, tube, done
 
     def __getattr__(self, name: str) -> Any:
-        found, verb = getattr(self._tube, name), name.lstrip("_")
+        found = getattr(self._tube, name)
         if name not in _WORKED:
             return found
 
         def written_down(*given: Any, **options: Any) -> Any:
+            verb = _SETTLED[given[0].name] if name == "_settle" else name
             args = dict(options)
             if verb == "exchange":
                 args["n"] = args.pop("take")
             else:
-                args["n" if verb == "take_many" else "ids"] = given[0]
+                args["n" if verb == "take_many" else "ids"] = given[name == "_settle"]
             if verb == "retry" and self._tube.type.endswith("ttl"):
                 args["backoff"] = [US, 2.0, 3600 * US]
             acked = args.get("ack", args["ids"] if verb == "ack_many" else ())

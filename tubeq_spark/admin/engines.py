@@ -239,6 +239,9 @@ def _chosen(
         if spark is None:
             raise
         log.info("%s is left to Spark: %s", location.text, reason_of(error))
+        if location.scheme == "file":
+            # Spark has made its tables with features that the native engine does not read.
+            return SPARK
         found, is_reached = None, False
     if found is not None:
         return found

@@ -53,9 +53,6 @@ def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
     table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.table)
-    # A program that does not use the catalog may have made the table.
-    if opened.location.in_catalog and not queue.engine.tables.is_table(table):
-        make_table(queue, record.table, record.type, record.options)
     queue.loop.opened(table, table_lock)
     if record.is_live:
         # A location may have been removed and made again.

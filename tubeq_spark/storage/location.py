@@ -8,7 +8,7 @@ import re
 import threading
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tubeq_spark.errors import StoreError
@@ -64,12 +64,10 @@ class Location:
     Attributes:
         text: The location as given; a relative path is made absolute.
         parts: Catalog and schema; empty for a path.
-        storage: The path or URI of the tables of a catalog; `None` if the catalog chooses it.
     """
 
     text: str
     parts: tuple[str, ...] = ()
-    storage: str | None = None
 
     @classmethod
     def parse(cls, text: object) -> Location:
@@ -111,24 +109,6 @@ class Location:
             return "catalog"
         found = _URI.fullmatch(self.text)
         return "file" if found is None else found["scheme"].lower()
-
-    def with_storage(self, storage: object) -> Location:
-        """A schema of a catalog whose tables are at a path or URI.
-
-        Raises:
-            InvalidOptionError: It is no path or URI, or the location is no schema of a catalog.
-        """
-        place = Location.parse(storage)
-        if place.in_catalog:
-            refuse("storage", storage, "a path, or a URI such as abfss://container@account/queue")
-        if not self.in_catalog:
-            refuse("storage", storage, f"None: {self.text} is a path, not catalog.schema")
-        return replace(self, storage=place.text)
-
-    @property
-    def root(self) -> str | None:
-        """The path or URI of the queue's tables; `None` if only the catalog knows it."""
-        return self.storage if self.parts else self.text
 
     def why_unreachable(self, *, by_spark: bool) -> str | None:
         """The error text if an engine cannot reach a location of this kind; `None` if it may.

@@ -46,7 +46,7 @@ class OpenedLocation:
 
     @classmethod
     def without_spark(cls, location: Location, durability: Durability) -> OpenedLocation:
-        """A location that is not in a catalog. Its `uri` is the one of Spark, so both engines use the same locks."""
+        """A location that is not in a catalog."""
         directory = local_directory(location.text)
         if directory is None:
             return cls(location, location.text, None, durability)
@@ -57,9 +57,8 @@ class OpenedLocation:
 
         After a power cut the first call for a table repairs it, unless `as_it_is` is true.
         """
-        # Catalogs name directories that they choose in lower case.
-        is_named_by_catalog = self.location.in_catalog and self.location.storage is None
-        directory = name.lower() if is_named_by_catalog else name
+        # Catalogs name directories in lower case.
+        directory = name.lower() if self.location.in_catalog else name
         return table_lock_of(
             self.uri, name, self.locks, self.durability, directory, as_it_is=as_it_is
         )

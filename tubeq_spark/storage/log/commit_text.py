@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import StoreError
@@ -26,16 +25,6 @@ _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}
 #: A part of the first line of commits of the library deltalake; of its early versions, of the last line. The library
 #: writes no end of the last line.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
-#: The metrics of added and removed files in operations of Spark and of the library.
-_ADDED = ("numAddedFiles", "numTargetFilesAdded", "numFilesAdded")
-_ADDED_BY_LIBRARY = ("num_added_files", "num_target_files_added")
-_REMOVED = (
-    "numRemovedFiles",
-    "numTargetFilesRemoved",
-    "num_removed_files",
-    "num_target_files_removed",
-    "numFilesRemoved",
-)
 
 
 def following(rest: bytes) -> dict[str, int]:
@@ -64,37 +53,6 @@ def fault_of(text: bytes) -> str:
     return ""
 
 
-def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, changes: int = 0) -> str:
-    """Why another writer's commit lacks lines, according to its `commitInfo`; empty if it may be complete.
-
-    Args:
-        info: Its `commitInfo`.
-        added: The number of files that it adds.
-        removed: The number of files that it removes.
-        changes: The number of files for the change feed that it adds. The library counts these, and Spark does not.
-    """
-    metrics = info.get("operationMetrics") or {}
-    for names, count, what in (
-        (_ADDED, added, "adds"),
-        (_ADDED_BY_LIBRARY, added + changes, "adds"),
-        (_REMOVED, removed, "removes"),
-    ):
-        told = max((_number(metrics.get(name)) for name in names), default=0)
-        if count < told:
-            return f"is cut short: it {what} {told} files by its own account, but names {count}"
-    if info.get("operation") == "WRITE" and _number(metrics.get("numOutputRows")) and not added:
-        return "is cut short: it adds rows by its own account, but names no file"
-    return ""
-
-
-def _number(value: object) -> int:
-    """A metric as a number; other values count as unknown."""
-    try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
-        return 0
-
-
 class DamagedCommitError(ValueError):
     """A commit file is incomplete; the message says why, without its subject."""
 
@@ -118,14 +76,6 @@ def actions_in(text: bytes) -> Sequence[tuple[str, Mapping[str, Any]]]:
         except (ValueError, AttributeError) as error:
             msg = f"cannot be read: line {number} is no action of a commit"
             raise DamagedCommitError(msg) from error
-    if not is_ours:
-        kinds = Counter(kind for kind, _ in found)
-        info: Mapping[str, Any] = next(
-            (action for kind, action in found if kind == "commitInfo"), {}
-        )
-        fault = fewer_than_told(info, kinds["add"], kinds["remove"], changes=kinds["cdc"])
-    if fault:
-        raise DamagedCommitError(fault)
     return found
 
 

@@ -14,7 +14,7 @@ from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.log import versions
-from tubeq_spark.storage.log.actions import Actions
+from tubeq_spark.storage.log.actions import OURS, Actions
 from tubeq_spark.storage.log.commit_text import info_in
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import versions_of
@@ -245,7 +245,7 @@ class Change:
                 "num_removed_files": len(self.gone),
                 "num_added_rows": count,
             },
-            "engineInfo": "tubeq_spark",
+            "engineInfo": OURS,
             "userMetadata": str(self.note),
         }
         if before >= 0:

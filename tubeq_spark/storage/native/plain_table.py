@@ -60,6 +60,7 @@ class PlainTable(Log):
     require_place: Callable[[], None]
     #: Delta's id of the table at the last read. A table that is created again has another one.
     _id: str | None = None
+    _has_warned = False
 
     def newest(self) -> Snapshot:
         """The newest version.
@@ -95,6 +96,14 @@ class PlainTable(Log):
             FeatureError: This package cannot write the table.
         """
         with self.writing(as_known=as_known) as base:
+            if self.stranger and not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "%s: %s, which is no queue: its commits can overwrite those of queues. Let tubeq sweep compact "
+                    "tables and remove old files, and tubeq delete remove tasks",
+                    self.store,
+                    self.stranger,
+                )
             self._same(base.snapshot).shape.require_writable()
             yield self.with_checkpoint(base.snapshot) if base.snapshot.misleads else base
 

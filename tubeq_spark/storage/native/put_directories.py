@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.disk import PUT
+from tubeq_spark.storage.log.names import checksum_of
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.statement import WrittenRows
 
@@ -61,6 +63,9 @@ class PutDirectories:
         opened = self._handles.table(table)
         try:
             files = opened.written(directory, shape)
+            if not opened.is_far:
+                # Hadoop's checksums are not synced. Spark reads a file without one, but not beside a wrong one.
+                opened.store.delete([str(checksum_of(Path(file.path))) for file in files])
         except (OSError, pa.ArrowException) as error:
             msg = f"the files of the put cannot be read, nothing was put: {reason_of(error)}"
             raise StoreError(msg) from error

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import threading
 import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -88,9 +87,6 @@ def open_location(
     durability = Durability(config.durability)
     opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
     require_ours(registry["properties"], opened, SPARK)
-    if location.in_catalog:
-        engine.tables.external = storage = _external(engine, location, registry)
-        opened = replace(opened, location=replace(location, storage=storage))
     if is_new:
         settle_system_tables(opened)
     danger = unsafe_storage(engine, opened)
@@ -116,7 +112,6 @@ def _ensure(
             "overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
         )
         raise StoreError(msg)
-    tables.external = location.storage
     if directory is not None and (directory / TUBES).is_dir():
         there = OpenedLocation(location, f"file:{directory}", directory / LOCKS, durability)
         recover_system_tables(there)
@@ -137,47 +132,12 @@ def _ensure(
     return registry, is_new
 
 
-#: The property of a registry in a catalog with the path or URI at which the queue's tables are made.
-_STORAGE = "tubeq.storage"
-
-
-def _external(engine: SparkEngine, location: Location, registry: Mapping[str, Any]) -> str | None:
-    """Return, and note, the path or URI for the tables of a queue in a catalog; `None` if the catalog chooses it.
-
-    Commits: 1 to the registry if it is not noted there yet.
-
-    Raises:
-        StoreError: The queue's tables are at another place.
-    """
-    noted: str | None = registry["properties"].get(_STORAGE)
-    if location.storage is None or location.storage == noted:
-        return noted
-    there, asked_for = (
-        _without_scheme(text) for text in (registry["location"], f"{location.storage}/{TUBES}")
-    )
-    if there != asked_for:
-        msg = f"the queue in {location.text} is at {registry['location']}: storage={location.storage!r} is not its place"
-        raise StoreError(msg)
-    engine.tables.set_property(location.table(TUBES), _STORAGE, location.storage)
-    return location.storage
-
-
-def _without_scheme(place: str) -> str:
-    """A path or URI in one form for comparisons: local files have a scheme or none, S3 has several schemes."""
-    scheme, _, rest = place.partition(":")
-    return f"/{(rest or scheme).lstrip('/')}"
-
-
 def local_place(spark: SparkSession, place: Location) -> Path | None:
-    """The local directory of a location that does not exist yet; `None` on other storage.
-
-    It is also `None` for a schema of a catalog that chooses the place of its tables.
-    """
+    """The local directory of a location that does not exist yet; `None` on other storage, and for a schema of a catalog."""
     default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
-    root = place.root
-    if root is None or (":" not in root and not default.startswith("file:")):
+    if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
         return None
-    return local_directory(root)
+    return local_directory(place.text)
 
 
 @contextlib.contextmanager
@@ -188,7 +148,7 @@ def _creating(engine: SparkEngine, location: Location, durability: Durability) -
         yield
         return
     locks = directory / LOCKS
-    table_lock = table_lock_of(location.root or location.text, TUBES, locks, durability)
+    table_lock = table_lock_of(location.text, TUBES, locks, durability)
     with table_lock.changing(engine.committer):
         yield
 

@@ -14,7 +14,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent, Tables
-from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
+from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.log.actions import hours_of
 from tubeq_spark.storage.native.plain_table import LocalTable
 from tubeq_spark.storage.note import Commit, read_commit
@@ -25,7 +25,6 @@ from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import (
     columns_of,
     creation_of,
-    registration_of,
     view_of_taken_utubes,
 )
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
@@ -74,8 +73,6 @@ class SparkTables(Tables):
     def __init__(self, engine: _Engine) -> None:
         """Use an engine for queries and statements."""
         self._engine = engine
-        #: The path or URI for tables with names in a catalog; `None` if the catalog chooses it.
-        self.external: str | None = None
 
     # -- making and changing -----------------------------------------------------------------
 
@@ -89,15 +86,10 @@ class SparkTables(Tables):
         Raises:
             StoreError: The place of the table has something else.
         """
-        wall, directory = SystemClock(), self._directory(table.name)
+        wall = SystemClock()
         is_new = not self.is_table(table.name)
         for wait in _CREATION_WAITS:
-            # A program without the catalog may have made the table there, perhaps with other properties.
-            if directory is not None and self.is_table(path_table(directory)):
-                text = registration_of(table.name, directory)
-            else:
-                text = creation_of(table, directory)
-            if self._is_first(text) and self.is_table(table.name):
+            if self._is_first(creation_of(table)) and self.is_table(table.name):
                 return is_new
             wall.sleep(wait)
         if not self._has_log(table.name):
@@ -119,12 +111,6 @@ class SparkTables(Tables):
         except AnalysisException:
             # The tube needs no view, and some principals may create tables only.
             log.warning("there is no view of the taken sub-queues of %s", table, exc_info=True)
-
-    def _directory(self, table: str) -> str | None:
-        """The path or URI for a table with a name in a catalog; `None` if the catalog chooses it."""
-        if self.external is None or path_of(table) is not None:
-            return None
-        return f"{self.external}/{name_of(table)}"
 
     def _has_log(self, table: str) -> bool:
         """Whether the directory of the log exists, for a table with a path."""
