@@ -32,7 +32,6 @@ from tubeq_spark.observe import notebook, progress
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
-from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import (
@@ -46,8 +45,6 @@ from tubeq_spark.verbs import (
     read,
     settle,
 )
-from tubeq_spark.verbs.exchange import AcksAndTakes
-from tubeq_spark.verbs.take import take_group
 from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
@@ -68,6 +65,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
+    from tubeq_spark.runtime.taken import Taken
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.workers.handlers import Handler, WorkReport
@@ -106,9 +104,8 @@ class Tube:
         self._puts = GroupCommit[list[StoredTask], list[Task]](
             lambda requests: [*put.put_group(current.ctx, requests)]
         )
-        self._together = AcksAndTakes(lambda: current.ctx)
-        self._batch_takes = GroupCommit[TakeRequest, Taken | None](
-            lambda requests: take_group(current.ctx, requests, as_batches=True)
+        self._together = GroupCommit[list[int] | TakeRequest, Any](
+            lambda requests: exchange.together(current.ctx, requests)
         )
 
     def __repr__(self) -> str:
@@ -508,7 +505,7 @@ class Tube:
             return []
 
         def look() -> list[Task] | None:
-            taken = self._unless_paused(lambda: self._together.take(request))
+            taken = self._unless_paused(lambda: self._together.submit(request))
             return after_take.handed_out(self._ctx, taken) or None
 
         return wait_for(self._current.newest, timeout, look) or []
@@ -597,7 +594,8 @@ class Tube:
         *,
         as_arrow: bool,
     ) -> Batch:
-        request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        request = replace(asked, as_batch=True)
         limit = arguments.timeout(timeout)
 
         def verb(ctx: TubeContext) -> Batch:
@@ -605,7 +603,7 @@ class Tube:
                 ctx.queue.require_spark()
             if not request.count:
                 return Batch(self._current, None, as_arrow=as_arrow)
-            take = lambda: self._batch_takes.submit(request)  # noqa: E731
+            take = lambda: self._together.submit(request)  # noqa: E731
             leased = wait_for(self._current.newest, limit, lambda: self._unless_paused(take))
             after_take.undo_if_interrupted(self._ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
@@ -653,7 +651,7 @@ class Tube:
             taken: Taken | None = None
             before = ctx.record
             if not request.count or before.paused:
-                self._together.ack(ids)
+                self._together.submit(ids)
             else:
                 expire.end_lapsed_sessions(ctx)
                 taken = exchange.exchange(ctx, ids, request)
@@ -851,7 +849,7 @@ class Tube:
         Commits: 1, none for no ids; as `ack`.
         """
         ids = arguments.task_ids(task_ids)
-        return self._run(lambda _: self._together.ack(ids) if ids else [], name="ack")
+        return self._run(lambda _: self._together.submit(ids) if ids else [], name="ack")
 
     def release(
         self, task_id: int, *, delay: float | None = None, error: GivenError = None

@@ -1,9 +1,9 @@
 """exchange: ack tasks and take the next ones, in one commit.
 
-Acks and takes of threads share commits in the same way: calls that wait while one commit runs share the next one. So
-it is in tubes without sub-queues and without a change feed, if statements run in this process. The acks come first. If
-one of the calls is refused, nothing was done, and acks and takes are decided separately, so that only this call fails.
-If the commit is unknown, it is unknown to all calls.
+Acks and takes of threads wait in one group while a commit runs, and share the next one in the same way (`together`). So
+it is in tubes without sub-queues and without a change feed, if statements run in this process; elsewhere, and for
+batches, calls of one kind share a commit. The acks come first. If one of the calls is refused, nothing was done, and
+acks and takes are decided separately, so that only this call fails. If the commit is unknown, it is unknown to all calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.arguments import TakeRequest
-from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.after_take import give_up_all
@@ -97,36 +96,21 @@ def _acked(ctx: TubeContext, found: Sequence[StoredTask], took: list[Taken | Non
 # -- acks and takes of threads ---------------------------------------------------------------------
 
 
-class AcksAndTakes:
-    """The acks and takes of one tube, of all threads."""
-
-    def __init__(self, context: Callable[[], TubeContext]) -> None:
-        """Commit them in the tube that `context` returns."""
-        self.group = GroupCommit[list[int] | TakeRequest, Any](
-            lambda requests: _run(context(), requests)
-        )
-
-    def ack(self, ids: list[int]) -> list[Task]:
-        """Remove tasks that this session holds."""
-        tasks: list[Task] = self.group.submit(ids)
-        return tasks
-
-    def take(self, request: TakeRequest) -> Taken | None:
-        """Take the next tasks; `None` if none is ready."""
-        taken: Taken | None = self.group.submit(request)
-        return taken
-
-
-def _run(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> list[Any]:
-    """Ack and take for several calls, in one commit if possible."""
+def together(ctx: TubeContext, requests: Sequence[list[int] | TakeRequest]) -> list[Any]:
+    """Ack and take for several calls, by as few commits as possible; the tasks or the error of each call."""
     acks = [request for request in requests if isinstance(request, list)]
     takes = [request for request in requests if isinstance(request, TakeRequest)]
+    batches = [request for request in takes if request.as_batch]
+    takes = [request for request in takes if not request.as_batch]
     done = _as_one(ctx, acks, takes) or (
         _apart(ctx, ack_group, acks),
         _apart(ctx, take_group, takes),
     )
-    acked, taken = map(iter, done)
-    return [next(acked if isinstance(request, list) else taken) for request in requests]
+    acked, taken, leased = map(iter, (*done, _apart(ctx, take_group, batches)))
+    return [
+        next(acked if isinstance(request, list) else leased if request.as_batch else taken)
+        for request in requests
+    ]
 
 
 def _as_one(

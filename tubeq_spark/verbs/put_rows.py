@@ -23,13 +23,12 @@ from tubeq_spark.verbs.put import NewRows, add, with_kept_keys
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.model.ids import Range
+    from tubeq_spark.model.ids import Numbering, Range
     from tubeq_spark.payloads.put_table import PutTable
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import PutIdentity
-    from tubeq_spark.verbs.put import Numbering
 
 _POSITION_MASK = (1 << POSITION_BITS) - 1
 _NOTHING = PutResult(0, None, None)

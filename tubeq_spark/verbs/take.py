@@ -34,7 +34,7 @@ from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.after_take import give_back, give_back_unknown, outlast
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import limits_now, shared_out, within
+from tubeq_spark.verbs.limits import Limits, limits_now, shared_out, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.verbs.limits import Limits
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,16 +61,13 @@ def take_group(
     ctx: TubeContext,
     requests: Sequence[TakeRequest],
     taken: Sequence[Taken | None] | None = None,
-    *,
-    as_batches: bool = False,
 ) -> list[Taken | None]:
     """Take for several calls at once, in their order. A call that loses tasks before it returns takes again.
 
     Args:
         ctx: The tube.
-        requests: The requests of the calls.
+        requests: The requests of the calls, all for batches or none.
         taken: What an earlier commit has taken for them; `None` takes now.
-        as_batches: Whether the calls take batches, whose rows are not read.
 
     Returns:
         The tasks of each call, which are remembered; `None` for a call that found none.
@@ -81,7 +77,7 @@ def take_group(
     for _ in range(_ROUNDS):
         try:
             if taken is None:
-                taken = Take(ctx, [requests[n] for n in asking], as_batches=as_batches).run()
+                taken = Take(ctx, [requests[n] for n in asking]).run()
             lasting = outlast(ctx, taken)
         except Exception:
             if not any(results):
@@ -124,15 +120,13 @@ class Choice(NamedTuple):
 class Take:
     """One take for several calls at once, over all its attempts. The first call gets the first tasks."""
 
-    def __init__(
-        self, ctx: TubeContext, requests: Sequence[TakeRequest], *, as_batches: bool = False
-    ) -> None:
-        """Take for some calls; `as_batches` without reading all columns of the rows."""
+    def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
+        """Take for some calls, all for batches or none."""
         self._ctx = ctx
         self._requests = requests
-        self._as_batches = as_batches
+        self._as_batches = requests[0].as_batch
         columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.key)
-        self._columns = columns if as_batches else COLUMNS
+        self._columns = columns if self._as_batches else COLUMNS
         #: The rows of the newest choice; none for batches.
         self._rows: list[StoredTask] = []
         self._attempts = 0
@@ -348,9 +342,8 @@ class Take:
         delayed = [task for task in self._rows if task.state is TaskState.DELAYED]
         if delayed:
             ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
-        sizes = Counter(to)
         return {
-            take_id: Taken.of_rows(some, lease, sizes[some[0].segment])
+            take_id: Taken.of_rows(some, lease, to.count(some[0].segment))
             for take_id, some in held.items()
         }
 
