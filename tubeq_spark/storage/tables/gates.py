@@ -18,7 +18,6 @@ from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.storage.expression import (
     FAIL,
     Type,
-    all_of,
     at,
     integer,
     literal,
@@ -36,7 +35,7 @@ from tubeq_spark.storage.query import (
 from tubeq_spark.storage.rows import TakenTasks
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
-from tubeq_spark.storage.tables.tube_writer import partitions_of
+from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -45,28 +44,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW, _T, _S = row(), row("t"), row("s")
-#: The columns of source rows for gates and taken-utube rows. They are NULL in source rows for tasks.
-_OWN = {"own": Type.BIGINT, "number": Type.BIGINT, "text": Type.STRING}
-
-
 #: The gates where each changes in a file of its own, and those that share a file, where more of them cost nothing.
 #: Both begin with the same one, so that only one program can begin.
 _APART = [Gate(segment) for segment in GATES]
 _TOGETHER = [_APART[0], *(Gate(GATES[0], str(number)) for number in range(1, 256))]
 
 
-class Gates:
+class Gates(SegmentWriter):
     """The gates and the taken-utube rows of one tube."""
 
     def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
         """Use the table of a tube; `fresh` makes unused numbers."""
+        super().__init__(table, fresh)
         self._engine = engine
-        self._table = table
-        self._fresh = fresh
 
     def read(self, *, with_rows: bool) -> GatesSeen:
         """Read the gates, and with `with_rows` the taken-utube rows."""
@@ -114,36 +107,24 @@ class Gates:
             several: Whether takes of different sub-queues may commit side by side, so that there are several gates.
             apart: Whether commits conflict if they change the same file, so that each gate has a file of its own.
         """
-        operation_id, gates = (
-            self._fresh(),
-            (_APART if apart else _TOGETHER) if several else _APART[:1],
-        )
-        segments = list(dict.fromkeys(gate.segment for gate in gates))
-        new = {"segment": _S.segment, "utube": _S.utube} | self._new(now_us)
-        return Statement(
-            self._table.name,
-            all_of(
-                _T.segment.is_in([*segments, operation_id]),
-                _T.segment == _S.segment,
-                _T.utube.same_as(_S.utube),
-                _T.tube == -self._table.id,
-            ),
-            [Clause({"task_id": FAIL}), Clause(new, inserts=True)],
-            operation_id,
-            _T.segment,
-            Rows({"segment": Type.BIGINT, "utube": Type.STRING}, gates),
-            partitions_of(segments),
-            len(gates),
-            0,
-        )
-
-    def _new(self, now_us: int) -> dict[str, Expression]:
-        return {
+        gates = (_APART if apart else _TOGETHER) if several else _APART[:1]
+        new = {
+            "segment": _S.segment,
+            "utube": _S.utube,
             "task_id": literal(0),
             "tube": literal(-self._table.id),
             "created": at(now_us),
             "attempts": integer(0),
         }
+        is_same = _T.segment == _S.segment, _T.utube.same_as(_S.utube)
+        return self._statement(
+            [gate.segment for gate in gates],
+            [*is_same, _T.tube == -self._table.id],
+            [Clause({"task_id": FAIL}), Clause(new, inserts=True)],
+            Rows({"segment": Type.BIGINT, "utube": Type.STRING}, gates),
+            size=len(gates),
+            tasks=0,
+        )
 
 
 def _seen(found: pa.Table) -> GatesSeen:
