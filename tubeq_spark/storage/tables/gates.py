@@ -15,23 +15,9 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.ids import hash_of
 from tubeq_spark.model.takes import UtubeMoments
-from tubeq_spark.storage.expression import (
-    FAIL,
-    Type,
-    at,
-    integer,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, Type, at, integer, literal, row
 from tubeq_spark.storage.gate import Gate, GatesSeen
-from tubeq_spark.storage.query import (
-    Select,
-    Union,
-    count,
-    count_if,
-    least,
-    named,
-)
+from tubeq_spark.storage.query import Select, Union, count, count_if, least, named
 from tubeq_spark.storage.rows import TakenTasks
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
@@ -91,11 +77,8 @@ class Gates(SegmentWriter):
     def _ours(self, *, with_rows: bool) -> Select:
         """A query for the gates, and with `with_rows` for the taken-utube rows."""
         segments = (*GATES, *UTUBE_ROWS) if with_rows else GATES
-        columns = {
-            **named("utube", "segment", "task_id", "owner"),
-            "n": literal(0),
-            "lasting": literal(0),
-        }
+        none = {"n": literal(0), "lasting": literal(0)}
+        columns = {**named("utube", "segment", "task_id", "owner"), **none}
         ours = _ROW.segment.is_in(segments) & (_ROW.tube == -self._table.id)
         return Select(self._table.name, columns, ours)
 

@@ -35,7 +35,7 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
-from tubeq_spark.storage.query import Among, Select, count_if, greatest, named
+from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.rows import (
     COLUMNS,
     INSERTED,
@@ -45,14 +45,9 @@ from tubeq_spark.storage.rows import (
     stored_tasks,
 )
 from tubeq_spark.storage.rows_after import rows_at
-from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Statement
+from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import (
-    OWN_SEGMENTS,
-    PUT_GATE,
-    SEGMENT_0,
-    TubeTable,
-)
+from tubeq_spark.storage.tables.tube_table import OWN_SEGMENTS, PUT_GATE, SEGMENT_0, TubeTable
 from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
@@ -248,8 +243,4 @@ class PutGate(SegmentWriter):
 
 def _has(keys: Collection[str]) -> Expression:
     """Rows with one of these keys."""
-    if len(keys) <= MOST_NAMED:
-        return _ROW.unique.is_in(keys)
-    # With a range, file statistics skip files that a join alone would read.
-    near = (_ROW.unique >= min(keys)) & (_ROW.unique <= max(keys))
-    return near & Among(_ROW.unique, keys, Type.STRING)
+    return predicates.one_of(_ROW.unique, keys, Type.STRING)

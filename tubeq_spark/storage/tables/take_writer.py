@@ -14,14 +14,7 @@ import pyarrow as pa
 from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, repeated, rows_table
 from tubeq_spark.storage.ended import Ended
-from tubeq_spark.storage.expression import (
-    FAIL,
-    Type,
-    any_of,
-    at,
-    integer,
-    row,
-)
+from tubeq_spark.storage.expression import FAIL, Type, any_of, at, integer, row
 from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Rows, Statement
 from tubeq_spark.storage.tables.gates import row_segment
 from tubeq_spark.storage.tables.row_clauses import taking
@@ -37,12 +30,7 @@ if TYPE_CHECKING:
 
 _T, _S = row("t"), row("s")
 #: The columns of source rows that name a task, with its lease segment and its take id; these are NULL if it is acked.
-_OF_TASKS = {
-    "segment": Type.BIGINT,
-    "task_id": Type.BIGINT,
-    "to": Type.BIGINT,
-    "claim": Type.BIGINT,
-}
+_OF_TASKS = dict.fromkeys(("segment", "task_id", "to", "claim"), Type.BIGINT)
 #: The further columns if there are gates. `number` is the new number of a gate, `text` that of a taken-utube row.
 _OF_GATES = {
     "tube": Type.BIGINT,

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.model.changes import (
-    Become,
-    Every,
-    Remove,
-    errors_of,
-    segments_of,
-)
+from tubeq_spark.model.changes import Become, Every, Remove, errors_of, segments_of
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
@@ -47,10 +41,7 @@ from tubeq_spark.storage.statement import (
     Statement,
 )
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import (
-    EVERY,
-    clause_of,
-)
+from tubeq_spark.storage.tables.row_clauses import EVERY, clause_of
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTable
 from tubeq_spark.task import TaskState
 
