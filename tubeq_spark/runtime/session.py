@@ -192,11 +192,6 @@ class Session:
                 self.heart.start()
                 self.helper.start()
 
-    def beat_if_needed(self) -> None:
-        """Do the regular work of the heart and its helper once."""
-        self._beat_if_needed()
-        self._look_after()
-
     def _rhythm(self) -> float:
         return min(self.ttr / 3, _BEAT_MOST)
 
