@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 #: The operations that create a table, or adapt the table of an earlier tube. The change feed begins there.
 _MADE = "operation IN ('CREATE TABLE', 'SET TBLPROPERTIES')"
 
-#: The columns of an append without rows. Delta needs a column that is no partition column.
-_NUMBERED = ("segment", "task_id")
-
 
 def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
     """The stream of changes.
@@ -71,7 +68,8 @@ def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
 def _now(ctx: TubeContext) -> int:
     """The version of a new empty commit. All commits after this call have later versions."""
     engine, table = ctx.frames.engine, ctx.table.name
-    nothing = empty(pa.schema([(name, pa.int64()) for name in _NUMBERED]))
+    # Delta needs a column that is no partition column.
+    nothing = empty(pa.schema([("segment", pa.int64()), ("task_id", pa.int64())]))
 
     def attempt() -> Plan[int]:
         last = engine.history(table, "max(version)")[0] or 0

@@ -10,15 +10,7 @@ from tubeq_spark.model import refusals
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.expression import (
-    Lower,
-    Micros,
-    all_of,
-    any_of,
-    at,
-    literal,
-    row,
-)
+from tubeq_spark.storage.expression import Lower, Micros, all_of, any_of, at, literal, row
 from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
@@ -136,10 +128,7 @@ class Registry(SystemTable):
             The tube; `None` if its name is in use, or a tube has ever had its table. Then nothing was written.
         """
         text = _options_text(new)
-        columns = {
-            "last": greatest(_ROW.id),
-            "taken": count_if(_excludes(_ROW, new)),
-        }
+        columns = {"last": greatest(_ROW.id), "taken": count_if(_excludes(_ROW, new))}
 
         def attempt() -> Plan[TubeRecord | None]:
             operation_id = self._operation_id()
