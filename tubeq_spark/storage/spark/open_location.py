@@ -173,11 +173,6 @@ def warn_of_slow_session(spark: SparkSession) -> None:
 def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
     """Why a location is unsafe for several drivers, with a hint; `None` if it is safe."""
     root = opened.uri
-    if opened.locks is None and local_directory(root) is not None:
-        return (
-            f"{root} is on the disk of a Spark Connect server, so no lock file keeps other servers from overwriting "
-            "its commits: let only this one work on it"
-        )
     # Tables of a catalog have S3 paths, too, but the catalog makes their commits safe. Databricks has a commit service
     # of its own.
     if opened.location.in_catalog or on_databricks():
