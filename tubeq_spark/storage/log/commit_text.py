@@ -162,4 +162,9 @@ def is_of(commit: Mapping[str, Any], operation_id: int) -> bool:
 def told_by(commit: Mapping[str, Any]) -> Affected | None:
     """The rows changed by a native commit in the history; `None` if it does not say, as a commit of others."""
     told = _TOLD.search(commit.get("userMetadata") or "")
-    return None if told is None else Affected(*(int(number) for number in told.groups()))
+    if told is not None:
+        return Affected(*(int(number) for number in told.groups()))
+    metrics = commit.get("operationMetrics") or {}
+    if "num_added_rows" not in metrics:
+        return None
+    return Affected(inserted=int(metrics["num_added_rows"]))
