@@ -40,4 +40,4 @@ def test_memory_for_when_a_statement_reads_no_rows_is_0(tmp_path: Path) -> None:
         segment = ctx.reader.by_ids([task.task_id])[0].segment
 
         assert engine.memory_for(ctx.writer.delete_segments([segment])) == 0
-        assert engine.memory_for(Append(ctx.table.name, None, 1)) == 0  # type: ignore[arg-type]
+        assert engine.memory_for(Append(ctx.table.name, None)) == 0  # type: ignore[arg-type]

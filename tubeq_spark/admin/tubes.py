@@ -107,16 +107,15 @@ def _order(record: TubeRecord, driver: Driver) -> tuple[str, ...]:
 
 def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
     """The objects of a tube's context that read and write its table."""
-    fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     reader = TubeReader(queue.engine, table)
     return {
         "table": table,
         "reader": reader,
         "segment_reader": SegmentReader(queue.engine, table),
-        "writer": TubeWriter(table, fresh),
-        "put_gate": PutGate(queue.engine, table, reader, fresh),
-        "take_writer": TakeWriter(table, fresh),
-        "gates": Gates(queue.engine, table, fresh),
+        "writer": TubeWriter(table),
+        "put_gate": PutGate(queue.engine, table, reader),
+        "take_writer": TakeWriter(table),
+        "gates": Gates(queue.engine, table),
     }
 
 

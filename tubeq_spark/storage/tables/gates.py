@@ -40,8 +40,6 @@ from tubeq_spark.storage.tables.tube_writer import partitions_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
     from tubeq_spark.storage.engine import Engine
@@ -62,11 +60,10 @@ _TOGETHER = [_APART[0], *(Gate(GATES[0], str(number)) for number in range(1, 256
 class Gates:
     """The gates and the taken-utube rows of one tube."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Use the table of a tube; `fresh` makes unused numbers."""
+    def __init__(self, engine: Engine, table: TubeTable) -> None:
+        """Use the table of a tube."""
         self._engine = engine
         self._table = table
-        self._fresh = fresh
 
     def read(self, *, with_rows: bool) -> GatesSeen:
         """Read the gates, and with `with_rows` the taken-utube rows."""
@@ -114,22 +111,18 @@ class Gates:
             several: Whether takes of different sub-queues may commit side by side, so that there are several gates.
             apart: Whether commits conflict if they change the same file, so that each gate has a file of its own.
         """
-        operation_id, gates = (
-            self._fresh(),
-            (_APART if apart else _TOGETHER) if several else _APART[:1],
-        )
+        gates = (_APART if apart else _TOGETHER) if several else _APART[:1]
         segments = list(dict.fromkeys(gate.segment for gate in gates))
         new = {"segment": _S.segment, "utube": _S.utube} | self._new(now_us)
         return Statement(
             self._table.name,
             all_of(
-                _T.segment.is_in([*segments, operation_id]),
+                _T.segment.is_in(segments),
                 _T.segment == _S.segment,
                 _T.utube.same_as(_S.utube),
                 _T.tube == -self._table.id,
             ),
             [Clause({"task_id": FAIL}), Clause(new, inserts=True)],
-            operation_id,
             _T.segment,
             Rows({"segment": Type.BIGINT, "utube": Type.STRING}, gates),
             partitions_of(segments),

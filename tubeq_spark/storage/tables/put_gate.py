@@ -57,7 +57,7 @@ from tubeq_spark.storage.tables.tube_writer import partitions_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
@@ -74,14 +74,11 @@ _ROW, _T, _S = row(), row("t"), row("s")
 class PutGate:
     """The gate of the puts into one tube."""
 
-    def __init__(
-        self, engine: Engine, table: TubeTable, reader: TubeReader, fresh: Callable[[], int]
-    ) -> None:
-        """Use the table of a tube; `fresh` makes unused numbers."""
+    def __init__(self, engine: Engine, table: TubeTable, reader: TubeReader) -> None:
+        """Use the table of a tube."""
         self._engine = engine
         self._table = table
         self._reader = reader
-        self._fresh = fresh
 
     def read(
         self, now_us: int, identity: PutIdentity | None = None, *, counts: bool = False
@@ -208,7 +205,7 @@ class PutGate:
             identity: The identity of the put, which makes a repetition add nothing.
             forget_us: Identities that were last used before this moment are removed.
         """
-        operation_id, tube = self._fresh(), self._table.id
+        tube = self._table.id
         beside = [self._row(seen.number + 1, now_us, None)]
         newer: Expression = FALSE
         forgotten: Expression = FALSE
@@ -225,7 +222,7 @@ class PutGate:
         return Statement(
             self._table.name,
             all_of(
-                _T.segment.is_in([SEGMENT_0, PUT_GATE, *segments, operation_id]),
+                _T.segment.is_in([SEGMENT_0, PUT_GATE, *segments]),
                 _S.tube < 0,
                 _T.tube.is_in([tube, -tube]),
                 any_of(_T.owner.same_as(_S.owner), (_S.owner == _PRUNE) & forgotten),
@@ -237,7 +234,6 @@ class PutGate:
                 Clause({"task_id": FAIL}),
                 Clause(values, ~_S.owner.same_as(_PRUNE), inserts=True),
             ],
-            operation_id,
             _T.segment,
             Given(
                 rows,

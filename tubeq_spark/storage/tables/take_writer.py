@@ -29,7 +29,7 @@ from tubeq_spark.storage.tables.row_clauses import taking
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.takes import NewLease
@@ -57,10 +57,9 @@ _OF_GATES = {
 class TakeWriter:
     """Builds the statements of takes in one tube."""
 
-    def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Write to `table`; `fresh` makes unused numbers."""
+    def __init__(self, table: TubeTable) -> None:
+        """Write to `table`."""
         self._table = table
-        self._fresh = fresh
 
     def take(
         self,
@@ -137,7 +136,6 @@ class TakeWriter:
         *,
         guards: bool = True,
     ) -> Statement:
-        operation_id = self._fresh()
         is_same: list[Expression] = [_T.segment == _S.segment, _T.task_id == _S.task_id]
         own: list[Clause] = []
         new: list[Clause] = []
@@ -153,9 +151,8 @@ class TakeWriter:
             new.append(Clause({"segment": FAIL}, inserts=True))
         return Statement(
             self._table.name,
-            all_of(_T.segment.is_in([*segments, operation_id]), *is_same, *near),
+            all_of(_T.segment.is_in(segments), *is_same, *near),
             [*own, *clauses, *new],
-            operation_id,
             _T.segment,
             source,
             partitions_of(segments),
