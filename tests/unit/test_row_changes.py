@@ -91,7 +91,7 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
 
 
 def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
-    clause = TakeWriter(TABLE, lambda: -1).taken(LEASE)
+    clause = TakeWriter(TABLE).taken(LEASE)
     source = {"segment": lambda row: row.task_id + 1_000, "claim": lambda row: -row.task_id}
 
     after = rows_after([clause], GRID, source)

@@ -17,6 +17,7 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.columns import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.note import new_operation_id
 from tubeq_spark.storage.spark import task_frames
 from tubeq_spark.storage.spark.quoting import moment
 from tubeq_spark.storage.statement import Append
@@ -73,7 +74,7 @@ def _now(ctx: TubeContext) -> int:
 
     def attempt() -> Plan[int]:
         last = engine.history(table, "max(version)")[0] or 0
-        operation_id = ctx.queue.session.segments(1)[0]
+        operation_id = new_operation_id()
         # Delta commits an append without rows only if it has a transaction id.
         once = (f"tubeq/{ctx.table.id}/changes", last)
 
@@ -83,6 +84,6 @@ def _now(ctx: TubeContext) -> int:
                 raise Stale  # another call was at the same version
             return commit.version
 
-        return Plan(Append(table, nothing, operation_id, once), finish)
+        return Plan(Append(table, nothing, once), finish, operation_id=operation_id)
 
     return ctx.queue.loop.run("changes", ctx.table_lock, attempt)

@@ -24,7 +24,7 @@ from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     import pyarrow as pa
 
@@ -42,9 +42,9 @@ _TOGETHER = [_APART[0], *(Gate(GATES[0], str(number)) for number in range(1, 256
 class Gates(SegmentWriter):
     """The gates and the taken-utube rows of one tube."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Use the table of a tube; `fresh` makes unused numbers."""
-        super().__init__(table, fresh)
+    def __init__(self, engine: Engine, table: TubeTable) -> None:
+        """Use the table of a tube."""
+        super().__init__(table)
         self._engine = engine
 
     def read(self, *, with_rows: bool) -> GatesSeen:

@@ -52,7 +52,7 @@ from tubeq_spark.storage.tables.tube_writer import SegmentWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
@@ -69,11 +69,9 @@ _ROW, _T, _S = row(), row("t"), row("s")
 class PutGate(SegmentWriter):
     """The gate of the puts into one tube."""
 
-    def __init__(
-        self, engine: Engine, table: TubeTable, reader: TubeReader, fresh: Callable[[], int]
-    ) -> None:
-        """Use the table of a tube; `fresh` makes unused numbers."""
-        super().__init__(table, fresh)
+    def __init__(self, engine: Engine, table: TubeTable, reader: TubeReader) -> None:
+        """Use the table of a tube."""
+        super().__init__(table)
         self._engine = engine
         self._reader = reader
 

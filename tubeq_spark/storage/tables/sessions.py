@@ -209,7 +209,7 @@ class Sessions(KeyedTable):
             "seen": Type.BIGINT,
             "calls": Type.COUNTS,
         }
-        operation_id, is_total, written = self._operation_id(), _S.kind == _TOTAL, _S.below - 1
+        is_total, written = _S.kind == _TOTAL, _S.below - 1
         total: dict[str, Expression] = {
             "bucket": _S.bucket,
             "kind": _S.kind,
@@ -223,7 +223,6 @@ class Sessions(KeyedTable):
                 _T.bucket == _S.bucket,
                 _T.kind == _S.kind,
                 _T.key == _S.key,
-                _T.seq != operation_id,
             ),
             [
                 Clause({"seq": written, "calls": _S.calls}, is_total & (_T.seq == _S.seen)),
@@ -232,7 +231,6 @@ class Sessions(KeyedTable):
                 Clause({"seq": _T.seq}),
                 Clause(total, is_total, inserts=True),
             ],
-            operation_id,
             _T.bucket,
             Rows(columns, rows),
             {"bucket": sorted({bucket for bucket, *_ in rows})},

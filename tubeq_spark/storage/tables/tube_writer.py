@@ -46,7 +46,7 @@ from tubeq_spark.storage.tables.tube_table import SEGMENT_0, UTUBE_ROWS, TubeTab
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.storage.expression import Expression
@@ -59,16 +59,9 @@ _TAKEN = TaskState.TAKEN.value
 class SegmentWriter:
     """Builds statements over some segments of a tube's table."""
 
-    def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Write to a tube's table.
-
-        Args:
-            table: The tube.
-            fresh: Makes a number that was never used, as the operation id of a statement. No other statement may
-                have it, because a search for a lost answer would find the commit of the other one.
-        """
+    def __init__(self, table: TubeTable) -> None:
+        """Write to a tube's table."""
         self._table = table
-        self._fresh = fresh
 
     def _statement(
         self,
@@ -87,12 +80,11 @@ class SegmentWriter:
             using: The source.
             parts: As in the statement.
         """
-        operation_id, partitions = self._fresh(), partitions_of(segments)
+        partitions = partitions_of(segments)
         return Statement(
             self._table.name,
-            all_of(_T.segment.is_in([*partitions["segment"], operation_id]), *where),
+            all_of(_T.segment.is_in(partitions["segment"]), *where),
             clauses,
-            operation_id,
             _T.segment,
             using,
             **{"partitions": partitions, **parts},
@@ -135,17 +127,15 @@ class TubeWriter(SegmentWriter):
         once = None
         if identity is not None:
             once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
-        return Append(self._table.name, rows, self._fresh(), once, count, stored=stored)
+        return Append(self._table.name, rows, once, count, stored=stored)
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments with any contents, by metadata only."""
-        operation_id = self._fresh()
         column = row().segment
         return Statement(
             self._table.name,
-            column.is_in([*segments, operation_id]),
+            column.is_in(segments),
             [Clause(None)],
-            operation_id,
             column,
             partitions=partitions_of(segments),
         )
@@ -167,14 +157,13 @@ class TubeWriter(SegmentWriter):
             partitions=partitions_of([*segments, dest]),
         )
 
-    def drain(self, now_us: int, *, with_taken: bool = False) -> Statement:
+    def drain(self, now_us: int, gone: int, *, with_taken: bool = False) -> Statement:
         """Remove all rows and insert a tombstone. Without `with_taken` it fails if a task is taken.
 
-        Every later put fails by the tombstone, because it reads segment 0.
+        Every later put fails by the tombstone, because it reads segment 0. Taken rows move to the unused segment `gone`:
+        a change feed would show a removed one as an ack.
         """
         held = predicates.effective_state(now_us, None, _T) == _TAKEN
-        operation_id, gone = self._fresh(), self._fresh()
-        # A change feed would show a deleted taken row as an ack, so such rows become gone rows.
         ended = clause_of(self._table, Every(), Remove(gone)).sets
         tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
         beside = (_T.tube == -self._table.id) & any_of(
@@ -183,7 +172,6 @@ class TubeWriter(SegmentWriter):
         return Statement(
             self._table.name,
             all_of(
-                _T.segment != operation_id,
                 any_of(self._table.mine(_T), beside),
                 _S.is_tombstone == (_T.segment == SEGMENT_0),
             ),
@@ -193,7 +181,6 @@ class TubeWriter(SegmentWriter):
                 Clause(None, ~_S.is_tombstone),
                 Clause(tombstone, _S.is_tombstone, inserts=True),
             ],
-            operation_id,
             _T.segment,
             Rows({"is_tombstone": Type.BOOLEAN}, [(True,), (False,)]),
         )
