@@ -321,7 +321,7 @@ def whole(segments: Iterable[int]) -> list[SettleRow]:
 def changed(statement: Statement, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
     """Some rows after a statement, computed from its clauses."""
     errors = errors_of(change)
-    source = None if errors is None else {"error": lambda row: errors.get(row.task_id)}
+    source = None if errors is None else {"error": [errors.get(row.task_id) for row in rows]}
     return rows_after(statement.clauses, rows, source)
 
 

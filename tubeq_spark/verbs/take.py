@@ -342,15 +342,10 @@ class Take:
         """The taken tasks of each take id, with the columns `to` and `claim`. Also counts the ended delays."""
         ctx = self._ctx
         to, claims = (tasks.column(name).to_pylist() for name in ("to", "claim"))
-        ids = [task.task_id for task in self._rows]
-        to_of, claim_of = (dict(zip(ids, values, strict=True)) for values in (to, claims))
-        source = {
-            "segment": lambda task: to_of[task.task_id],
-            "claim": lambda task: claim_of[task.task_id],
-        }
+        changes, source = [ctx.take_writer.taken(lease)], {"segment": to, "claim": claims}
         held: dict[int, list[StoredTask]] = defaultdict(list)
-        for task in rows_after([ctx.take_writer.taken(lease)], self._rows, source):
-            held[claim_of[task.task_id]].append(task)
+        for take_id, task in zip(claims, rows_after(changes, self._rows, source), strict=True):
+            held[take_id].append(task)
         delayed = [task for task in self._rows if task.state is TaskState.DELAYED]
         if delayed:
             ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
