@@ -486,7 +486,7 @@ def test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back(
     (held,) = ids(taken_together(world.tube, 1))
 
     with monkeypatch.context() as patch, world.probe.interrupted("committed", "take", lose):
-        patch.setattr(world.mine._context.engine, "find", lose)
+        patch.setattr(world.mine._context.engine, "commit_of", lose)
         with pytest.raises(CommitUnknownError):
             taken_together(world.tube, 1, 2, 1)
     assert world.stored() == "at bt ct dt et"

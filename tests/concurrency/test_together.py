@@ -226,7 +226,7 @@ def test_acks_and_takes_when_nobody_can_tell_are_unknown_to_all(
     (a,), (b,) = taken(world.tube, 1, 1)
 
     with monkeypatch.context() as patch, world.probe.interrupted("committed", "exchange", lose):
-        patch.setattr(world.mine._context.engine, "find", lose)
+        patch.setattr(world.mine._context.engine, "commit_of", lose)
         with pytest.raises(CommitUnknownError):
             together(world.tube, [a], 1, [b], 1)
     assert world.stored() == "ct dt"
