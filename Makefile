@@ -75,7 +75,7 @@ test-all: ## Run all tests, on classic Spark and on Spark Connect
 	$(MAKE) test-nightly || status=1; \
 	exit $$status
 
-test-nightly: java setup ## Run the rest of the large grids of cases
+test-nightly: java setup ## Run the rest of the large grids of cases, and two drivers on each platform
 	TUBEQ_TESTS_JVMS=all $(PYTEST) -n $(WORKERS) -m "$(NIGHTLY)" $(ARGS)
 
 test-connect: java setup ## Run the tests of all cases on Spark Connect

@@ -23,7 +23,7 @@ from tubeq_spark.storage.spark.spark_session import delta_package
 from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 SERVERS = str(Path(__file__).with_name("servers.py"))
 IN_SPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime,org.xerial.snappy:*"
@@ -33,7 +33,7 @@ WORKERS = 2
 #: Of the sessions of driver programs.
 SMALL = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
 HIVE = SMALL | {"spark.sql.catalogImplementation": "hive"}
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 @dataclass(frozen=True)
@@ -94,32 +94,41 @@ class Cluster:
         )
 
 
-@pytest.fixture(scope="session")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A new HDFS; its URI."""
+@pytest.fixture(scope="session", autouse=True)
+def jars(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Downloads the jar of a package but for what it depends on, as Spark has that; first that of Delta."""
     # The name of the lock is that of all tests that may be the first to download jars.
-    with FileLock(tmp_path_factory.getbasetemp().parent / "jars.lock"):
-        jar = _downloaded(HDFS)
-    with served(SERVERS, tmp_path_factory.mktemp("hdfs"), "hdfs", str(jar)) as uri:
+    lock = FileLock(tmp_path_factory.getbasetemp().parent / "jars.lock")
+
+    def downloaded(package: str, excluded: str) -> Path:
+        pattern = ".ivy2*/jars/{}_{}-{}.jar".format(*package.split(":"))
+        with lock:
+            if not any(Path.home().glob(pattern)):
+                subprocess.run(
+                    [
+                        str(SPARK_BIN / "spark-submit"),
+                        f"--packages={package}",
+                        f"--exclude-packages={excluded}",
+                        "--class=org.apache.hadoop.util.VersionInfo",
+                        "spark-internal",
+                    ],
+                    check=True,
+                    capture_output=True,
+                )
+            return next(Path.home().glob(pattern))
+
+    downloaded(delta_package(), LOCAL_SETTINGS["spark.jars.excludes"].value)
+    return downloaded
+
+
+@pytest.fixture(scope="session")
+def hdfs(
+    tmp_path_factory: pytest.TempPathFactory, jars: Callable[[str, str], Path]
+) -> Iterator[str]:
+    """A new HDFS; its URI."""
+    jar = str(jars(HDFS, IN_SPARK))
+    with served(SERVERS, tmp_path_factory.mktemp("hdfs"), "hdfs", jar) as uri:
         yield uri
-
-
-def _downloaded(package: str) -> Path:
-    """The jar of a package without what it depends on, which Spark has."""
-    subprocess.run(
-        [
-            str(SPARK_BIN / "spark-submit"),
-            f"--packages={package}",
-            f"--exclude-packages={IN_SPARK}",
-            "--class=org.apache.hadoop.util.VersionInfo",
-            "spark-internal",
-        ],
-        check=True,
-        capture_output=True,
-    )
-    group, artifact, version = package.split(":")
-    [jar] = Path.home().glob(f".ivy2*/jars/{group}_{artifact}-{version}.jar")
-    return jar
 
 
 @pytest.fixture(scope="session")

@@ -111,19 +111,17 @@ def try_with(programs: int, location: str, settings: Mapping[str, str], folder: 
             )
             stack.enter_context(process)
             stack.callback(process.kill)
-            driver = Driver(process)
-            driver.answer()
-            return driver
+            return Driver(process)
 
-        # One after another: the first one of a machine downloads Delta's jars.
         drivers = [start() for _ in range(programs)]
+        for driver in drivers:
+            driver.answer()
         first, last = drivers[0], drivers[-1]
         together(drivers, "open")
         _share_utubes(first, last)
         rows = ROWS * programs
         put = [f"task {number}" for number in range(PUTS)] + [f"row {n}" for n in range(rows)]
-        last.ask("put", *put[:PUTS])
-        last.answer()
+        last.do("put", *put[:PUTS])
         # A put of a key that is there adds nothing.
         assert sum(together(drivers, "put_df", rows)) == rows
         first.do("put_ended")

@@ -9,6 +9,7 @@ import pytest
 from tests.platforms.scenario import try_with
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.platforms.conftest import Cluster
@@ -21,3 +22,10 @@ def test_drivers_on_a_cluster_of_which_one_is_killed_get_each_task_of_a_path_onc
     cluster: Cluster, tmp_path: Path
 ) -> None:
     try_with(2, str(tmp_path / "queue"), cluster.settings, tmp_path)
+
+
+@pytest.mark.nightly
+def test_drivers_on_a_cluster_of_which_one_is_killed_get_each_task_of_a_catalog_once(
+    cluster: Cluster, metastore: Mapping[str, str], tmp_path: Path
+) -> None:
+    try_with(2, "spark_catalog.cluster", {**metastore, **cluster.settings}, tmp_path)
