@@ -304,14 +304,14 @@ def test_take_when_its_process_slept_while_the_tube_was_paused_gives_back(
     tube = new_tube("fifottl", max_attempts=1)
     theirs = seen_by(other, tube)
     tube.put(1)
-    submit = theirs._together.group.submit
+    submit = theirs._together.submit
 
     def asleep(request: Any) -> Any:
         tube.pause()
         clock.advance(SEEN)
         return submit(request)
 
-    monkeypatch.setattr(theirs._together.group, "submit", asleep)
+    monkeypatch.setattr(theirs._together, "submit", asleep)
 
     assert theirs.take(timeout=0) is None
     tube.resume()

@@ -247,7 +247,7 @@ def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
     tube = filled(new_tube, "abc", parallel=2, max_attempts=1)
     theirs = seen_by(other, tube)
     assert taken_in_turn(tube, 1) == "a"
-    submit = theirs._together.group.submit
+    submit = theirs._together.submit
     slept: list[Any] = []
 
     def asleep(request: Any) -> Any:
@@ -258,7 +258,7 @@ def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
             clock.advance(SEEN)
         return taken
 
-    monkeypatch.setattr(theirs._together.group, "submit", asleep)
+    monkeypatch.setattr(theirs._together, "submit", asleep)
 
     assert theirs.take(timeout=0) is None
     assert len(slept) == 1

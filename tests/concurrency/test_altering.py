@@ -122,7 +122,7 @@ def test_exchange_when_the_take_after_its_ack_fails_has_acked(
     def fails(*_: Any) -> Any:
         raise StoreError("503", passes=True)
 
-    monkeypatch.setattr(fresh.tube._together, "take", fails)
+    monkeypatch.setattr(fresh.tube._together, "submit", fails)
 
     assert fresh.tube.exchange(ack=ids, take=1) == []
     assert fresh.stored() == ""

@@ -50,7 +50,7 @@ def while_one_commits(
             commits.append(seen)
 
     tube = world.open_queue(observer=hold_the_first)[name]
-    waiting = getattr(tube, group).group
+    waiting = getattr(tube, group)
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(calls[0], tube)]
         assert held.wait(WAIT)

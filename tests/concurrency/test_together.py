@@ -15,7 +15,7 @@ import pytest
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, QueueStateError
 from tubeq_spark.model.arguments import take_request
-from tubeq_spark.verbs.exchange import _run
+from tubeq_spark.verbs.exchange import ack_and_take
 
 if TYPE_CHECKING:
     from tubeq_spark import Tube
@@ -38,7 +38,7 @@ def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
     requests = [
         call if isinstance(call, list) else take_request("n", call, 1, ctx.driver) for call in calls
     ]
-    return list(tube._run(lambda ctx: _run(ctx, requests)))
+    return list(tube._run(lambda ctx: ack_and_take(ctx, requests)))
 
 
 def letters(result: Any) -> str:

@@ -177,7 +177,7 @@ def test_ack_that_shares_the_commit_of_a_take_which_fails_after_it_is_done(
         landing.then = lambda: clock.advance(100)
         request.getfixturevalue("without_memory")
 
-    (acked,), taken = exchange._run(tube._ctx, [[first.task_id], TakeRequest(1)])
+    (acked,), taken = exchange.ack_and_take(tube._ctx, [[first.task_id], TakeRequest(1)])
 
     assert acked.data == "a"
     assert isinstance(taken, MemoryError)

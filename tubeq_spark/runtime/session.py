@@ -13,7 +13,7 @@ from tubeq_spark.errors import SessionError
 from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.model.membership import Member, MemberName, SlotLease
 from tubeq_spark.model.states import due
-from tubeq_spark.model.times import US, limited_us, plus, to_us, us_from_seconds
+from tubeq_spark.model.times import limited_us, plus, to_us, us_from_seconds
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 DEFAULT_TTR = 60.0
 #: Changed counters are written about this often, also if the lease is longer.
 _BEAT_MOST = 30.0
-#: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is, in microseconds.
-_LONG, _ASKED_US = 300.0, 1_200 * US
 
 
 class Session:

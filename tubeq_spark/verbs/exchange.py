@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.arguments import TakeRequest
-from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.after_take import give_up_all
@@ -100,28 +99,16 @@ def _acked(
 # -- acks and takes of threads ---------------------------------------------------------------------
 
 
-class AcksAndTakes:
-    """The acks and takes of one tube, of all threads."""
+def ack_and_take(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> list[Any]:
+    """Ack and take for several calls, in one commit if possible.
 
-    def __init__(self, context: Callable[[], TubeContext]) -> None:
-        """Commit them in the tube that `context` returns."""
-        self.group = GroupCommit[list[int] | TakeRequest, Any](
-            lambda requests: _run(context(), requests)
-        )
+    Args:
+        ctx: The tube.
+        requests: The ids of an ack, or the request of a take, for each call.
 
-    def ack(self, ids: list[int]) -> list[Task]:
-        """Remove tasks that this session holds."""
-        tasks: list[Task] = self.group.submit(ids)
-        return tasks
-
-    def take(self, request: TakeRequest) -> TakenRows | None:
-        """Take the next tasks; `None` if none is ready."""
-        taken: TakenRows | None = self.group.submit(request)
-        return taken
-
-
-def _run(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> list[Any]:
-    """Ack and take for several calls, in one commit if possible."""
+    Returns:
+        The acked tasks, or the taken tasks (`None` if none is ready), or the error of each call.
+    """
     acks = [request for request in requests if isinstance(request, list)]
     takes = [request for request in requests if isinstance(request, TakeRequest)]
     done = _as_one(ctx, acks, takes) or (

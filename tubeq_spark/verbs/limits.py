@@ -298,4 +298,4 @@ def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | No
         change = seen.raised(texts, texts, all_takes=False)
         plan = Plan(ctx.take_writer.tidy(change, ctx.queue.now_us()), lambda _: None)
         with contextlib.suppress(ConflictError):
-            ctx.queue.loop_without_retry.run("forget", ctx.table_lock, lambda: plan)
+            ctx.queue.loop.impatient().run("forget", ctx.table_lock, lambda: plan)

@@ -378,7 +378,7 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
         return _plan(ctx, bury(), rows, now_us)
 
     try:
-        ctx.queue.loop_without_retry.run("bury", ctx.table_lock, attempt)
+        ctx.queue.loop.impatient().run("bury", ctx.table_lock, attempt)
     except ConflictError as error:
         raise Stale from error
     ctx.table_lock.wake_takes()
