@@ -49,7 +49,7 @@ _HAD_JVM = pytest.StashKey[bool]()
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
-# What is about Spark is tested on Spark: its queues are those of programs that ask for nothing else.
+# What is about Spark is tested on Spark: it commits at new places if a test asks for nothing else.
 os.environ.setdefault("TUBEQ_ENGINE", "spark")
 # Tests of power cuts ask for more; the others need not wait for the disk.
 os.environ.setdefault("TUBEQ_DURABILITY", "none")
@@ -139,6 +139,8 @@ def spark(
     """The one session of the run; a JVM takes seconds to start."""
     if request.config.getoption("--connect"):
         session = connected(request.getfixturevalue("server_url"))
+        # Clients of a server commit natively at paths.
+        os.environ["TUBEQ_ENGINE"] = "native"
     else:
         with _alone(tmp_path_factory):
             session = local_session(

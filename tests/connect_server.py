@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from tests.programs import environment
+from tests.programs import served
 from tubeq_spark import local_session
 
 if TYPE_CHECKING:
@@ -29,27 +28,8 @@ def connect_server(warehouse: Path) -> Iterator[str]:
     Args:
         warehouse: Where its catalog keeps tables; also its working directory.
     """
-    served = environment()
-    # Set in a process that is a client; the server is a classic one.
-    served.pop("SPARK_CONNECT_MODE_ENABLED", None)
-    with subprocess.Popen(
-        [sys.executable, __file__, str(warehouse)],
-        cwd=warehouse,
-        env=served,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            port = process.stdout.readline().strip()
-            assert port.isdecimal(), "the server did not start: see its stderr"
-            yield f"sc://127.0.0.1:{port}"
-        finally:
-            # It ends when nobody holds the other end of its input: also after a crash of ours.
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait()
+    with served(__file__, warehouse) as port:
+        yield f"sc://127.0.0.1:{port}"
 
 
 def serve(warehouse: str) -> None:

@@ -32,15 +32,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_take_arrow_gives_the_next_tasks_as_a_table",
         }
     ),
-    "test_batches_of_both_engines": frozenset(
-        {
-            "test_batch_when_a_native_rival_ends_its_lease_can_settle_nothing",
-            "test_batch_when_it_needs_more_than_native_memory_is_taken_and_settled_by_spark",
-            "test_df_when_the_session_may_read_old_snapshots_has_the_tasks_of_the_take",
-            "test_take_df_when_stopped_at_the_commit_of_spark_leaves_tasks_to_the_end_of_their_leases[spark-0]",
-            "test_take_df_when_stopped_at_the_commit_of_spark_leaves_tasks_to_the_end_of_their_leases[spark-1]",
-        }
-    ),
     "test_capacity": frozenset(
         {
             "test_put_when_a_rival_fills_the_tube_first_finds_it_full",
@@ -129,13 +120,6 @@ THOROUGH: Mapping[str, frozenset[str]] = {
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df with a key]",
         }
     ),
-    "test_mixed_engines": frozenset(
-        {
-            "test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_as_one_after_the_other[spark-exchange]",
-            "test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge[spark-take-b-1]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-take]",
-        }
-    ),
     "test_native_logs": frozenset(
         {
             "test_frame_when_native_verbs_go_on_is_of_its_version_and_spark_reads_what_is_left",
@@ -153,9 +137,7 @@ THOROUGH: Mapping[str, frozenset[str]] = {
         {
             "test_put_df_into_a_capacity_when_spark_must_not_commit_fits_or_writes_no_file",
             "test_put_df_of_typed_rows_when_spark_must_not_commit_keeps_all_columns",
-            "test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_nothing",
             "test_put_df_when_the_tube_is_dropped_meanwhile_puts_nothing_and_leaves_no_files",
-            "test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sweep_removes_its_log",
             "test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_they_are_old",
         }
     ),
@@ -196,12 +178,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
     "test_bad_input": frozenset(
         {
             "test_put_many_with_a_bad_option_of_one_puts_none",
-        }
-    ),
-    "test_batches_of_both_engines": frozenset(
-        {
-            "test_batch_of_subqueues_when_it_needs_more_than_native_memory_frees_them",
-            "test_large_verb_when_a_native_rival_commits_at_any_step_is_as_one_after_the_other[spark-release_some]",
         }
     ),
     "test_blips": frozenset(
@@ -303,31 +279,6 @@ NIGHTLY: Mapping[str, frozenset[str]] = {
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-put_df]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-release with an error]",
             "test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard[spark-truncate]",
-        }
-    ),
-    "test_mixed_engines": frozenset(
-        {
-            "test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-native-verbs6]",
-            "test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-verbs0]",
-            "test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-verbs3]",
-            "test_history_when_both_engines_have_committed_tells_both_alike",
-            "test_native_verb_when_spark_commits_between_its_decision_and_its_commit_is_as_one_after_the_other[spark-release_some]",
-            "test_spark_take_when_the_native_engine_commits_in_the_middle_of_its_merge[spark-put-a-0]",
-            "test_take_when_the_other_engine_took_from_its_subqueue_first_takes_nothing[spark-native]",
-            "test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-ack]",
-            "test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-take]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-spark-sweep]",
-        }
-    ),
-    "test_mixed_options": frozenset(
-        {
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-aging-kick-native]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-fair-take_all-spark]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-keys-put_keys-spark]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-most_taken-take-spark]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-most_taken-take_all-native]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-parallel-take_all-spark]",
-            "test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other[spark-rate-take_all-native]",
         }
     ),
     "test_notes": frozenset(

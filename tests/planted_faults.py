@@ -57,8 +57,8 @@ FAULTS = (
     Fault(
         "a take ignores priorities",
         "storage/tables/tube_reader.py",
-        "order=table.order, limit=limit, skips=skips)\n        return self",
-        'order=["task_id"], limit=limit, skips=skips)\n        return self',
+        "order, skips = self._table.order, WHOLE",
+        'order, skips = ["task_id"], WHOLE',
     ),
     Fault(
         "a take hands out delayed tasks",
@@ -81,8 +81,8 @@ FAULTS = (
     Fault(
         "a release forgets the delay",
         "model/changes.py",
-        "        delay_us=delay_us,\n",
-        "        delay_us=0,\n",
+        "delay_us=delay_us, now_us",
+        "delay_us=0, now_us",
     ),
     Fault(
         "a touch shortens the lease",
@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "one task more than `parallel` begins",
         "verbs/limits.py",
-        "return self.options.parallel - taken",
-        "return self.options.parallel - taken + 1",
+        "options.parallel - counts.get(of, 0))",
+        "options.parallel - counts.get(of, 0) + 1)",
     ),
     Fault(
         "tasks of dead sessions stay taken",
@@ -135,8 +135,8 @@ FAULTS = (
     Fault(
         "a task is buried one attempt late",
         "storage/tables/predicates.py",
-        "case((of.attempts >= integer(max_attempts), buried), other=ready)",
-        "case((of.attempts > integer(max_attempts), buried), other=ready)",
+        "else of.attempts >= integer(max_attempts)",
+        "else of.attempts > integer(max_attempts)",
     ),
     Fault(
         "an ended life does not end a task",

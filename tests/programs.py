@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.jvm_options import SHORT_LIVED
 
-__all__ = ["ROOT", "environment"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ROOT", "environment", "served"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,3 +25,35 @@ def environment(**more: str) -> dict[str, str]:
     Spark says nothing of options that come this way, as Java does of those in its own variables.
     """
     return os.environ | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED} | more
+
+
+@contextmanager
+def served(program: str, folder: Path, *arguments: str) -> Iterator[str]:
+    """Run a server until the block is left; gives the line that it says when it is ready.
+
+    Args:
+        program: The file of its program, which ends with its standard input.
+        folder: What it writes is there; also its working directory.
+        *arguments: More of its arguments.
+    """
+    surroundings = environment()
+    # Set in a process that is a client of Spark Connect; a server is none.
+    surroundings.pop("SPARK_CONNECT_MODE_ENABLED", None)
+    with subprocess.Popen(
+        [sys.executable, program, str(folder), *arguments],
+        cwd=folder,
+        env=surroundings,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline().strip()
+            assert said, "the server did not start: see its stderr"
+            yield said
+        finally:
+            # It ends when nobody holds the other end of its input: also after a crash of ours.
+            process.stdin.close()
+            process.wait()

@@ -50,13 +50,16 @@ __all__ = [
 ]
 
 
-def row_after(change: Change, row: StoredTask) -> StoredTask | None:
-    """The row after a change; `None`: it is removed."""
+def row_after(
+    change: Change, row: StoredTask, max_attempts: int | None = None
+) -> StoredTask | None:
+    """The row after a change in a tube with `max_attempts`; `None`: it is removed."""
     match change:
         case Remove():
             return None
         case GiveBack():
-            return (_given_back if change.delay_us == 0 else _delayed)(change, row)
+            give_back = _given_back if change.delay_us == 0 else _delayed
+            return give_back(change, row, max_attempts)
         case Touch(dest, increment_us):
             ttl = _longer(row.ttl, increment_us)
             return replace(
@@ -94,10 +97,10 @@ def taken(row: StoredTask, segment: int, take_id: int, lease: NewLease) -> Store
     )
 
 
-def _given_back(change: GiveBack, row: StoredTask) -> StoredTask:
+def _given_back(change: GiveBack, row: StoredTask, max_attempts: int | None) -> StoredTask:
     state = change.state
     if state is None:
-        state = after_giving_back(row.attempts, change.max_attempts)
+        state = after_giving_back(row.attempts, max_attempts)
     attempts = row.attempts - change.untaken if change.attempts is None else change.attempts
     row = _failed(row, change)
     return replace(row.given_back(state), segment=change.dest, attempts=attempts)
@@ -128,7 +131,7 @@ def written(
     seen = seen_at(row, now_us, max_attempts)
     if seen is None or seen is row or row.state is not TaskState.TAKEN:
         return seen
-    return row_after(lease_ended(row.segment, now_us, max_attempts, backoff), row)
+    return row_after(lease_ended(row.segment, now_us, backoff), row, max_attempts)
 
 
 def time_events(row: StoredTask, after: StoredTask | None) -> list[tuple[str, StoredTask]]:
@@ -158,12 +161,12 @@ def _failed(row: StoredTask, change: GiveBack) -> StoredTask:
             return replace(row, error=change.error[row.task_id])
 
 
-def _delayed(change: GiveBack, row: StoredTask) -> StoredTask:
+def _delayed(change: GiveBack, row: StoredTask, max_attempts: int | None) -> StoredTask:
     row = _failed(replace(row, segment=change.dest), change)
     delay_us = change.delay_us
     if isinstance(delay_us, Backoff):
         delay_us = delay_us.delay_us(row.attempts, row.task_id)
-    if after_giving_back(row.attempts, change.max_attempts) is TaskState.BURIED:
+    if after_giving_back(row.attempts, max_attempts) is TaskState.BURIED:
         return row.given_back(TaskState.BURIED)
     ttl = _longer(row.ttl, delay_us)
     return replace(
@@ -236,25 +239,23 @@ HELD = [row for row in GRID if row.state is TaskState.TAKEN]
 CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
     "removed": (Remove(), GRID),
     "released": (GiveBack(9), HELD),
-    "released_or_buried": (GiveBack(9, max_attempts=2), HELD),
-    "written": (lease_ended(9, NOW, 2, None), HELD),
-    "written_with_a_backoff": (lease_ended(9, NOW, 2, BACKOFF), HELD),
-    "written_with_a_backoff_of_no_delay": (lease_ended(9, NOW, None, Backoff(first=0)), HELD),
+    "written": (lease_ended(9, NOW, None), HELD),
+    "written_with_a_backoff": (lease_ended(9, NOW, BACKOFF), HELD),
+    "written_with_a_backoff_of_no_delay": (lease_ended(9, NOW, Backoff(first=0)), HELD),
     "buried": (GiveBack(9, TaskState.BURIED), GRID),
     "kicked": (GiveBack(9, TaskState.READY, attempts=0), GRID),
     "undone": (GiveBack(9, TaskState.READY, untaken=True), HELD),
-    "delayed": (GiveBack(9, delay_us=7 * US, now_us=NOW, max_attempts=None), HELD),
-    "delayed_or_buried": (GiveBack(9, delay_us=7 * US, now_us=NOW, max_attempts=2), HELD),
-    "delayed_for_ever": (GiveBack(9, delay_us=None, now_us=NOW, max_attempts=None), HELD),
-    "failed": (GiveBack(9, max_attempts=2, error="it's ${bad}\n…"), HELD),
+    "delayed": (GiveBack(9, delay_us=7 * US, now_us=NOW), HELD),
+    "delayed_for_ever": (GiveBack(9, delay_us=None, now_us=NOW), HELD),
+    "failed": (GiveBack(9, error="it's ${bad}\n…"), HELD),
     "failed_each": (GiveBack(9, error={row.task_id: f"at {row.task_id}" for row in GRID}), GRID),
     "buried_with_an_error": (GiveBack(9, TaskState.BURIED, error="why"), GRID),
     "failed_and_delayed": (
-        GiveBack(9, delay_us=7 * US, now_us=NOW, max_attempts=2, error="why"),
+        GiveBack(9, delay_us=7 * US, now_us=NOW, error="why"),
         HELD,
     ),
     "failed_and_delayed_by_backoff": (
-        GiveBack(9, delay_us=BACKOFF, now_us=NOW, max_attempts=None, error="why"),
+        GiveBack(9, delay_us=BACKOFF, now_us=NOW, error="why"),
         HELD,
     ),
     "failed_each_and_delayed_by_backoff": (
@@ -262,13 +263,12 @@ CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
             9,
             delay_us=BACKOFF,
             now_us=NOW,
-            max_attempts=2,
             error={row.task_id: f"at {row.task_id}" for row in GRID},
         ),
         HELD,
     ),
     "failed_and_delayed_for_long": (
-        GiveBack(9, delay_us=LONG, now_us=NOW, max_attempts=None, error="why"),
+        GiveBack(9, delay_us=LONG, now_us=NOW, error="why"),
         HELD,
     ),
     "touched": (Touch(9, 2 * US), HELD),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.runtime.taken import LeasedBatch
+    from tubeq_spark.runtime.taken import Taken
     from tubeq_spark.verbs.settle import Verb
 
     #: Settles some tasks of a batch; returns their number.
@@ -77,14 +77,14 @@ class Batch:
     def __init__(
         self,
         current: CurrentTube,
-        leased: LeasedBatch | None,
+        taken: Taken | None,
         *,
         as_arrow: bool,
     ) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
         self._as_arrow = as_arrow
         self._current, self._run = current, current.run
-        self._held = HeldBatch(current, leased)
+        self._held = HeldBatch(current, taken)
         self.count = self._held.count
         #: The ids in the first table that the program has read.
         self._read_ids: pa.ChunkedArray | None = None
@@ -475,7 +475,7 @@ class Batch:
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
-        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+        limits = [n for n in (max_attempts, self._ctx.table.max_attempts) if n is not None]
         return self._run(lambda _: self._held.worn(failed, min(limits))) if limits else set()
 
     def _fail(

@@ -52,10 +52,6 @@ class QueueConfig:
         largest_payload: Most bytes of one payload, >= 1; a put of a larger one is refused. The size
             of a JSON payload is that of its text; the size of a typed payload is that of its texts
             and binary values, plus 8 bytes for each other value.
-        native_memory: Approximate bytes of memory that a statement of the native engine may need for
-            stored tasks, >= 0; 512 MB by default. With `engine="auto"` and a session on local files
-            Spark runs larger statements: takes, releases and other changes of some 500,000 tasks with
-            payloads of 100 bytes, or 50,000 of 2 KB. Acks of whole batches need none.
         poll_first: First wait of a blocking take before it polls the tube again, in seconds. On
             local files it polls at once after a commit that may have made a task ready.
         poll_most: Longest such wait, in seconds.
@@ -97,7 +93,6 @@ class QueueConfig:
     backoff_most: float = 2.0
     segment_rows: int = 50_000
     largest_payload: int = 16 << 20
-    native_memory: int = 512 << 20
     poll_first: float = 0.1
     poll_most: float = 2.0
     session_check: float = 5.0
@@ -121,7 +116,7 @@ class QueueConfig:
         """
         for name in ("attempts", "segment_rows", "largest_payload", "retention_hours", "key_days"):
             validation.count(name, getattr(self, name), least=1)
-        for name in ("native_memory", "fold_segments", "fold_rows", "fold_heartbeats"):
+        for name in ("fold_segments", "fold_rows", "fold_heartbeats"):
             validation.count(name, getattr(self, name))
         for name in ("retry_seconds", "poll_first", "poll_most", "number_horizon"):
             validation.lease(name, getattr(self, name))

@@ -19,7 +19,7 @@ from tubeq_spark.admin import (
 )
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import QueueConfig
+from tubeq_spark.config import Durability, QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     StoreError,
@@ -34,7 +34,7 @@ from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
-from tubeq_spark.storage.location import Location, local_directory
+from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.tube import Tube
@@ -117,7 +117,7 @@ class Queue:
     _tube_type: type[Tube] = Tube
     _storage_options: StorageOptions | None = None
 
-    def __init__(  # noqa: PLR0913  (the contract, and where a catalog's tables are)
+    def __init__(
         self,
         spark: SparkSession | None,
         location: str | Path,
@@ -127,7 +127,6 @@ class Queue:
         config: QueueConfig | None = None,
         engine: str = "auto",
         storage_options: StorageOptions | None = None,
-        storage: str | Path | None = None,
         create: bool = True,
     ) -> None:
         """Open a queue; its system tables are created if they do not exist.
@@ -142,11 +141,12 @@ class Queue:
             session_uuid: A live session to join; by default the queue starts its own session.
             clock: Source of the time; by default the system's clock.
             config: Settings; see `QueueConfig`.
-            engine: The engine that runs the row verbs: "spark"; "native" (in this process, without
-                a JVM); or "auto". "auto" is "native" if the location is on this host's files (or
-                on S3 and not made by Spark, or `storage_options` are given, or `spark` is `None`;
-                object stores need the extra `native`), else "spark". The environment variable
-                `TUBEQ_ENGINE` replaces "auto".
+            engine: Who commits: "native" (this process, without a JVM), "spark", or "auto", the
+                committer that the location has had since it was made. A new location on this
+                host's files or on an object store becomes "native" (object stores need the extra
+                `native` and credentials for it), another one "spark"; the environment variable
+                `TUBEQ_ENGINE` chooses for new locations, too. DataFrames and streams work with
+                either.
             storage_options: Options of obstore with which the native engine reaches an object
                 store; by default from the settings of `spark` (`fs.s3a.*`,
                 `fs.azure.account.key.*`) and the environment. For credentials that expire, pass a
@@ -156,33 +156,29 @@ class Queue:
                 and `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
                 raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
                 was sent. A verb loses at most 80 s by requests that get no answer.
-            storage: For a new queue in `catalog.schema`: the path or URI at which its tables are
-                made, as external tables of the catalog. Workers without Spark open the queue by
-                that path or URI. Later openings need not name it. By default the catalog chooses
-                the place.
             create: Whether to create the queue if the location has none.
 
         Raises:
             QueueNotFoundError: The location has no queue and `create` is False; nothing was
                 created.
-            InvalidOptionError: `location`, `storage`, `clock`, `config` or `engine` is not valid.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or not by this engine; or the clock is past September 2093, the
+            StoreError: The location cannot be used, or has another committer than `engine`; or the clock is past September 2093, the
                 end of the task ids.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
-        a session, and 1 to the registry when `storage` is given and not noted there yet.
+        a session.
         """
-        place: object = location
-        if storage is not None:
-            place = Location.parse(location).with_storage(storage)
-        make = functools.partial(engines_of, spark, place, engine, storage_options)
-        self._begin(place, make, session_uuid, clock, config, create=create)
+
+        def make(durability: Durability) -> Engines:
+            return engines_of(spark, location, engine, storage_options, durability)
+
+        self._begin(location, make, session_uuid, clock, config, create=create)
 
     def _begin(
         self,
         location: object,
-        make_engines: Callable[[], Engines],
+        make_engines: Callable[[Durability], Engines],
         session_uuid: uuid.UUID | str | None,
         clock: Clock | None,
         config: QueueConfig | None,
@@ -198,7 +194,7 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        self._engines = make_engines()
+        self._engines = make_engines(Durability(self._config.durability))
         self._storage_options = self._engines.storage_options
         #: The arguments, besides location and name, by which an unpickled tube is opened again.
         self._again = (self._config, self._engines.name, self._storage_options)
@@ -323,8 +319,8 @@ class Queue:
                 columns or of a put's options.
             max_attempts: Bury a task instead of making it ready again after this many takes, 1 to
                 2147483647.
-            change_feed: Enable Delta's change data feed. It needs a Spark session. Spark then runs
-                the row verbs of this tube, also with the native engine.
+            change_feed: Enable Delta's change data feed, for `Tube.changes`. Native commits do not
+                write it, so it is refused where they are.
             backoff: The delays of tasks that are released with an error, or whose lease ends (types with ttl).
             parallel: With 1, one take at a time holds a sub-queue. With n > 1, up to n of its tasks may be
                 taken at a time, and they begin in order (utube types).

@@ -32,7 +32,6 @@ from tubeq_spark.observe import notebook, progress
 from tubeq_spark.observe.snapshot import TubeDetails
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.group_commit import GroupCommit
-from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import (
@@ -46,7 +45,6 @@ from tubeq_spark.verbs import (
     read,
     settle,
 )
-from tubeq_spark.verbs.take import take_batches
 from tubeq_spark.verbs.wait import wait_for
 
 if TYPE_CHECKING:
@@ -67,6 +65,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
+    from tubeq_spark.runtime.taken import Taken
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.workers.handlers import Handler, WorkReport
@@ -75,7 +74,6 @@ __all__ = ["Tube", "details_of", "first_tasks"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-H = TypeVar("H", LeasedBatch, TakenRows)
 
 #: The most sub-queues in a report, and the most different texts of errors that it counts.
 _UTUBES, _ERRORS = 20, 1_000
@@ -107,10 +105,7 @@ class Tube:
             lambda requests: [*put.put_group(current.ctx, requests)]
         )
         self._together = GroupCommit[list[int] | TakeRequest, Any](
-            lambda requests: exchange.ack_and_take(current.ctx, requests)
-        )
-        self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
-            lambda requests: take_batches(current.ctx, requests)
+            lambda requests: exchange.together(current.ctx, requests)
         )
 
     def __repr__(self) -> str:
@@ -505,19 +500,19 @@ class Tube:
             return []
 
         def look(ctx: TubeContext) -> list[Task] | None:
-            return after_take.handed_out(ctx, self._unless_paused(self._together, request)) or None
+            return after_take.handed_out(ctx, self._unless_paused(request)) or None
 
         return wait_for(self._current, timeout, look) or []
 
-    def _unless_paused(self, takes: GroupCommit[Any, H | None], request: TakeRequest) -> H | None:
+    def _unless_paused(self, request: TakeRequest) -> Taken | None:
         """Take from the tube within its limits, or nothing while it is paused."""
         while not (before := self._current.newest().record).paused:
-            taken = takes.submit(request)
+            taken: Taken | None = self._together.submit(request)
             if taken is None or self._is_still_allowed(before, taken):
                 return taken
         return None
 
-    def _is_still_allowed(self, before: TubeRecord, taken: LeasedBatch | TakenRows) -> bool:
+    def _is_still_allowed(self, before: TubeRecord, taken: Taken) -> bool:
         """Whether the newest record still allows a take that an earlier record allowed; if not, undo it.
 
         A process that was suspended may have taken by a record that was too old. If the leases have ended while the
@@ -544,10 +539,9 @@ class Tube:
     ) -> Batch:
         """Take up to `n` tasks as one batch for the executors.
 
-        On local files with `engine="auto"` this process takes and settles the batch itself, without a job of
-        Spark, and Spark reads `Batch.df`. It holds the tasks in memory for a moment. If a take needs more memory
-        than `QueueConfig.native_memory` (about 500,000 tasks with payloads of 100 bytes), Spark runs it as a MERGE.
-        The same holds for each verb of the batch. With `engine="spark"` payloads never come to the driver.
+        Where commits are native, this process takes and settles the batch itself, without a job of Spark, and Spark
+        reads `Batch.df`. It holds the tasks in memory for a moment. Where Spark commits, payloads never come to the
+        driver.
 
         Args:
             n: Tasks at most, >= 0.
@@ -594,7 +588,8 @@ class Tube:
         *,
         as_arrow: bool,
     ) -> Batch:
-        request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        asked = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
+        request = replace(asked, as_batch=True)
         limit = arguments.timeout(timeout)
 
         def verb(ctx: TubeContext) -> Batch:
@@ -602,8 +597,7 @@ class Tube:
                 ctx.queue.require_spark()
             if not request.count:
                 return Batch(self._current, None, as_arrow=as_arrow)
-            take = lambda _: self._unless_paused(self._batch_takes, request)  # noqa: E731
-            leased = wait_for(self._current, limit, take)
+            leased = wait_for(self._current, limit, lambda _: self._unless_paused(request))
             after_take.undo_if_interrupted(ctx, leased)
             return Batch(self._current, leased, as_arrow=as_arrow)
 
@@ -647,7 +641,7 @@ class Tube:
         def verb(ctx: TubeContext) -> list[Task]:
             if not ids:
                 return self._take(request, limit)
-            taken: TakenRows | None = None
+            taken: Taken | None = None
             before = ctx.record
             if not request.count or before.paused:
                 self._together.submit(ids)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.beside import beside_spark
 from tests.thorough import without_spark
 from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.storage.log.names import versions_of
+from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -67,13 +69,18 @@ class OnSpark:
         self.spark = spark
         self._beside: dict[str, Queue] = {}
 
+    @property
+    def _commits(self) -> bool:
+        """Whether Spark commits; a client of Spark Connect does not at a path."""
+        return self.spark is not None and is_classic(self.spark)
+
     def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
-        """Open a queue at a path; a new place is made natively, as tubes are."""
+        """Open a queue at a path; a new place is made for Spark's commits, natively, as tubes are."""
         # pyspark is imported where it is needed.
         from tubeq_spark import Queue  # noqa: PLC0415
 
-        if self.spark is not None and not Path(location).exists():
-            Native().open(location, clock=clock).close()
+        if self._commits and not Path(location).exists():
+            beside_spark(location, clock=clock).close()
         return Queue(self.spark, location, clock=clock, **options)
 
     def create_tube(self, queue: Queue, name: str, type_name: str, **options: Any) -> Tube:
@@ -108,7 +115,7 @@ class OnSpark:
             return queue
         if queue.location not in self._beside:
             clock = queue._context.clock
-            self._beside[queue.location] = Native().open(queue.location, clock=clock)
+            self._beside[queue.location] = beside_spark(queue.location, clock=clock)
         return self._beside[queue.location]
 
     def versions(self, location: str) -> dict[str, int]:

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.acceptance.support import counts
+from tests.beside import beside_spark
 from tests.programs import ROOT, environment
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.jobs.consumer.loop import Consumer, Ending, Settings
@@ -86,7 +87,7 @@ def tube_name() -> str:
 
 def made(place: Queue, name: str, type_name: str, **options: Any) -> Tube:
     """A tube, made natively: that takes a third of the time."""
-    with Queue(None, place.location, engine="native") as maker:
+    with beside_spark(place.location) as maker:
         maker.create_tube(name, type_name, **options)
     return place[name]
 

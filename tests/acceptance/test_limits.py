@@ -33,9 +33,9 @@ def filled(new_tube: NewTube, letters: str, **options: Any) -> Tube:
     return tube
 
 
-def moments(tube: Tube) -> list[UtubeMoments]:
-    """The moments of leases that are remembered."""
-    return list(tube._ctx.gates.read(with_rows=True).moments.values())
+def moments(tube: Tube) -> dict[str | None, UtubeMoments]:
+    """The moments of leases that are remembered, by sub-queue."""
+    return tube._ctx.gates.read(with_rows=True).moments()
 
 
 def taken_in_turn(tube: Tube, count: int) -> str:
@@ -357,7 +357,7 @@ def test_leases_with_rate_begin_at_the_moments_that_are_kept(
         tube.ack(task.task_id)
         clock.advance(10)
 
-    (kept,) = moments(tube)
+    (kept,) = moments(tube).values()
 
     assert [to_us(moment) for moment in begun[1:] if moment] == list(kept.moments)
 
@@ -422,12 +422,12 @@ def test_drop_removes_the_moments_of_leases(new_tube: NewTube, options: dict[str
 
     tube.drop()
 
-    assert not gates.read(with_rows=True).moments
+    assert not gates.read(with_rows=True).moments()
 
 
 def begin_ahead(tube: Tube, seconds: float) -> None:
     """Let the lease of sub-queue `u` have begun by the clock of another host, so far ahead."""
-    ctx, (kept,) = tube._ctx, moments(tube)
+    ctx, (kept,) = tube._ctx, moments(tube).values()
     ahead = kept.moments[0] + round(seconds * 1_000_000)
     texts: dict[str | None, str | None] = {"u": moments_text(kept.turn, [ahead])}
     change = ctx.gates.read(with_rows=True).raised(texts, texts, all_takes=False)
@@ -493,10 +493,10 @@ def test_sweep_when_a_rate_is_not_used_any_more_forgets_its_moments(
 
     queue.sweep()
 
-    assert [each.utube for each in moments(tube)] == ["w"]
+    assert [*moments(tube)] == ["w"]
     clock.advance(5)
     queue.sweep()
-    assert moments(tube) == []
+    assert moments(tube) == {}
 
 
 def test_take_when_it_does_not_know_of_a_greater_rate_keeps_the_moments_that_count(
@@ -836,12 +836,12 @@ def test_sweep_of_a_fair_tube_forgets_subqueues_without_tasks(
     served(tube, 2)
 
     queue.sweep()
-    kept = [each.utube for each in moments(tube)]
+    kept = [*moments(tube)]
     tube.alter(order="fifo")
     queue.sweep()
 
     assert kept == ["u"]
-    assert moments(tube) == []
+    assert moments(tube) == {}
 
 
 def test_alter_when_the_order_becomes_fair_takes_in_turn_from_then_on(new_tube: NewTube) -> None:

@@ -311,7 +311,7 @@ def test_sweep_when_kept_keys_are_in_many_segments_merges_them(
         put(tube, str(key))
     for _ in range(many):
         tube.ack(take(tube).task_id)
-    reader = tube._ctx.segment_reader
+    reader = tube._ctx.reader
     assert len(reader.kept_keys(tube._ctx.queue.now_us())) == many
 
     queue.sweep()

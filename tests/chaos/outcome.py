@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.chaos.plan import SESSION_TTR, TUBES
-from tubeq_spark.storage.outcome import PATTERN
+from tubeq_spark.storage.note import note_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -100,9 +100,9 @@ def _count_compactions(outcome: Outcome, location: Path, lives: Sequence[Life]) 
         for file in (location / tube.name / "_delta_log").glob("*.json"):
             commits = [json.loads(line) for line in file.read_text().splitlines()]
             for commit in [c["commitInfo"] for c in commits if "commitInfo" in c]:
-                note = re.search(PATTERN, commit.get("userMetadata") or "")
-                if note is not None and note[1] == "fold":
-                    life = whose.get(note[2])
+                note = note_in(commit.get("userMetadata") or "")
+                if note is not None and note.operation == "fold":
+                    life = whose.get(note.session)
                     at = commit["timestamp"] / 1000 - since
                     verbs = [] if life is None else _during(life.ops, at)
                     # Another thread of the process may be in any verb.

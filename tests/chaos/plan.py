@@ -105,8 +105,8 @@ def open_queue(
         **({} if durability is None else {"durability": durability}),
     )
     store = Store(os.environ[STORE_URL]) if STORE_URL in os.environ else None
-    # With `auto`, on a store Spark leaves all commits to the native engine.
-    engine = "native" if spark is None else "spark" if store is None else "auto"
+    # A program with a session follows the location, which is made natively.
+    engine = "native" if spark is None else "auto"
     options = None if store is None else store.options
     queue = Queue(spark, location, config=config, engine=engine, storage_options=options)
     queue.cfg(ttr=SESSION_TTR)

@@ -16,7 +16,6 @@ from tests.both_engines import (
     pytest_collection_modifyitems,
     pytest_generate_tests,
 )
-from tests.concurrency.both_at_once import both
 from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import (
     FOR_EVER,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
 
-__all__ = ["both", "engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
+__all__ = ["engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
 
 
 @pytest.fixture(scope="module")

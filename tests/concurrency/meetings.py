@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.concurrency.support import Probe
     from tubeq_spark import Queue, Tube
-    from tubeq_spark.runtime.taken import TakenRows
+    from tubeq_spark.runtime.taken import Taken
 
 #: What each side has taken before, at once; `ghi` are ready, `j` is buried, `k` was delayed until now.
 MINE, RIVALS = "abc", "def"
@@ -125,7 +125,7 @@ def _hold(tube: Tube, count: int) -> list[int]:
     return [row.task_id for call in calls for row in call.rows]
 
 
-def taken_together(tube: Tube, *counts: int) -> list[TakenRows]:
+def taken_together(tube: Tube, *counts: int) -> list[Taken]:
     """What some calls take that share a commit, as calls of threads do; `None` for one without tasks."""
     ctx = tube._ctx
     requests = [take_request("n", count, 1, ctx.driver) for count in counts]

@@ -14,7 +14,6 @@ from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.memory_engine import MemoryEngine
 from tubeq_spark.storage.query import Select, named
-from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.uninterrupted import THREAD_NAME
 
 if TYPE_CHECKING:
@@ -283,7 +282,7 @@ class World:
 
     def conflicts(self) -> int:
         """How often the interrupted queue had to begin anew so far."""
-        return self.mine._context.loop.conflicts
+        return self.mine._context.loop.tally.total()
 
     def ids(self, names: str) -> DataFrame | list[int]:
         """What names tasks of the tube by their data: a frame, and where there are none the ids."""
@@ -305,7 +304,7 @@ def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[s
         return [row.asDict() for row in rows]
     table, found = tube._ctx.table, named(*columns)
     if now_us is not None:
-        found["state"] = predicates.effective_state(now_us, tube._ctx.max_attempts)
+        found["state"] = tube._ctx.table.state(now_us)
     rows = _engine_beside(tube).rows(Select(table.name, found, table.mine()))
     return [row for row in rows if now_us is None or row["state"] is not None]
 

@@ -72,7 +72,7 @@ def test_put_when_a_rival_makes_room_after_the_count_begins_anew_or_leaves_it_fo
 def test_puts_of_takers_and_ackers_never_conflict(tubes: tuple[Probe, Tube, Tube]) -> None:
     probe, tube, rival = tubes
     rival.put_many(["a", "b"])
-    before = tube._ctx.queue.loop.conflicts
+    before = tube._ctx.queue.loop.tally.total()
 
     def make_room() -> None:
         rival.ack_many(ids_of(rival.take_many(1)))
@@ -81,7 +81,7 @@ def test_puts_of_takers_and_ackers_never_conflict(tubes: tuple[Probe, Tube, Tube
     with probe.interrupted("decided", "put", make_room):
         assert tube.put("c")
 
-    assert tube._ctx.queue.loop.conflicts == before
+    assert tube._ctx.queue.loop.tally.total() == before
     assert stored(tube) == "cr"
 
 

@@ -226,7 +226,7 @@ def test_take_when_its_merge_is_repeated_spends_one_moment(limited: Limited) -> 
     with limited.probe.interrupted("decided", "take", move_head):
         assert names(limited.tube.take_many(1)) == "c"
 
-    (kept,) = limited.tube._ctx.gates.read(with_rows=True).moments.values()
+    (kept,) = limited.tube._ctx.gates.read(with_rows=True).moments().values()
     now_us = limited.mine._context.now_us()
     assert kept.moments.count(now_us) == 1
     assert names(limited.rival.take_many(9, per_utube=9)) == "de"

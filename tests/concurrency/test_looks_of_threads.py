@@ -65,7 +65,7 @@ def test_identify_when_a_queue_joins_between_looks_of_another_thread_keeps_what_
             leaving._context.sessions.views,
             lambda: joining.identify(shared),
             lambda: taken.extend(joining["work"].take_many(1)),
-            tube._ctx.segment_reader.gone_segments,
+            tube._ctx.reader.gone_segments,
         )
 
     with probe.interrupted("read", "release", join):

@@ -41,7 +41,7 @@ def test_frame_when_native_verbs_go_on_is_of_its_version_and_spark_reads_what_is
     with Queue(None, location, engine="native") as queue:
         commits(queue)
         assert versions(log)[0] > newest
-    with Queue(spark, location, engine="spark") as queue:
+    with Queue(spark, location) as queue:
         task = queue["framed"].take(0)
         assert task is not None
         assert task.data == 0

@@ -27,7 +27,7 @@ from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import Location, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.opened_location import OpenedLocation, require_ours
-from tubeq_spark.storage.tables.schema import FORMAT, OUR_FORMAT, WRITERS, new_system_tables
+from tubeq_spark.storage.tables.schema import FORMAT, WRITERS
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -214,30 +214,6 @@ def require(text: str, engine: str, marks: Mapping[str, str]) -> None:
     require_ours(marks, opened, engine)
 
 
-def marked(made_by: str) -> dict[str, str]:
-    return {FORMAT: OUR_FORMAT, WRITERS: made_by}
-
-
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-@pytest.mark.parametrize(("made_by", "opened_by"), [("native", "spark"), ("spark", "native")])
-def test_require_ours_on_s3_when_the_other_engine_made_it_refuses_and_says_what_helps(
-    scheme: str, made_by: str, opened_by: str
-) -> None:
-    with pytest.raises(
-        StoreError, match=rf"would overwrite each other; open it with engine='{made_by}'"
-    ):
-        require(f"{scheme}://bucket/queue", opened_by, marked(made_by))
-
-
-@pytest.mark.parametrize("text", ["/data/queue", "gs://bucket/queue", "abfss://a@b/queue"])
-@pytest.mark.parametrize("opened_by", ["native", "spark"])
-def test_require_ours_where_no_version_is_overwritten_lets_both_engines_in(
-    text: str, opened_by: str
-) -> None:
-    require(text, opened_by, marked("native"))
-    require(text, opened_by, marked("spark"))
-
-
 @pytest.mark.parametrize("engine", ["native", "spark"])
 @pytest.mark.parametrize("marks", [{}, {WRITERS: "native"}, {FORMAT: "0", WRITERS: "native"}])
 def test_require_ours_when_the_format_is_another_refuses_in_one_sentence(
@@ -268,15 +244,9 @@ def test_open_on_s3_when_spark_made_it_is_refused_and_writes_nothing(
 ) -> None:
     location = "s3://bucket/theirs"
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "tubeq_spark.storage.native.engine.new_system_tables",
-            lambda place, config, _, **where: new_system_tables(place, config, "spark", **where),
-        )
-        patched.setattr(
-            "tubeq_spark.storage.opened_location.allows_one_engine_only", lambda _: False
-        )
+        patched.setattr("tubeq_spark.storage.native.engine.NATIVE", "spark")
         store.open(location).close()
-    with pytest.raises(StoreError, match="open it with engine='spark'"):
+    with pytest.raises(StoreError, match="made by Spark"):
         store.open(location)
     registry = DeltaTable(f"{location}/_tubeq_tubes", storage_options=store.options)
     assert registry.version() == 0

@@ -15,14 +15,14 @@ from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of, sto
 from tests.thorough import without_spark
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, StoreError
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs import after_take, settle
+from tubeq_spark.verbs import after_take, settle, take
 from tubeq_spark.verbs.take import MOST_SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark import Tube
-    from tubeq_spark.runtime.taken import TakenRows
+    from tubeq_spark.runtime.taken import Taken
 
 MOST_STOPS = 10
 
@@ -42,11 +42,11 @@ def empty(world: World) -> None:
     world.rival.truncate()
 
 
-def ids(calls: list[TakenRows]) -> list[list[int]]:
+def ids(calls: list[Taken]) -> list[list[int]]:
     return [[row.task_id for row in call.rows] for call in calls]
 
 
-def undo(tube: Tube, call: TakenRows) -> None:
+def undo(tube: Tube, call: Taken) -> None:
     """What an interrupt of a call does that has taken."""
     tube._run(lambda ctx: after_take.undo(ctx, call))
 
@@ -202,7 +202,7 @@ def test_undo_of_one_call_when_it_fails_lets_no_ack_of_the_others_remove_its_tas
         undo(world.tube, two)
 
     others = [*one.rows, *three.rows]
-    assert not world.mine._context.held_tasks.are_whole(world.tube._ctx.record.id, others)
+    assert not world.mine._context.held_tasks.are_whole(others)
     ack_the_others(world, [row.task_id for row in others], "bt ct")
 
 
@@ -341,7 +341,7 @@ def test_exchange_of_one_call_when_a_rival_comes_first_is_decided_anew(
 @pytest.mark.without_spark
 def test_takes_that_share_a_commit_when_it_is_slow_are_renewed_by_one_more(world: World) -> None:
     put(world, "abcd")
-    calls: list[TakenRows] = []
+    calls: list[Taken] = []
 
     with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR)):
         took = changes(world, lambda: calls.extend(taken_together(world.tube, 1, 2, 1)))
@@ -411,7 +411,7 @@ def test_takes_that_share_a_commit_when_only_one_lease_has_ended_give_that_one_b
     world.rival.put_many([PutItem("a"), PutItem("b", ttr=TTR / 10), PutItem("c")])
     with monkeypatch.context() as patch:
         patch.setattr(after_take, "_renewed", refuse)
-        patch.setattr(after_take, "_ROUNDS", 1)
+        patch.setattr(take, "_ROUNDS", 1)
         if fails:
             patch.setattr(after_take, "give_back", refuse)
         with world.probe.interrupted("decided", "take", lambda: world.clock.advance(TTR / 5)):
@@ -483,7 +483,7 @@ def test_takes_that_share_a_commit_when_nobody_can_tell_are_all_given_back(
     (held,) = ids(taken_together(world.tube, 1))
 
     with monkeypatch.context() as patch, world.probe.interrupted("committed", "take", lose):
-        patch.setattr(world.mine._context.engine, "find", lose)
+        patch.setattr(world.mine._context.engine, "commit_of", lose)
         with pytest.raises(CommitUnknownError):
             taken_together(world.tube, 1, 2, 1)
     assert world.stored() == "at bt ct dt et"

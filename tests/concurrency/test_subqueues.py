@@ -46,7 +46,8 @@ class Subqueues(Hosts):
 
     def held(self) -> set[str | None]:
         """The sub-queues with taken tasks."""
-        return set(self.rival._ctx.gates.read_with_taken(0, with_rows=False, skips=False).taken)
+        seen = self.rival._ctx.gates.read_with_taken(0, with_rows=False, skips=False)
+        return set(seen.counts())
 
 
 @pytest.fixture(scope="module")

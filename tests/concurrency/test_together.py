@@ -15,7 +15,7 @@ import pytest
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, rows_of
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, QueueStateError
 from tubeq_spark.model.arguments import take_request
-from tubeq_spark.verbs.exchange import ack_and_take
+from tubeq_spark.verbs import exchange
 
 if TYPE_CHECKING:
     from tubeq_spark import Tube
@@ -38,7 +38,7 @@ def together(tube: Tube, *calls: list[int] | int) -> list[Any]:
     requests = [
         call if isinstance(call, list) else take_request("n", call, 1, ctx.driver) for call in calls
     ]
-    return list(tube._run(lambda ctx: ack_and_take(ctx, requests)))
+    return list(tube._run(lambda ctx: exchange.together(ctx, requests)))
 
 
 def letters(result: Any) -> str:
@@ -225,7 +225,7 @@ def test_acks_and_takes_when_nobody_can_tell_are_unknown_to_all(
     (a,), (b,) = taken(world.tube, 1, 1)
 
     with monkeypatch.context() as patch, world.probe.interrupted("committed", "exchange", lose):
-        patch.setattr(world.mine._context.engine, "find", lose)
+        patch.setattr(world.mine._context.engine, "commit_of", lose)
         with pytest.raises(CommitUnknownError):
             together(world.tube, [a], 1, [b], 1)
     assert world.stored() == "ct dt"

@@ -66,13 +66,13 @@ def test_put_when_a_rival_puts_another_key_first_decides_anew(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:
     probe, tube, rival = tubes
-    before = tube._ctx.queue.loop.conflicts
+    before = tube._ctx.queue.loop.tally.total()
 
     with probe.interrupted("decided", "put", lambda: keyed(rival, "b", OTHER)):
         keyed(tube, "a")
 
     assert sorted(stored(tube).split()) == ["ar", "br"]
-    assert tube._ctx.queue.loop.conflicts == before + 1
+    assert tube._ctx.queue.loop.tally.total() == before + 1
 
 
 @pytest.mark.parametrize("key", [KEY, OTHER])
@@ -82,7 +82,7 @@ def test_put_when_a_rival_puts_without_a_key_or_takes_or_acks_conflicts_with_non
 ) -> None:
     probe, tube, rival = tubes
     first = keyed(rival, "a", OTHER)
-    before = tube._ctx.queue.loop.conflicts, rival._ctx.queue.loop.conflicts
+    before = tube._ctx.queue.loop.tally.total(), rival._ctx.queue.loop.tally.total()
 
     def others() -> None:
         rival.put("c")
@@ -93,7 +93,7 @@ def test_put_when_a_rival_puts_without_a_key_or_takes_or_acks_conflicts_with_non
 
     assert task != first
     assert sorted(stored(tube).split()) == ["br", "cr"]
-    assert (tube._ctx.queue.loop.conflicts, rival._ctx.queue.loop.conflicts) == before
+    assert (tube._ctx.queue.loop.tally.total(), rival._ctx.queue.loop.tally.total()) == before
 
 
 @pytest.mark.without_spark
@@ -259,13 +259,10 @@ def test_put_with_a_capacity_when_a_rival_puts_first_decides_anew(
 #: A producer: puts all keys in batches, in an order of its own, and tells how many tasks it got.
 PRODUCER = """
 import random, sys
-from tubeq_spark import PutItem, Queue, QueueConfig, local_session
+from tubeq_spark import PutItem, Queue, QueueConfig
 
-location, engine, number, keys, batch = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
-spark = None
-if engine == "spark":
-    spark = local_session("p", **{"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.ui.enabled": "false"})
-with Queue(spark, location, engine=engine, config=QueueConfig(attempts=1_000, retry_seconds=600)) as queue:
+location, number, keys, batch = sys.argv[1], *map(int, sys.argv[2:])
+with Queue(None, location, engine="native", config=QueueConfig(attempts=1_000, retry_seconds=600)) as queue:
     tube, names = queue["work"], [str(n) for n in range(keys)]
     random.Random(number).shuffle(names)
     print("ready", flush=True)
@@ -278,17 +275,17 @@ print("done", flush=True)
 """
 
 
-def produce(location: str, engines: list[str], keys: int, batch: int) -> None:
+def produce(location: str, processes: int, keys: int, batch: int) -> None:
     """Let processes put all keys at once; returns when all have."""
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", PRODUCER, location, engine, str(n), str(keys), str(batch)],
+            [sys.executable, "-c", PRODUCER, location, str(n), str(keys), str(batch)],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for n, engine in enumerate(engines)
+        for n in range(processes)
     ]
     for process in running:
         assert process.stdout is not None
@@ -312,20 +309,6 @@ def test_four_processes_when_they_put_the_same_keys_add_each_once(location: str)
     with Queue(None, location, engine="native") as queue:
         queue.create_tube("work")
 
-    produce(location, ["native"] * PROCESSES, KEYS, 50)
+    produce(location, PROCESSES, KEYS, 50)
 
     assert_each_once(location, KEYS)
-
-
-@pytest.mark.processes
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_four_processes_of_both_engines_when_they_put_the_same_keys_add_each_once(
-    location: str,
-) -> None:
-    with Queue(None, location, engine="native") as queue:
-        queue.create_tube("work")
-
-    produce(location, ["native", "native", "spark", "spark"], 10_000, 1_000)
-
-    assert_each_once(location, 10_000)

@@ -108,7 +108,7 @@ def test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begi
 
     assert held.result is not None
     assert held.result.count == ROWS
-    assert mine._context.loop.conflicts == 1
+    assert mine._context.loop.tally.total() == 1
     # Whoever reads, reads all of it.
     assert len(rivals["paused"].take_many(10)) == ROWS + 2
 
@@ -136,7 +136,7 @@ def test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off(
 
     assert held.result is not None
     assert held.result.count == ROWS
-    assert mine._context.loop.conflicts == 0
+    assert mine._context.loop.tally.total() == 0
     clock.advance(HOURS)
     rivals.sweep()
     assert not dead.exists()

@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 
-def _cut_at_a_line(log: Path) -> Path:
-    """Cut the newest commit that removes and adds files after its first line."""
-    for file in sorted(log.glob("[0-9]*.json"), reverse=True):
-        lines = file.read_bytes().splitlines(keepends=True)
-        if any(line.startswith(b'{"add"') for line in lines) and any(
-            line.startswith(b'{"remove"') for line in lines
-        ):
-            kept = [line for line in lines if not line.startswith(b'{"add"')]
-            file.write_bytes(b"".join(kept))
-            (log / f".{file.name}.crc").unlink()
-            return file
-    raise AssertionError
-
-
 def _use(spark: SparkSession, tube: Tube, plain: Tube) -> None:
     """Have Spark write commits of all kinds."""
     tube.put_many([PutItem(number, utube=str(number % 2), ttl=3600) for number in range(6)])
@@ -67,17 +53,12 @@ def test_check_of_what_spark_has_written_is_sound_until_it_is_damaged(
 
         place = Path(location)
         newest = max((place / "plain" / "_delta_log").glob("[0-9]*.json"))
-        cut = _cut_at_a_line(place / "work" / "_delta_log")
         gone = data_file(place / "plain", int(newest.stem))
         gone.unlink()
-        checksum = newest.with_name(f".{newest.name}.crc")
-        checksum.write_bytes(checksum.read_bytes()[:-1] + b"?")
 
         found = {(problem.kind, problem.path) for problem in queue.check().problems}
 
-        assert ("commit", str(cut)) in found
         assert ("file", str(gone)) in found
-        assert ("checksum", str(checksum)) in found
         assert not queue.check(repair=True).sound
         report = queue.check(repair=True, accept_loss=True)
         assert report.sound

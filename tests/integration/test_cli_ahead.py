@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.beside import beside_spark
 from tubeq_spark import Queue, TubeNotFoundError
 from tubeq_spark.cli.ahead import QueueOfOneCall, read_ahead
 from tubeq_spark.storage.location import SESSIONS
@@ -21,7 +22,7 @@ TUBE = "mail"
 def location(tmp_path: Path) -> str:
     """A queue with one tube."""
     location = str(tmp_path / "q")
-    with Queue(None, location, engine="native") as queue:
+    with beside_spark(location) as queue:
         queue.create_tube(TUBE)
     return location
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from tests.beside import beside_spark
 from tubeq_spark import Queue
 from tubeq_spark.jobs.crawler.fetch import Page
 from tubeq_spark.jobs.crawler.native.pages import NativePages
@@ -126,7 +127,7 @@ def test_run_when_two_consumers_fetched_a_host_at_once_fails_and_says_so(
         fetched = spark.createDataFrame([row], FETCH_COLUMNS)
         pages.append(fetched, consumer=consumer, batch=str(number))
     assert pages.exclusivity() == Exclusivity(fetches=2, consumers=2, hosts=1, overlaps=1)
-    Queue(None, location, engine="native").close()
+    beside_spark(location).close()
     said = io.StringIO()
 
     code = run(spark, Job(location=location, seeds=[], settings=Settings()), Console(file=said))

@@ -15,7 +15,7 @@ from tubeq_spark import StoreError
 from tubeq_spark.jobs.consumer.results import ResultTable
 from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS, PageTable
 from tubeq_spark.storage.locks import committer
-from tubeq_spark.storage.locks.committer import Committer, CommitterFile
+from tubeq_spark.storage.locks.committer import Committer, JvmNote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,7 +52,7 @@ def fetches(spark: SparkSession, error: Column) -> DataFrame:
 def leave_note(directory: Path, name: str) -> None:
     """As a process leaves it that was killed while its JVM, on a host of its own, was committing."""
     directory.mkdir(parents=True, exist_ok=True)
-    CommitterFile(directory / f"{name}.committing").write(Committer("another"))
+    JvmNote(directory / f"{name}.lock").write(Committer(started="another"))
 
 
 @pytest.mark.thorough

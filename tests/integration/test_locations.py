@@ -65,52 +65,6 @@ def test_tube_in_a_catalog_schema_has_a_view_of_its_taken_utubes(
         assert not spark.catalog.tableExists(f"{schema}.mail_taken_utubes")
 
 
-@pytest.mark.thorough
-def test_queue_in_a_catalog_schema_when_it_has_a_storage_is_shared_with_workers_without_spark(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
-    place = str(tmp_path / "queue")
-    with (
-        Queue(spark, schema, storage=place) as queue,
-        Queue(None, place, engine="native") as worker,
-    ):
-        mine = queue.create_tube("Crawl", "utube")
-        theirs = worker.create_tube("mail")
-        mine.put({"n": 1}, utube="a")
-        theirs.put({"n": 2})
-        taken = worker["Crawl"].take(0)
-        got = queue["mail"].take(0)
-        assert taken is not None
-        assert got is not None
-        worker["Crawl"].ack(taken.task_id)
-        queue["mail"].ack(got.task_id)
-
-        assert (taken.data, got.data) == ({"n": 1}, {"n": 2})
-        assert spark.table(f"{schema}.mail").where("segment <> 0").count() == 0
-    with Queue(spark, schema) as again:
-        again.create_tube("later").put({"n": 3})
-
-    assert Path(place, "later", "_delta_log").is_dir()
-    # One lock keeps both apart.
-    assert Path(place, "_tubeq_locks", "Crawl.lock").exists()
-    assert not Path(place, "_tubeq_locks", "crawl.lock").exists()
-
-
-def test_queue_when_its_storage_is_elsewhere_or_of_no_schema_is_refused(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InvalidOptionError, match="storage"):
-        Queue(spark, tmp_path / "queue", storage=tmp_path)
-    with pytest.raises(InvalidOptionError, match="storage"):
-        Queue(spark, schema, storage="other.schema")
-    Queue(spark, schema).close()
-
-    with pytest.raises(StoreError, match="is not its place"):
-        Queue(spark, schema, storage=tmp_path / "queue")
-
-    assert not (tmp_path / "queue").exists()
-
-
 def test_queue_when_the_schema_does_not_exist_is_refused_with_one_sentence(
     spark: SparkSession,
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation, SparkSession
 
+from tests.beside import beside_spark
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat, jobs_of
 from tests.thorough import thorough
 from tubeq_spark import Queue, QueueConfig, StoreError, spark_conf
@@ -259,21 +260,21 @@ _MOMENT = dt.datetime(1500, 3, 4, 5, 6, 7, 123457, dt.UTC)
 
 
 @pytest.mark.parametrize("way", ["put_df", *thorough("put")])
-@pytest.mark.parametrize("reader", ["native", *thorough("spark")])
+@pytest.mark.parametrize("committer", ["native", *thorough("spark")])
 def test_put_when_the_session_writes_other_files_keeps_days_and_moments_for_each_engine(
-    other_files: SparkSession, tmp_path: Path, way: str, reader: str
+    other_files: SparkSession, tmp_path: Path, way: str, committer: str
 ) -> None:
     rows = other_files.sql(
         "SELECT make_date(1500, 3, 4) AS day, make_timestamp(1500, 3, 4, 5, 6, 7.123457, 'UTC') AS moment"
     )
-    with opened(other_files, str(tmp_path)) as queue:
+    with Queue(other_files, str(tmp_path), engine=committer) as queue:
         tube = queue.create_tube("days", "fifo", schema="day DATE, moment TIMESTAMP")
         if way == "put_df":
             tube.put_df(rows)
         else:
             tube.put({"day": _DAY, "moment": _MOMENT})
 
-    with Queue(other_files, str(tmp_path), engine=reader) as queue:
+    with Queue(other_files, str(tmp_path)) as queue:
         task = queue["days"].take(0)
 
         assert task is not None
@@ -291,7 +292,7 @@ def test_queue_when_the_session_calls_local_moments_timestamps_is_made_as_by_oth
     finally:
         plain.conf.unset("spark.sql.timestampType")
 
-    with Queue(None, str(tmp_path), engine="native") as queue:
+    with beside_spark(tmp_path) as queue:
         assert [task.data for task in queue["made"].take_many(2)] == ["there"]
 
 

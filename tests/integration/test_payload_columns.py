@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import types as T
 
+from tests.beside import beside_spark
 from tests.native.test_typed_tubes import SCHEMA
 from tubeq_spark import InvalidOptionError, Queue
 from tubeq_spark.payloads.ddl import columns_of
@@ -28,7 +29,7 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
     for ddl in DDLS:
         kinds = T.StructType.fromDDL(ddl)
         assert delta_type(columns_of(ddl)) == kinds.jsonValue()
-    with Queue(None, location, engine="native") as queue:
+    with beside_spark(location) as queue:
         queue.create_tube("typed", "fifottl", schema=SCHEMA).put({"n": 1, "big": 2})
     with Queue(spark, location, engine="spark") as queue:
         task = queue["typed"].take(0)
@@ -40,7 +41,7 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
         queue["typed"].release_all()
         queue["typed"].drop()
         queue.create_tube("typed", "fifottl", schema=SCHEMA).put({"n": 5, "big": 6})
-    with Queue(None, location, engine="native") as queue:
+    with beside_spark(location) as queue:
         task = queue["typed"].take(0)
         assert task is not None
         assert task.data["n"] == 5

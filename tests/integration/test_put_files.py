@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import functions as F
 
 from tests.concurrency.support import Stop, end_heartbeat
 from tests.thorough import thorough
@@ -19,8 +19,8 @@ from tubeq_spark import Queue, QueueConfig, StoreError, TubeNotFoundError
 from tubeq_spark.admin.dead_files import _vacuum
 from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.native.put_directories import PutDirectories
-from tubeq_spark.storage.spark import put_files
 from tubeq_spark.storage.spark.put_files import PutFiles
+from tubeq_spark.storage.spark.put_frame_rows import CountedFrame
 from tubeq_spark.storage.tables.schema import FENCE
 from tubeq_spark.verbs import put_frame
 
@@ -33,24 +33,17 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import WrittenRows
 
 ROWS = 40
-_DEFAULTS = "spark.databricks.delta.properties.defaults."
 _UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
 @pytest.fixture(scope="module")
 def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
-    """As on S3: the engines' commits do not see each other, and the native one has made the location."""
-    # Imported while that is patched, it would keep what it has imported.
-    importlib.import_module("tubeq_spark.storage.spark.open_location")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            "tubeq_spark.storage.opened_location.allows_one_engine_only", lambda _: True
-        )
-        location = f"file:{tmp_path_factory.mktemp('native')}"
-        config = QueueConfig(vacuum_hours=1, backoff_first=0.0, backoff_most=0.0)
-        with Queue(spark, location, engine="native", storage_options={}, config=config) as queue:
-            end_heartbeat(queue)
-            yield queue
+    """A queue with a session, where commits are native."""
+    location = f"file:{tmp_path_factory.mktemp('native')}"
+    config = QueueConfig(vacuum_hours=1, backoff_first=0.0, backoff_most=0.0)
+    with Queue(spark, location, engine="native", config=config) as queue:
+        end_heartbeat(queue)
+        yield queue
 
 
 @pytest.fixture
@@ -97,10 +90,10 @@ def log_of(tube: Tube) -> list[list[dict[str, Any]]]:
 def stored(spark: SparkSession, tube: Tube) -> list[str]:
     """The payloads, which three readers agree on."""
     by_us = sorted(json.dumps(task.data) for task in taken(tube))
-    by_spark = sorted(row.data for row in tube.df().select("data").collect())
+    by_spark = sorted(row.data.strip() for row in tube.df().select("data").collect())
     table = DeltaTable(str(place(tube))).to_pyarrow_table(columns=["data", "tube", "task_id"])
     by_library = sorted(
-        row["data"] for row in table.to_pylist() if row["tube"] == tube._ctx.table.id
+        row["data"].strip() for row in table.to_pylist() if row["tube"] == tube._ctx.table.id
     )
     assert by_us == by_spark == by_library
     return by_us
@@ -151,21 +144,16 @@ def test_put_df_when_spark_must_not_commit_adds_the_files_of_spark_in_one_commit
     queue: Queue, spark: SparkSession, tube: Tube, rows: DataFrame
 ) -> None:
     before = len(log_of(tube))
-    written: list[str] = []
 
-    with meanwhile(lambda: written.extend(f.name for f in puts(tube)[0].glob("_delta_log/0*"))):
-        result = tube.put_df(rows)
+    result = tube.put_df(rows)
 
-    # No checksum of the state, which would be many requests to S3.
-    assert written == [f"{0:020}.json"]
-    assert spark.conf.get(put_files._CHECKSUMS, "true") == "true"
     commit = log_of(tube)[-1]
     assert len(log_of(tube)) == before + 1
     added = [action["add"] for action in commit if "add" in action]
     (directory,) = puts(tube)
     assert {add["path"].split("/")[0] for add in added} == {directory.name}
     assert sum(json.loads(add["stats"])["numRecords"] for add in added) == ROWS
-    assert not (directory / "_delta_log").exists()
+    assert [path.name for path in directory.iterdir() if "segment=" not in path.name] == []
     assert "operation=put" in commit[0]["commitInfo"]["userMetadata"]
     assert f"changed={ROWS}/0/0" in commit[0]["commitInfo"]["userMetadata"]
     assert result.count == ROWS
@@ -356,9 +344,10 @@ def test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_
     with meanwhile(lambda: None), stopped_at("fit"):
         tube.put_df(rows)
     (left,) = set(puts(tube)) - {whole}
+    (left / "_temporary/0").mkdir(parents=True)
     vacuumed(spark, tube, by)
     assert list(left.rglob("*.parquet"))
-    assert list(left.glob("_delta_log/*.json"))
+    assert (left / "_temporary").exists()
     assert stored(spark, tube) == ALL
 
     make_older(tube)
@@ -373,49 +362,52 @@ def test_vacuum_when_a_put_was_stopped_before_its_commit_removes_its_files_once_
     assert stored(spark, tube) == ALL
 
 
-@pytest.mark.parametrize("by", ["sweep", *thorough("spark", "library")])
-def test_vacuum_when_a_put_was_stopped_after_its_commit_keeps_its_files_and_a_sweep_removes_its_log(
-    spark: SparkSession, tube: Tube, rows: DataFrame, by: str
+@of_tube(type="utubettl", schema="n BIGINT, text STRING, at TIMESTAMP, day DATE")
+def test_put_df_writes_the_statistics_that_our_own_files_have(
+    spark: SparkSession, tube: Tube
 ) -> None:
-    with stopped_at("adopted"):
-        tube.put_df(rows, key="k")
-    (put,) = puts(tube)
-    assert (put / "_delta_log").exists()
-    assert tube.put_df(rows, key="k").count == 0
+    frame = spark.range(0, 5, 1, 8).selectExpr(
+        "id AS n",
+        "repeat(CAST(id AS STRING), 100) AS text",
+        "TIMESTAMP '9999-12-31 23:59:59.999999 UTC' AS at",
+        "CAST(NULL AS DATE) AS day",
+        "CASE WHEN id < 2 THEN repeat('u', 70) ELSE concat('v', id) END AS utube",
+        "id AS pri",
+        "IF(id = 3, 9000, NULL) AS ttl",
+    )
 
-    for _ in range(2):
-        vacuumed(spark, tube, by)
-        assert stored(spark, tube) == ALL
-        make_older(tube)
-    vacuumed(spark, tube, "sweep")
+    def statistics() -> dict[str, Any]:
+        """Those of the one file of the last commit; of what differs from put to put, whether it is there."""
+        (added,) = [action["add"] for action in log_of(tube)[-1] if "add" in action]
+        found: dict[str, Any] = json.loads(added["stats"])
+        for ends in ("minValues", "maxValues"):
+            for name in ("task_id", "created", "next_event", "expires_at"):
+                found[ends][name] = name in found[ends]
+        return found
 
-    assert not (put / "_delta_log").exists()
+    tube.put_df(frame.repartition(1))
+    by_spark = statistics()
+    tube.put_arrow(frame.toArrow())
+
+    assert by_spark["maxValues"]["next_event"]
+    assert by_spark == statistics()
+    # One task of each sub-queue.
+    assert len(tube.take_many(10)) == 4
+
+
+@pytest.mark.parametrize("frame", ["skewed", *thorough("empty", "wide")])
+def test_put_df_of_uneven_and_of_wide_rows_when_spark_must_not_commit_puts_each_once(
+    spark: SparkSession, tube: Tube, frame: str
+) -> None:
+    frames = {
+        "skewed": spark.range(0, ROWS, 1, 4).selectExpr("id").repartition(8, F.expr("id > 2")),
+        "empty": spark.range(0, ROWS, 1, 3 * ROWS),
+        "wide": spark.range(0, ROWS, 1, 2),
+    }
+    size = 100_000 if frame == "wide" else 1
+    text = f"concat(id, repeat(' ', {size})) AS data"
+    assert tube.put_df(frames[frame].selectExpr(text)).count == ROWS
     assert stored(spark, tube) == ALL
-
-
-@pytest.mark.parametrize(
-    ("setting", "is_refused"),
-    [
-        ("feature.deletionVectors", True),
-        ("enableDeletionVectors", False),
-        *thorough(("enableChangeDataFeed", False), ("columnMapping.mode", False)),
-    ],
-)
-def test_put_df_when_a_session_gives_new_tables_features_writes_plain_files_or_nothing(
-    spark: SparkSession, tube: Tube, rows: DataFrame, setting: str, is_refused: bool
-) -> None:
-    values = {"columnMapping.mode": "name", "feature.deletionVectors": "supported"}
-    spark.conf.set(f"{_DEFAULTS}{setting}", values.get(setting, "true"))
-    try:
-        if is_refused:
-            with pytest.raises(StoreError, match="with features"):
-                tube.put_df(rows)
-        else:
-            tube.put_df(rows)
-    finally:
-        spark.conf.unset(f"{_DEFAULTS}{setting}")
-    assert len(puts(tube)) == (not is_refused)
-    assert stored(spark, tube) == ([] if is_refused else ALL)
 
 
 @pytest.mark.thorough
@@ -424,7 +416,7 @@ def test_put_df_when_the_frame_yields_other_rows_than_were_counted_puts_nothing(
     spark: SparkSession, tube: Tube, count: int, written: int
 ) -> None:
     counted = put_frame.count_frame(tube._ctx, numbers(spark, count))
-    other = put_frame.CountedFrame(numbers(spark, written), counted.payload, counted.counted)
+    other = CountedFrame(numbers(spark, written), counted.payload, counted.counted)
     with pytest.raises(StoreError, match="other rows when written"):
         put_frame.put_frame(tube._ctx, other, None)
     assert puts(tube) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from tubeq_spark.storage.tables.row_clauses import clause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 
 def as_table(rows: list[StoredTask]) -> pa.Table:
@@ -38,9 +40,11 @@ def as_table(rows: list[StoredTask]) -> pa.Table:
     return pa.table({n: pa.array(v, kinds.get(n, pa.int64())) for n, v in values.items()})
 
 
-def changed(spark: SparkSession, change: Change, rows: list[StoredTask]) -> list[StoredTask]:
+def changed(
+    spark: SparkSession, table: TubeTable, change: Change, rows: list[StoredTask]
+) -> list[StoredTask]:
     """The rows after a change, as Spark makes it."""
-    sets = clause_of(TABLE, Every(), change).sets
+    sets = clause_of(table, Every(), change).sets
     assert sets is not None
     columns = set(as_table(GRID[:1]).column_names) | {"taken_at"}
     assert set(sets) <= columns, "no column that is not compared"
@@ -54,6 +58,7 @@ def changed(spark: SparkSession, change: Change, rows: list[StoredTask]) -> list
     return stored_tasks(found.toArrow())
 
 
+@pytest.mark.parametrize("most", [None, 2])
 @pytest.mark.parametrize(
     "name",
     [
@@ -63,8 +68,9 @@ def changed(spark: SparkSession, change: Change, rows: list[StoredTask]) -> list
     ],
 )
 def test_row_after_a_change_in_spark_is_the_row_that_is_written_by_hand(
-    spark: SparkSession, name: str
+    spark: SparkSession, name: str, most: int | None
 ) -> None:
     change, rows = CHANGES[name]
     assert rows
-    assert changed(spark, change, rows) == [row_after(change, row) for row in rows]
+    table = replace(TABLE, max_attempts=most)
+    assert changed(spark, table, change, rows) == [row_after(change, row, most) for row in rows]

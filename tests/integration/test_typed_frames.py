@@ -16,6 +16,7 @@ from tests.acceptance.test_typed_payloads import (
     check_put_arrow,
     turns,
 )
+from tests.beside import beside_spark
 from tests.payload_table import COLUMNS, DAY, MOMENT, NAIVE, SCHEMA, VALUES, expected
 from tubeq_spark import InvalidOptionError, Queue
 from tubeq_spark.payloads.ddl import columns_of
@@ -94,7 +95,7 @@ def test_value_when_put_is_stored_or_refused_as_the_table_says(
 def test_local_moments_are_stored_by_every_put_and_others_are_not(
     spark: SparkSession, location: str
 ) -> None:
-    with Queue(spark, location) as queue, Queue(None, location, engine="native") as beside:
+    with Queue(spark, location) as queue, beside_spark(location) as beside:
         tube = queue.create_tube("local", schema="at TIMESTAMP_NTZ")
         for of in (tube, beside["local"]):
             of.put({"at": NAIVE})

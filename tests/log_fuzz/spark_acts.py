@@ -1,4 +1,4 @@
-"""What others do to a tube's table by Spark, and verbs of a queue whose engine is Spark."""
+"""What others do to a tube's table by Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.log_fuzz.library import whole_versions
-from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,20 +70,6 @@ class _Acts:
     def update(self, world: World, name: str) -> None:
         self._sql(world, name, "UPDATE {} SET pri = 4 WHERE state = 'r' AND pri = 3")
 
-    def verbs(self, world: World, name: str) -> None:
-        """Put, take and ack by Spark, in a queue object of its own."""
-        config = QueueConfig(durability="none")
-        with Queue(
-            self._spark, str(world.directory), clock=world.clock, config=config, engine="spark"
-        ) as queue:
-            tube = queue.tube(name)
-            options = {"utube": world.text()} if name == "hosts" else {}
-            world.put(name, [tube.put(world.text(), **options)])
-            task = tube.take(timeout=0)
-            if task is not None and world.random.random() < 0.7:
-                tube.ack(task.task_id)
-                world.gone(name, [task.task_id])
-
 
 def acts_of(spark: SparkSession) -> Mapping[Act, int]:
     """The acts of a session, and how often each is done, in comparison."""
@@ -97,5 +82,4 @@ def acts_of(spark: SparkSession) -> Mapping[Act, int]:
         acts.insert: 4,
         acts.delete: 3,
         acts.update: 4,
-        acts.verbs: 10,
     }

@@ -18,7 +18,8 @@ from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.writer import Writer
-from tubeq_spark.storage.outcome import EngineError, Note, Outcome
+from tubeq_spark.storage.note import Note
+from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
@@ -89,7 +90,8 @@ class Once:
         plan = attempt()
         if plan.statement is None:
             return plan.finish(Affected())
-        return plan.finish(self._engine.execute(plan.statement, Note(operation, "s-1")))
+        note = Note(operation, "s-1", operation_id=plan.statement.operation_id)
+        return plan.finish(self._engine.execute(plan.statement, note))
 
 
 class Place:
@@ -142,7 +144,8 @@ class Place:
         return self
 
     def run(self, statement: Statement | Append) -> Affected:
-        return self.engine.execute(statement, NOTE)
+        note = replace(NOTE, tasks=statement.tasks, operation_id=statement.operation_id)
+        return self.engine.execute(statement, note)
 
     def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:
         return self.run(self.statements.put(new_rows(segment, ids, **columns), len(ids), [segment]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.native.damage import PLANTED, checkpoint, commit, made_sound, opened
 from tests.native.logs import aged, versions
 from tubeq_spark import StoreError
-from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.log import tidying
-from tubeq_spark.storage.log.facts import LogFacts
-from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,21 +99,6 @@ def test_commit_that_says_nothing_when_it_comes_to_an_open_queue_is_refused(
     tube.put("new")
 
 
-def test_verb_when_a_commit_of_the_library_lacks_a_line_refuses_it(place: Path) -> None:
-    """Its last line never has an end, so only its counts tell."""
-    table = DeltaTable(str(place / "work"))
-    write_deltalake(table, table.to_pyarrow_table(), mode="overwrite", partition_by=["segment"])
-    file = commit(place / "work", 11)
-    lines = file.read_bytes().split(b"\n")
-    assert lines[-1].startswith(b'{"')
-    file.write_bytes(b"\n".join(lines[:-1]))
-
-    # As a table whose end somebody has seen: else it is taken for lost to a power cut.
-    shutil.copy(commit(place / "work", 10), commit(place / "work", 12))
-    with opened(place) as queue, pytest.raises(StoreError, match=file.name):
-        queue["work"].take(0)
-
-
 def by_old_library(place: Path) -> Path:
     """A commit as deltalake 1.0 and earlier have it: what it tells of itself is its last line."""
     table = DeltaTable(str(place / "work"))
@@ -140,17 +119,6 @@ def test_commit_of_an_old_library_is_read(place: Path) -> None:
 
     # It was not taken for lost, and its version given to another one.
     assert commit(place / "work", 11).read_bytes() == before
-
-
-def test_commit_of_an_old_library_when_it_lacks_a_line_is_refused(place: Path) -> None:
-    file = by_old_library(place)
-    lines = file.read_bytes().split(b"\n")
-    file.write_bytes(b"\n".join(lines[1:]))
-    # As a table whose end somebody has seen: else it is taken for lost to a power cut.
-    shutil.copy(commit(place / "work", 10), commit(place / "work", 12))
-
-    with opened(place) as queue, pytest.raises(StoreError, match=file.name):
-        queue["work"].take(0)
 
 
 @pytest.mark.parametrize("name", ["newest checkpoint empty", "newest checkpoint cut"])
@@ -258,63 +226,11 @@ def test_hole_in_a_queue_that_is_open_is_not_filled(place: Path, tube: Tube) -> 
     assert not commit(place / "work", newest + 1).exists()
 
 
-def test_wider_hole_in_a_queue_that_is_open_is_found_within_fifty_commits(
-    place: Path, tube: Tube
-) -> None:
-    newest = max(versions(place / "work" / "_delta_log"))
-    shutil.copy(commit(place / "work", newest), commit(place / "work", newest + 60))
-
-    def put_many_times() -> None:
-        for number in range(60):
-            tube.put(number)
-
-    with pytest.raises(StoreError, match="is missing"):
-        put_many_times()
-    assert max(versions(place / "work" / "_delta_log")[:-1]) < 50
-
-
 def test_hole_before_a_checkpoint_is_no_harm(place: Path) -> None:
     commit(place / "work", 4).unlink()
 
     with opened(place) as queue:
         assert len(queue["work"].take_many(20)) == 10
-
-
-@pytest.mark.parametrize("damage", ["hole", "commit of 0 bytes before the end"])
-def test_commit_by_whichever_engine_when_the_log_is_damaged_is_refused_until_it_is_mended(
-    place: Path, damage: str
-) -> None:
-    """Spark reads an empty commit as one that says nothing."""
-    file = commit(place / "work", 9)
-    before = file.read_bytes()
-    BY_NAME[damage].damage(place / "work")
-    lock = TableLock(place / "work.lock", synced=synced_log_of(place / "work"))
-
-    for _ in range(2):
-        with pytest.raises(StoreError, match=file.name), lock.changing(lambda: None):
-            pass
-
-    file.write_bytes(before)
-    with lock.changing(lambda: None):
-        pass
-
-
-def test_commit_that_comes_while_the_log_is_listed_is_not_taken_for_a_hole(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who commits without the lock, as other tools do, may add two: a listing may have the second only."""
-    late = commit(place / "work", 9).name
-    scandir = os.scandir
-
-    @contextmanager
-    def listing(directory: Path) -> Iterator[list[os.DirEntry[str]]]:
-        with scandir(directory) as entries:
-            yield [entry for entry in entries if entry.name != late]
-
-    monkeypatch.setattr(os, "scandir", listing)
-
-    store = LocalStore(synced_log_of(place / "work"))
-    assert LogFacts.listed(store).lacking() is None
 
 
 def test_commit_of_a_verb_tells_how_much_follows_its_first_line(place: Path) -> None:

@@ -172,14 +172,18 @@ def test_tables_that_others_rely_on_are_synced_with_each_commit(
 
 
 def test_commit_on_what_others_have_not_synced_syncs_that_first(
-    place: Path, tube: Tube, syncs: Syncs
+    place: Path, tube: Tube, syncs: Syncs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A version is worth no more than those that it stands on."""
+    """A version is worth no more than those that it stands on; and a writer that is no queue is told of once."""
     table = DeltaTable(str(place / "work"))
     rows = table.to_pyarrow_table().slice(0, 0)
     write_deltalake(table, rows, mode="append")
     found = syncs.of(lambda: tube.put("a"))
-    assert found == ["data", "segment", "table", "commit", "commit", "log"]
+    tube.put("b")
+    assert found == ["data", "segment", "table", "commit", "file_system"]
+    assert [task.data for task in tube.take_many(2)] == ["a", "b"]
+    (told,) = [record for record in caplog.records if "is no queue" in record.getMessage()]
+    assert "was committed by delta-rs" in told.getMessage()
 
 
 def test_mark_when_a_commit_was_synced_tells_other_processes(place: Path, tube: Tube) -> None:

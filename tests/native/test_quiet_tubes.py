@@ -14,7 +14,7 @@ from tubeq_spark.model.times import US
 from tubeq_spark.storage.locks import table_lock
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.tables.counts import depth
+from tubeq_spark.storage.tables.counts import depth, waiting
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ def _looked(ctx: TubeContext) -> tuple[object, object]:
     """What sweeps and metrics find."""
     now_us = ctx.queue.now_us()
     of = depth(ctx.queue.engine, ctx.table, now_us, now_us + 60 * US)
-    waiting = ctx.segment_reader.waiting(now_us, 5)
-    by_owner = replace(waiting, owners=tuple(sorted(waiting.owners)))
+    found = waiting(ctx.queue.engine, ctx.table, now_us, 5)
+    by_owner = replace(found, owners=tuple(sorted(found.owners)))
     return replace(of, states=dict(of.states)), by_owner
 
 

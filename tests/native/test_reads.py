@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +18,11 @@ from tubeq_spark.model.membership import Member
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.takes import UtubeMoments
 from tubeq_spark.model.times import US, to_us
-from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.decision import RefusedError
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.expression import row as columns
-from tubeq_spark.storage.gate import Gate, GatesSeen
+from tubeq_spark.storage.gate import Gate
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
@@ -30,20 +30,17 @@ from tubeq_spark.storage.query import Select, least, named
 from tubeq_spark.storage.rows import (
     DueGroup,
     SegmentSpan,
-    SubqueueHead,
-    TakenTasks,
     Waiting,
 )
-from tubeq_spark.storage.tables.counts import counts, depth
+from tubeq_spark.storage.tables.counts import counts, depth, waiting
 from tubeq_spark.storage.tables.registry import TubeRecord
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import GATES, TubeTable
 from tubeq_spark.storage.user_condition import condition_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 MINUTE = 60_000_000
@@ -137,7 +134,7 @@ def test_states_are_counted_at_a_moment(place: Place) -> None:
 
 
 def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
-    segments = SegmentReader(place.engine, place.table)  # type: ignore[arg-type]
+    segments = TubeReader(place.engine, place.table)  # type: ignore[arg-type]
     assert segments.newest_ids() == {0: 81}
     assert segments.segments_up_to({0: 60}, 9) == [
         SegmentSpan(5, True, False),
@@ -148,19 +145,21 @@ def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
     assert segments.tiny_segments(10, 100) == [5, 6, 7]
     assert segments.tiny_segments(10, 3) == [5]
     assert segments.gone_segments() == []
-    assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3, is_dropped=False)
+    assert waiting(place.engine, place.table, NOW + 1000, 10) == Waiting(
+        2, (OWNER,), 0, 3, is_dropped=False
+    )
 
 
 def test_subqueues_are_found_by_their_first_tasks(place: Place) -> None:
     heads = [
-        SubqueueHead("b", OrderPosition(0, 51), 1, False),
-        SubqueueHead("a", OrderPosition(1, 50), 1, False),
-        SubqueueHead(None, OrderPosition(2, 52), 1, False),
+        {"utube": "b", "first": {"pri": 0, "task_id": 51}, "n": 1},
+        {"utube": "a", "first": {"pri": 1, "task_id": 50}, "n": 1},
+        {"utube": None, "first": {"pri": 2, "task_id": 52}, "n": 1},
     ]
 
-    def found(but: list[str | None], limit: int = 10) -> list[SubqueueHead]:
+    def found(but: list[str | None], limit: int = 10) -> list[dict[str, Any]]:
         ready = place.table.is_ready(NOW) & place.table.is_of(None, but)
-        return place.tasks.heads(ready, limit)
+        return records(place.tasks.heads(ready, limit))
 
     assert found([]) == heads
     assert found(["a", None]) == heads[:1]
@@ -180,18 +179,22 @@ def test_the_next_tasks_of_subqueues_are_found_within_their_quotas(
 
 
 def test_taken_tasks_are_counted_by_subqueue(place: Place) -> None:
-    def taken(now_us: int, *, skips: bool) -> Mapping[str | None, TakenTasks]:
-        return place.gates.read_with_taken(now_us, with_rows=True, skips=skips).taken
+    def taken(now_us: int, leaving: Sequence[int] = (), *, skips: bool) -> list[dict[str, Any]]:
+        seen = place.gates.read_with_taken(now_us, leaving, with_rows=True, skips=skips)
+        return records(seen.taken.select(["utube", "n", "lasting"]))
 
-    assert taken(NOW, skips=False) == {"y": TakenTasks(2, 0)}
-    assert taken(NOW + MINUTE, skips=True) == {"y": TakenTasks(2, 2)}
+    (held, *_) = place.tasks.ids(place.table.is_held(OWNER))
+    assert taken(NOW, skips=False) == [{"utube": "y", "n": 2, "lasting": 2}]
+    assert taken(NOW, [held], skips=False) == [{"utube": "y", "n": 1, "lasting": 1}]
+    assert taken(NOW + MINUTE, skips=True) == [{"utube": "y", "n": 2, "lasting": 0}]
 
 
 def test_gates_are_read_as_they_were_written(place: Place) -> None:
     place.run(place.gates.begin(NOW, several=True, apart=False))
     gates = [Gate(GATES[0], str(n) if n else None) for n in range(256)]
     seen = place.gates.read(with_rows=True)
-    assert seen == GatesSeen(dict.fromkeys(gates, 0))
+    assert seen.numbers == dict.fromkeys(gates, 0)
+    assert not seen.moments()
     for how in ({"several": True, "apart": True}, {"several": False, "apart": False}):
         with pytest.raises(RefusedError):
             place.run(place.gates.begin(NOW, **how))
@@ -200,10 +203,15 @@ def test_gates_are_read_as_they_were_written(place: Place) -> None:
     place.run(place.takes.tidy(seen.raised(texts, texts, all_takes=False), NOW))
 
     raised = {seen.gate_of("a"), seen.gate_of(None)}
-    assert place.gates.read(with_rows=True) == GatesSeen(
-        {gate: int(gate in raised) for gate in gates},
-        {"a": UtubeMoments("a", (5,), 1), None: UtubeMoments(None, (5, 6), 2)},
+    after = place.gates.read(with_rows=True)
+    assert after.numbers == {gate: int(gate in raised) for gate in gates}
+    assert after.moments() == {"a": UtubeMoments((5,), 1), None: UtubeMoments((5, 6), 2)}
+    assert after.moments(["a", "b"]) == {"a": UtubeMoments((5,), 1), "b": UtubeMoments()}
+    turns, leases = (
+        dict(zip(after.rows["utube"].to_pylist(), each.to_pylist(), strict=True))
+        for each in after.leases(2)
     )
+    assert (turns, leases) == ({"a": 1, None: 2}, {"a": None, None: 5})
 
 
 def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow.parquet import write_table
 
 from tests.concurrency.s3_store import Store, served
 from tests.native.support import NOTE, new_rows
@@ -62,22 +63,18 @@ class Written:
     def options(self) -> dict[str, str] | None:
         return None if self.store is None else self.store.options
 
-    def write(self, first: int, segments: int = SEGMENTS, **configuration: str) -> WrittenRows:
-        """Write rows as Spark does: a table of one commit, in a directory of its own."""
+    def write(self, first: int, segments: int = SEGMENTS) -> WrittenRows:
+        """Write rows as Spark does: Parquet files in a directory of their own."""
         directories = self.engine.put_directories
         shape, directory = directories.shape(self.name), directories.new_name()
-        ids = list(range(first, first + 2 * segments))
-        numbers = [first + n % segments for n in range(2 * segments)]
-        data = [str(each) for each in ids]
-        rows = stored_rows(new_rows(0, ids, data=data), self.tube._ctx.table.id)
-        rows = rows.set_column(0, "segment", pa.array(numbers, pa.int64()))
-        write_deltalake(
-            f"{self.path}/{directory}",
-            whole(rows, shape.schema),
-            partition_by=list(shape.by),
-            storage_options=self.options,
-            configuration=dict(configuration),
-        )
+        store = self.engine._handles.table(self.name).store
+        for n in range(first, first + segments):
+            ids = [n, n + segments]
+            rows = new_rows(n, ids, data=[str(each) for each in ids])
+            sink = pa.BufferOutputStream()
+            whole_rows = whole(stored_rows(rows, self.tube._ctx.table.id), shape.schema)
+            write_table(whole_rows.drop_columns(["segment"]), sink)
+            store.put(f"{directory}/segment={n}/part-0.parquet", sink.getvalue().to_pybytes())
         return directories.read(self.name, directory, shape)
 
     def append(self, rows: WrittenRows, key: str | None = None) -> Append:
@@ -148,7 +145,6 @@ def test_append_of_written_rows_adds_their_files_in_one_commit(table: Written) -
     assert table.stored() == []
 
     assert table.commit(rows) == Affected(inserted=ROWS)
-    table.engine.put_directories.adopted(table.name, rows)
 
     assert table.engine.tables.version(table.name) == version + 1
     assert table.stored() == list(range(100, 100 + ROWS))
@@ -185,7 +181,7 @@ def test_append_of_written_rows_when_writers_were_fenced_since_is_stale(table: W
         table.commit(rows)
     assert raised.value.outcome is Outcome.STALE
     assert table.stored() == []
-    assert len(table.files(rows.directory)) > SEGMENTS
+    assert len(table.files(rows.directory)) == SEGMENTS
 
 
 def test_shape_when_the_known_version_is_old_is_that_of_the_newest(
@@ -232,7 +228,7 @@ def test_vacuum_removes_written_rows_that_no_version_has_once_they_are_old(table
     kept, gone = table.write(100), table.write(200)
     table.commit(kept)
     table.engine.tables.vacuum(table.name)
-    assert len(table.files(gone.directory)) > SEGMENTS
+    assert len(table.files(gone.directory)) == SEGMENTS
 
     table.make_older()
     table.engine.tables.vacuum(table.name)
@@ -242,9 +238,12 @@ def test_vacuum_removes_written_rows_that_no_version_has_once_they_are_old(table
     assert table.stored() == list(range(100, 100 + ROWS))
 
 
-def test_read_of_written_rows_with_features_refuses_them(table: Written) -> None:
-    with pytest.raises(StoreError, match="deletionVectors"):
-        table.write(100, **{"delta.enableDeletionVectors": "true"})
+def test_read_of_written_rows_when_a_file_is_no_parquet_refuses_them(table: Written) -> None:
+    store = table.engine._handles.table(table.name).store
+    store.put("put-x/segment=1/part-0.parquet", b"PAR1 this is none PAR1")
+    directories = table.engine.put_directories
+    with pytest.raises(StoreError, match="cannot be read, nothing was put"):
+        directories.read(table.name, "put-x", directories.shape(table.name))
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -287,11 +286,13 @@ def test_append_of_written_rows_at_commit_syncs_them_before_the_commit_has_its_n
         assert found == ["file_system", "commit", "log"]
 
 
-def test_empty_directories_and_logs_of_stopped_puts_are_removed_by_a_sweep(tmp_path: Path) -> None:
+def test_directories_of_stopped_puts_are_removed_by_a_sweep(tmp_path: Path) -> None:
     with Queue(None, str(tmp_path / "queue"), engine="native") as queue:
         table = Written(queue, queue.create_tube("work"))
         kept, gone, new = table.write(100), table.write(200), table.write(300)
         table.commit(kept)
+        for each in (kept, gone, new):
+            (table.place / each.directory / "_temporary/0").mkdir(parents=True)
         for each in (kept, gone):
             then = time.time() - LONG_AGO
             for path in (*(table.place / each.directory).rglob("*"), table.place / each.directory):
@@ -303,6 +304,6 @@ def test_empty_directories_and_logs_of_stopped_puts_are_removed_by_a_sweep(tmp_p
 
         left = {path.name for path in table.place.glob("put-*")}
         assert left == {kept.directory, new.directory}
-        assert not (table.place / kept.directory / "_delta_log").exists()
-        assert (table.place / new.directory / "_delta_log").exists()
+        assert not (table.place / kept.directory / "_temporary").exists()
+        assert (table.place / new.directory / "_temporary").exists()
         assert table.stored() == list(range(100, 100 + ROWS))

@@ -428,14 +428,14 @@ class Verbs:
 
     def _release(self, rows: Sequence[StoredTask], delay_us: int | Backoff | None) -> list[Task]:
         now_us = self.queue.now_us()
-        change = released(0, delay_us, now_us, self.max_attempts)
+        change = released(0, delay_us, now_us)
         after = self._after(change, rows)
         self._store(after)
         return self.events.record("release", after)
 
     def _after(self, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
         """The rows that a change leaves."""
-        table = TubeTable(self.tube.name, self.tube.id, self.order)
+        table = TubeTable(self.tube.name, self.tube.id, self.order, max_attempts=self.max_attempts)
         return rows_after([clause_of(table, Every(), change)], rows)
 
     def _store(self, rows: Iterable[StoredTask]) -> None:

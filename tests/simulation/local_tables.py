@@ -301,6 +301,6 @@ class _LockedTable(LocalTable):
         try:
             synced_log_of(self.directory).settle()
         except SyncError as error:
-            raise CommitUnknownError(str(error), change.operation_id) from error
+            raise CommitUnknownError(str(error), change.note.operation_id) from error
         self._tables.world.check_synced(self._tables._directory, base.snapshot.version + 1)
         return written

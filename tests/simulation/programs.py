@@ -13,9 +13,10 @@ from pyarrow.parquet import ParquetFile
 from tests.simulation.line import Change
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.storage.ended import total
-from tubeq_spark.storage.log.commit_text import DamagedFileError, is_of
+from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.storage.log.next_version import Change as Commit
 from tubeq_spark.storage.log.snapshot import Shape, Snapshot, with_property
+from tubeq_spark.storage.note import Note, is_of
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -313,10 +314,8 @@ class Program:
         """A new change, and its commit."""
         change = Change(len(self.line.changes) + 1, kind, holds)
         self.line.changes[change.number] = change
-        note = f"tubeq operation=put session=s conflicts=0 marker={change.number}"
-        commit = Commit(
-            note, plan.rows, plan.gone, plan.once, plan.total, change.number, shape=plan.shape
-        )
+        note = Note("put", "s", operation_id=change.number)
+        commit = Commit(note, plan.rows, plan.gone, plan.once, plan.total, shape=plan.shape)
         return change, commit
 
     def _commit(self, commit: Callable[[], object], change: Change) -> None:

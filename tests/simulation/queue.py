@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.checker import check
 from tests.simulation.history import Violation, again, line_of
 from tests.simulation.queue_acts import Plan, plan_of
+from tests.simulation.queue_notes import check_notes
 from tests.simulation.queue_run import Run, run
 from tests.simulation.scheduler import StuckError
 
@@ -40,7 +41,7 @@ def judge(plan: Plan) -> tuple[list[Violation], Run | None]:
         return [Violation("stuck", "", str(error))], None
     finally:
         gc.enable()
-    found = check(done.history)
+    found = check(done.history) + check_notes(done.world.journal)
     for thread, error in done.scheduler.errors:
         if type(error).__name__ not in _LEFT:
             found.append(Violation("thread", "", f"{thread.name} ended with {error!r}"))

@@ -24,7 +24,7 @@ class Story:
 
     def call(
         self, actor: str, verb: str, result: Any = None, *, error: str | None = None, lasts: float = 0.0,
-        outcome: str | None = None, failures: int = 0, **args: Any,
+        outcome: str | None = None, failures: int = 0, text: str = "", **args: Any,
     ) -> None:  # fmt: skip
         """A call that begins now."""
         self.now += US
@@ -44,7 +44,7 @@ class Story:
                 outcome or ("returned" if error is None else "raised"),
                 result,
                 error,
-                "",
+                text,
                 f"s{actor}",
                 failures=failures,
             )
@@ -436,6 +436,19 @@ def test_errors_of_sessions_that_may_be_over_and_of_long_conflicts_are_right() -
     story.call("b", "close")
     story.call("a", "identify", error="SessionError", other="sb")
     assert not {"error", "session"} & story.rules
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"), [("the log begins after version 10", False), ("", True)]
+)
+def test_one_lost_answer_makes_a_commit_unknown_where_its_version_is_removed(
+    text: str, is_found: bool
+) -> None:
+    story = Story()
+    error = {"error": "CommitUnknownError", "outcome": "unknown", "failures": 1}
+    story.call("a", "put", text=text, items=[{"data": 1}], **error)
+    story.history.is_faulty = True
+    assert ("error" in story.rules) is is_found
 
 
 @pytest.mark.parametrize("plant", _PLANTED, ids=lambda plant: plant.__name__.strip("_"))

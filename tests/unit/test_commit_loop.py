@@ -28,12 +28,13 @@ from tubeq_spark import (
     StoreError,
     TubeqError,
 )
-from tubeq_spark.storage.commit_loop import CommitLoop, Larger, Plan, Stale
+from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.expression import STALE, TRUE, Column
-from tubeq_spark.storage.locks.committer import Committer, CommitterFile
+from tubeq_spark.storage.locks.committer import Committer, JvmNote
 from tubeq_spark.storage.locks.lock_file import LockFile
 from tubeq_spark.storage.locks.table_lock import TableLock
+from tubeq_spark.storage.note import Commit, Note
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
 from tubeq_spark.storage.statement import Affected, Append, Clause, Statement
 from tubeq_spark.testing import ManualClock
@@ -42,10 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tubeq_spark.storage.outcome import Note
 
 OPERATION_ID = 4711
-JVM = Committer("app", 1)
+JVM = Committer(1)
 STATEMENTS = {
     "merge": Statement("t", TRUE, [Clause(None)], OPERATION_ID, Column("segment"), tasks=2),
     "append": Append("t", None, OPERATION_ID, size=2),  # type: ignore[arg-type]
@@ -101,11 +101,9 @@ class FakeEngine:
     answers: list[Affected | BaseException | None] = field(default_factory=list)
     told: list[Affected | BaseException | None] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
-    asked: list[Statement | Append] = field(default_factory=list)
+    asked: list[tuple[str, int]] = field(default_factory=list)
     while_running: Callable[[], object] = lambda: None
     ahead: list[str] = field(default_factory=list)
-    memory: int = 0
-    jvm: Committer | StoreError | None = JVM
     looks: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -120,21 +118,17 @@ class FakeEngine:
         return nullcontext()
 
     def committer(self) -> Committer | None:
-        if isinstance(self.jvm, StoreError):
-            raise self.jvm
-        return self.jvm
-
-    def memory_for(self, _statement: Statement | Append) -> int:
-        return self.memory
+        return JVM
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         self.notes.append(note)
         self.while_running()
         return _given(self.answers)
 
-    def find(self, statement: Statement | Append) -> Affected | None:
-        self.asked.append(statement)
-        return _given(self.told)
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        self.asked.append((table, operation_id))
+        affected = _given(self.told)
+        return affected and Commit(1, 0, "take", None, None, 0, "MERGE", affected)
 
 
 def _given(answers: list[Affected | BaseException | None]) -> Affected | None:
@@ -154,7 +148,6 @@ class Run:
         *,
         lock_file: Path | None = None,
         at: Callable[[str], object] = lambda _: None,
-        larger: FakeEngine | None = None,
         **config: Any,
     ) -> None:
         self.engine = FakeEngine(list(answers), list(told))
@@ -167,12 +160,9 @@ class Run:
             QueueConfig(observer=self._observe, **(settings | config)),
             self.wall,
             lambda: 1.0,
-            larger=None if larger is None else Larger(lambda: larger, 100),  # type: ignore[arg-type, return-value]
         )
         self.table_lock = TableLock(lock_file, ManualClock())
-        self.note = (
-            None if lock_file is None else CommitterFile(lock_file.with_suffix(".committing"))
-        )
+        self.note = None if lock_file is None else JvmNote(lock_file)
 
     def _observe(self, step: str, operation: str) -> None:
         assert operation == "take"
@@ -292,9 +282,9 @@ def test_commit_when_the_engine_answers_ends_as_its_history_says(case: Case, kin
 
     run_case(run, case, kind)
 
-    assert run.engine.asked == ([] if case.told is ... else [STATEMENTS[kind]])
+    assert run.engine.asked == ([] if case.told is ... else [("t", OPERATION_ID)])
     assert run.executed == (2 if case.expect is None else 1)
-    assert run.loop.conflicts == run.executed - 1
+    assert run.loop.tally.total() == run.executed - 1
     assert run.is_free()
 
 
@@ -306,7 +296,7 @@ def test_commit_when_others_came_first_once_ends_as_without_them(case: Case) -> 
 
     conflicts = 2 if case.expect is None else 1
     assert [note.conflicts for note in run.engine.notes] == list(range(conflicts + 1))
-    assert run.loop.conflicts == run.loop.tally.at(run.table_lock) == conflicts
+    assert run.loop.tally.at(run.table_lock) == conflicts
     assert run.steps.count("conflicted") == conflicts
     assert run.steps.count("read") == run.steps.count("decided") == conflicts + 1
 
@@ -405,7 +395,7 @@ def test_reading_when_it_fails_is_told_as_it_is_and_nothing_is_sent(error: Excep
         run(attempt=fail)
 
     assert caught.value is error
-    assert (run.executed, run.loop.conflicts) == (0, 0)
+    assert (run.executed, run.loop.tally.total()) == (0, 0)
 
 
 def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_sent() -> None:
@@ -419,7 +409,7 @@ def test_reading_when_it_finds_its_memory_stale_begins_anew_before_anything_is_s
     run = Run([TWO])
 
     assert run(attempt=read) == 2
-    assert (run.executed, run.loop.conflicts) == (1, 1)
+    assert (run.executed, run.loop.tally.total()) == (1, 1)
     assert run.steps == ["read", "conflicted", "read", "decided", "committed"]
 
 
@@ -432,7 +422,7 @@ def test_finish_when_it_finds_that_less_was_changed_begins_anew() -> None:
         return affected.total
 
     assert run(finish=finish) == 2
-    assert (run.executed, run.loop.conflicts) == (2, 1)
+    assert (run.executed, run.loop.tally.total()) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -509,7 +499,7 @@ def test_commit_when_others_always_come_first_gives_up_after_its_attempts(case: 
         run()
 
     assert caught.value.__cause__ is error
-    assert run.executed == run.loop.conflicts == 3
+    assert run.executed == run.loop.tally.total() == 3
     # Two waits between three attempts, each at most twice the one before.
     assert run.wall.monotonic() == 1.0 + 2.0
     assert run.is_free()
@@ -577,51 +567,3 @@ def test_commit_when_it_begins_anew_lets_others_of_the_process_in_between() -> N
         "conflicted": True,
         "committed": False,
     }
-
-
-@pytest.mark.parametrize("memory", [100, 101])
-def test_commit_when_a_statement_needs_more_memory_than_it_may_is_the_other_engine_s(
-    memory: int, tmp_path: Path
-) -> None:
-    other = FakeEngine([TWO])
-    run = Run([TWO], lock_file=tmp_path / "work.lock", larger=other)
-    run.engine.memory, run.engine.jvm = memory, None
-    noted = []
-    run.engine.while_running = other.while_running = lambda: noted.append(
-        run.note and run.note.read()
-    )
-
-    assert run() == 2
-
-    assert (run.executed, len(other.notes)) == ((1, 0) if memory == 100 else (0, 1))
-    assert noted == [None if memory == 100 else JVM]
-
-
-def test_commit_when_the_other_engine_loses_its_answer_asks_that_one() -> None:
-    other = FakeEngine([lost()], [TWO])
-    run = Run(larger=other)
-    run.engine.memory = 101
-
-    assert run() == 2
-
-    assert (len(other.asked), run.engine.asked) == (1, [])
-
-
-def test_commit_when_the_other_engine_does_not_answer_is_made_by_its_own() -> None:
-    other = FakeEngine(jvm=StoreError("no way to Spark"))
-    run = Run([TWO], larger=other)
-    run.engine.memory = 101
-
-    assert run() == 2
-
-    assert (run.executed, other.notes) == (1, [])
-
-
-def test_impatient_loop_when_it_is_made_leaves_large_statements_to_the_same_engine() -> None:
-    other = FakeEngine([TWO])
-    run = Run(larger=other)
-    run.engine.memory = 101
-    run.loop = run.loop.impatient()
-
-    assert run() == 2
-    assert len(other.notes) == 1

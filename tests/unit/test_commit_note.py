@@ -1,10 +1,21 @@
-"""When a table was last written to, by the newest commits of its history."""
+"""What the note of a commit has, and what the history tells by it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tubeq_spark.storage.outcome import newest_write
+from tubeq_spark.model.arguments import TakeRequest
+from tubeq_spark.storage.note import (
+    Note,
+    asked_by,
+    is_of,
+    newest_write,
+    note_in,
+    text_with_note,
+)
+from tubeq_spark.storage.statement import Affected
 
 
 @pytest.mark.parametrize(
@@ -21,3 +32,47 @@ def test_newest_write_when_the_table_was_cleaned_since_is_the_write_before(
     commits: list[tuple[str, int]], expected: int
 ) -> None:
     assert newest_write(commits) == expected
+
+
+PLAIN = Note("take", "0f-a", 2)
+FULL = Note("take", "0f-a", 2, 3, 1_800_000_000_000_000, 7, "3/1,2/1/4", Affected(1, 2, 0), 4711)
+TEXT = (
+    "tubeq operation=take session=0f-a conflicts=2 tasks=3 at=1800000000000000 base=7 "
+    "asked=3/1,2/1/4 changed=1/2/0 marker=4711"
+)
+
+
+def test_note_is_written_with_the_fields_that_it_has() -> None:
+    assert str(PLAIN) == "tubeq operation=take session=0f-a conflicts=2"
+    assert str(FULL) == TEXT
+
+
+@pytest.mark.parametrize("note", [PLAIN, FULL, Note("repair"), replace(PLAIN, operation_id=12)])
+def test_note_is_read_as_it_was_written_in_metadata_and_in_a_predicate_of_spark(note: Note) -> None:
+    assert note_in(str(note)) == note
+    predicate = f'["(NOT (cast(segment#1L as string) = {note}) AND (segment#1L IN (4711, 12)))"]'
+    commit = {"userMetadata": None, "operationParameters": {"predicate": predicate}}
+    assert note_in(text_with_note(commit)) == note
+
+
+def test_note_does_not_take_what_follows_it_for_its_fields() -> None:
+    text = f"{PLAIN}) AND options = 'x tasks=5 marker=4711'"
+    assert note_in(text) == PLAIN
+    assert not is_of({"userMetadata": text}, 4711)
+
+
+def test_commit_without_a_note_is_of_nobody() -> None:
+    for text in ("", "by hand 4711", "tubeq", "(segment IN (4711))"):
+        assert note_in(text) is None
+        assert not is_of({"operationParameters": {"predicate": text}}, 4711)
+
+
+def test_commit_is_found_by_its_own_operation_id_alone() -> None:
+    commit = {"userMetadata": TEXT}
+    assert is_of(commit, 4711)
+    assert not any(is_of(commit, other) for other in (471, 47110, 711, -4711, 7, 0))
+
+
+def test_note_tells_what_each_call_of_a_take_asked_for_without_names() -> None:
+    named = TakeRequest(2, 1, frozenset({"a", None, "x=1 marker=5"}))
+    assert asked_by([TakeRequest(3), named]) == "3/1,2/1/3"

@@ -59,7 +59,7 @@ class FakeQueue:
         return nullcontext()
 
     def committer(self) -> Committer:
-        return Committer("app")
+        return Committer()
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         if sql.startswith("SHOW TBLPROPERTIES"):

@@ -361,6 +361,12 @@ CHOICES: dict[str, tuple[Sequence[Any], Type]] = {
 }
 
 
+def statistics(rows: pa.Table) -> str:
+    """The statistics of a file of rows."""
+    columns = data_files._of_rows(rows, FILES.names[1:-1])
+    return as_json(data_files._statistics(rows.num_rows, columns))
+
+
 def a_file(chance: random.Random) -> tuple[DataFile, pa.Table]:
     """A file of a few rows, most often with statistics."""
     segment = chance.choice((-5, 0, 7))
@@ -371,7 +377,7 @@ def a_file(chance: random.Random) -> tuple[DataFile, pa.Table]:
         columns.append(chance.choices(few, k=count_of_rows))
     arrays = [nested(values, f.type) for values, f in zip(columns, FILES, strict=True)]
     rows = pa.Table.from_arrays(arrays, schema=FILES)
-    stats = as_json(data_files._statistics(rows, FILES.names[1:-1]))
+    stats = statistics(rows)
     told = stats if chance.random() < 0.9 else None
     return DataFile("x", 1, {"segment": segment}, told), rows
 
@@ -458,7 +464,7 @@ def test_file_when_its_statistics_exclude_a_condition_is_skipped(
     columns = [[5, 5], [1, 3], [2, 2], [None, None], [2_000_001, 3_000_000], [0, 0]]
     arrays = [nested(values, f.type) for values, f in zip(columns, FILES, strict=True)]
     rows = pa.Table.from_arrays(arrays, schema=FILES)
-    stats = as_json(data_files._statistics(rows, FILES.names[1:-1]))
+    stats = statistics(rows)
     file = DataFile("x", 1, {"segment": 5}, stats)
     assert files_of(condition, FILES)(file) is is_read
 

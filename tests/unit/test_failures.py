@@ -107,6 +107,8 @@ def test_delay_when_computed_by_an_expression_is_the_same(
 
 # -- the end of a lease ------------------------------------------------------------------------------
 
+OF_THREE = replace(TABLE, max_attempts=3)
+
 
 @pytest.mark.parametrize(
     ("attempts", "state", "delay", "end"), [(1, "~", 4, 54), (2, "~", 8, 58), (3, "!", 50, 50)]
@@ -115,9 +117,9 @@ def test_task_when_the_end_of_its_lease_is_written_is_delayed_from_then_on(
     attempts: int, state: str, delay: int, end: int
 ) -> None:
     row = task(attempts=attempts, next_event=NOW - US, expires_at=NOW + 50 * US)
-    change = lease_ended(9, NOW, 3, Backoff(first=4, factor=2, jitter=0))
+    change = lease_ended(9, NOW, Backoff(first=4, factor=2, jitter=0))
 
-    (after,) = rows_after([clause_of(TABLE, Every(), change)], [row])
+    (after,) = rows_after([clause_of(OF_THREE, Every(), change)], [row])
 
     assert (after.state, after.next_event, after.expires_at) == (
         (state, NOW + delay * US, NOW + end * US)
@@ -131,9 +133,9 @@ def test_task_when_the_end_of_its_lease_is_written_is_delayed_from_then_on(
 def test_task_when_the_end_of_its_lease_has_no_delay_is_ready(
     backoff: Backoff | None, error: str
 ) -> None:
-    change = lease_ended(9, NOW, 3, backoff)
+    change = lease_ended(9, NOW, backoff)
 
-    (after,) = rows_after([clause_of(TABLE, Every(), change)], [task()])
+    (after,) = rows_after([clause_of(OF_THREE, Every(), change)], [task()])
 
     assert (after.state, after.next_event, after.error) == ("r", task().expires_at, error)
 

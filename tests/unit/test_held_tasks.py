@@ -35,7 +35,7 @@ def holding(*segments: tuple[int, list[int]]) -> HeldTasks:
     held_tasks = HeldTasks()
     for segment, ids in segments:
         rows = [row(task_id, segment) for task_id in ids]
-        held_tasks.add(TUBE, rows, {segment: len(ids)})
+        held_tasks.add(TUBE, rows, len(ids))
     return held_tasks
 
 
@@ -47,7 +47,7 @@ def found(held_tasks: HeldTasks, *ids: int) -> list[tuple[int, int]] | None:
 def are_whole(held_tasks: HeldTasks, *ids: int) -> bool:
     rows = held_tasks.find(TUBE, ids)
     assert rows is not None
-    return held_tasks.are_whole(TUBE, rows)
+    return held_tasks.are_whole(rows)
 
 
 def test_find_when_any_is_unknown_is_none() -> None:
@@ -60,48 +60,57 @@ def test_find_when_any_is_unknown_is_none() -> None:
 
 def test_tasks_are_whole_only_if_they_are_all_rows_of_their_segments_as_written() -> None:
     held_tasks = holding((-1, [1, 2]), (-2, [3]))
-    held_tasks.add(TUBE, [row(4, -3)], {})
+    held_tasks.add(TUBE, [row(4, -3)])
 
     assert are_whole(held_tasks, 1, 2)
     assert are_whole(held_tasks, 3, 2, 1)
     assert not are_whole(held_tasks, 1)
     assert not are_whole(held_tasks, 4)
-    assert not held_tasks.are_whole(TUBE, [row(3, -9)])
-    assert not held_tasks.are_whole(TUBE, [row(9, -1)])
+    assert not held_tasks.are_whole([row(3, -9)])
+    assert not held_tasks.are_whole([row(9, -1)])
 
-    held_tasks.left(TUBE, [(-9, 1)])
+    held_tasks.left(TUBE, [row(1, -9)])
     assert not are_whole(held_tasks, 2)
-    held_tasks.left(TUBE, [(-1, 1)])
+    held_tasks.left(TUBE, [row(1, -1)])
     assert are_whole(held_tasks, 2)
 
 
 def test_left_when_some_leave_keeps_the_others_where_they_are() -> None:
     held_tasks = holding((-1, [1, 2, 3]), (-2, [4]))
 
-    held_tasks.left(TUBE, [(-1, 1)])
+    held_tasks.left(TUBE, [row(1, -1)])
 
     assert found(held_tasks, 1) is None
     assert found(held_tasks, 2, 3, 4) == [(2, -1), (3, -1), (4, -2)]
-    held_tasks.left(TUBE, [(-1, 2), (-1, 3), (-2, 4)])
+    held_tasks.left(TUBE, [row(2, -1), row(3, -1), row(4, -2)])
     assert not held_tasks.any_at(NOW)
 
 
-def test_forget_when_a_segment_was_not_found_still_knows_that_its_tasks_may_be_held() -> None:
+def test_gone_forgets_the_tasks_that_it_is_asked_for() -> None:
     held_tasks = holding((-1, [1, 2]), (-2, [3]))
 
-    held_tasks.forget([-1, -7])
+    held_tasks.gone(lambda row: row.segment == -1)
 
-    assert found(held_tasks, 1) is None
+    assert held_tasks.attempt(TUBE, 2) is None
+    assert held_tasks.attempt(TUBE, 3) == 1
+
+
+def test_drop_forgets_all_tasks_of_a_take() -> None:
+    held_tasks = holding((-1, [1, 2]), (-2, [3]))
+    held_tasks.add_batch(-5, None)
+
+    held_tasks.drop([-1, -5])
+
+    assert held_tasks.attempt(TUBE, 1) is None
     assert found(held_tasks, 3) == [(3, -2)]
-    assert held_tasks.attempt(TUBE, 2) == 0
-    held_tasks.gone([-2])
-    assert held_tasks.attempt(TUBE, 3) is None
+    held_tasks.left(TUBE, [row(3, -2)])
+    assert not held_tasks.any_at(NOW)
 
 
 def test_add_when_a_task_was_taken_again_knows_it_in_its_new_segment_only() -> None:
     held_tasks = holding((-1, [1, 2]), (-2, [1, 3]))
 
-    held_tasks.forget([-1])
+    held_tasks.gone(lambda row: row.segment == -1)
 
     assert found(held_tasks, 1, 3) == [(1, -2), (3, -2)]
     assert are_whole(held_tasks, 1, 3)
@@ -111,14 +120,14 @@ def test_any_at_counts_leases_that_last_and_batches() -> None:
     held_tasks = HeldTasks()
     assert not held_tasks.any_at(NOW)
 
-    held_tasks.add(TUBE, [row(1, -1, lease_until=NOW)], {})
+    held_tasks.add(TUBE, [row(1, -1, lease_until=NOW)])
     assert not held_tasks.any_at(NOW)
     assert held_tasks.any_at(NOW - 1)
 
     held_tasks.add_batch(-5, NOW + 1)
     assert held_tasks.any_at(NOW)
-    held_tasks.drop_batch(-5)
-    held_tasks.drop_batch(-5)
+    held_tasks.drop([-5])
+    held_tasks.drop([-5])
     assert not held_tasks.any_at(NOW)
 
     held_tasks.add_batch(-6, None)
@@ -134,25 +143,33 @@ def test_compare_when_only_the_lease_has_ended_keeps_the_task() -> None:
     assert found(held_tasks, 1, 2) == [(1, -1), (2, -1)]
 
 
-@pytest.mark.parametrize("stored", [None, row(1, -7)])
-def test_compare_when_a_task_is_elsewhere_forgets_it_and_keeps_the_others(
-    stored: StoredTask | None,
-) -> None:
+def test_compare_when_a_task_is_gone_forgets_it_and_keeps_the_others() -> None:
     held_tasks = holding((-1, [1, 2]))
 
-    held_tasks.compare(TUBE, 1, stored, held=False)
+    held_tasks.compare(TUBE, 1, None, held=False)
 
     assert held_tasks.attempt(TUBE, 1) is None
-    assert found(held_tasks, 2) == [(2, -1)]
-    assert not are_whole(held_tasks, 2)
+    assert are_whole(held_tasks, 2)
 
 
-def test_renewed_knows_the_new_segment_and_the_longer_lease() -> None:
+@pytest.mark.parametrize("held", [True, False])
+def test_compare_when_a_task_is_elsewhere_knows_it_there_if_it_is_held(*, held: bool) -> None:
+    held_tasks = holding((-1, [1, 2]))
+
+    held_tasks.compare(TUBE, 1, row(1, -7), held=held)
+    held_tasks.compare(TUBE, 3, row(3, -7), held=True)
+
+    assert found(held_tasks, 1) == ([(1, -7)] if held else None)
+    assert found(held_tasks, 3) is None
+    assert are_whole(held_tasks, 2)
+
+
+def test_add_when_leases_are_longer_knows_the_new_segment_and_the_longer_lease() -> None:
     held_tasks = HeldTasks()
     rows = [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW)]
-    held_tasks.add(TUBE, rows, {-1: 2})
+    held_tasks.add(TUBE, rows, 2)
 
-    held_tasks.renewed(TUBE, [row(1, -9, lease_until=NOW + 1)])
+    held_tasks.add(TUBE, [row(1, -9, lease_until=NOW + 1)])
 
     assert found(held_tasks, 1, 2) == [(1, -9), (2, -1)]
     assert not are_whole(held_tasks, 1)
@@ -161,33 +178,24 @@ def test_renewed_knows_the_new_segment_and_the_longer_lease() -> None:
     assert not held_tasks.any_at(NOW + 1)
 
 
-def test_renewed_when_the_task_is_not_remembered_knows_no_more_than_the_lease() -> None:
-    held_tasks = HeldTasks()
-
-    held_tasks.renewed(TUBE, [row(1, -9, lease_until=NOW + 1)])
-
-    assert found(held_tasks, 1) is None
-    assert held_tasks.any_at(NOW)
-
-
-def test_ended_when_leases_were_written_forgets_only_those() -> None:
+def test_gone_when_some_rows_have_left_still_counts_the_others_of_their_segment() -> None:
     held_tasks = HeldTasks()
     rows = [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW + 1)]
-    held_tasks.add(TUBE, rows, {-1: 2})
+    held_tasks.add(TUBE, rows, 2)
 
-    held_tasks.ended([-1], NOW)
+    held_tasks.gone(lambda row: row.next_event == NOW)
 
     assert found(held_tasks, 1) is None
     assert found(held_tasks, 2) == [(2, -1)]
-    assert not are_whole(held_tasks, 2)
+    assert are_whole(held_tasks, 2)
 
 
-def test_renewed_when_a_batch_has_the_task_says_that_the_batch_must_search() -> None:
+def test_add_when_a_batch_has_the_task_says_that_the_batch_must_search() -> None:
     held_tasks = HeldTasks()
     held_tasks.add_batch(-5, NOW + 1)
 
-    held_tasks.renewed(TUBE, [row(1, -5)])
+    held_tasks.add(TUBE, [row(1, -5)])
 
     assert held_tasks.is_scattered(-5)
-    held_tasks.drop_batch(-5)
+    held_tasks.drop([-5])
     assert not held_tasks.is_scattered(-5)

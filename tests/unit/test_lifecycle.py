@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tubeq_spark.model.states import EVENTS, TIMERS, TRANSITIONS, after_giving_back, due
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.storage.rows_after import rows_at
+from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
@@ -31,7 +32,8 @@ def effective(
     """The state in which a row is seen; `None`: its life is over."""
     moments = (next_event, expires_at)
     row = StoredTask(1, 1, state, 0, None, "1", 0, None, None, *moments, None, attempts, None)
-    (seen,) = rows_at([row], now, max_attempts)
+    state = TubeTable("t", 1, ("task_id",), max_attempts=max_attempts).state(now)
+    (seen,) = rows_at([row], state)
     return None if seen is None else seen.state
 
 

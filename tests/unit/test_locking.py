@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.locks.committer import Committer, CommitterFile, Host, processes
+from tubeq_spark.storage.locks.committer import Committer, Host, JvmNote, processes
 from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.testing import ManualClock
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 HERE = Host("host", "machine", "boot", "pid:[1]")
 MAC = Host("mac")
-MINE = Committer("app-1", 1, HERE, "100")
-OTHER = Committer("app-2", 2, HERE, "200")
+MINE = Committer(1, HERE, "100")
+OTHER = Committer(2, HERE, "200")
 
 
 @dataclass
@@ -38,9 +38,6 @@ class FakeProcesses:
 
     def started(self, pid: int) -> str | None:
         return self.running.get(pid)
-
-    def command(self, pid: int) -> str:
-        return ""
 
 
 class Waits(ManualClock):
@@ -63,8 +60,8 @@ def lock_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def note(tmp_path: Path) -> CommitterFile:
-    return CommitterFile(tmp_path / "work.committing")
+def note(tmp_path: Path) -> JvmNote:
+    return JvmNote(tmp_path / "work.lock")
 
 
 def table_lock(
@@ -77,9 +74,7 @@ def mine() -> Committer:
     return MINE
 
 
-def test_committing_while_the_statement_runs_names_its_jvm(
-    lock_file: Path, note: CommitterFile
-) -> None:
+def test_committing_while_the_statement_runs_names_its_jvm(lock_file: Path, note: JvmNote) -> None:
     own = table_lock(lock_file)
     with own.writing(mine):
         assert note.read() is None
@@ -91,7 +86,7 @@ def test_committing_while_the_statement_runs_names_its_jvm(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), ConnectionResetError()])
 def test_committing_when_no_answer_came_leaves_the_note_whatever_follows_in_the_same_jvm(
-    lock_file: Path, note: CommitterFile, error: BaseException
+    lock_file: Path, note: JvmNote, error: BaseException
 ) -> None:
     own = table_lock(lock_file)
     with pytest.raises(type(error)), own.changing(mine):
@@ -102,13 +97,13 @@ def test_committing_when_no_answer_came_leaves_the_note_whatever_follows_in_the_
         assert not own.is_exclusive
     assert note.read() == MINE
     # Another client of that JVM may go on, too, and must not remove it either.
-    with table_lock(lock_file).changing(lambda: replace(MINE, application="restarted")):
+    with table_lock(lock_file).changing(lambda: replace(MINE)):
         pass
     assert note.read() == MINE
 
 
 def test_committing_when_the_statement_was_answered_by_an_error_clears_the_note(
-    lock_file: Path, note: CommitterFile
+    lock_file: Path, note: JvmNote
 ) -> None:
     own = table_lock(lock_file)
     with pytest.raises(StoreError), own.changing(mine):
@@ -123,7 +118,7 @@ def test_committing_when_the_statement_was_answered_by_an_error_clears_the_note(
 
 
 def test_committing_when_the_note_cannot_be_written_runs_nothing(
-    lock_file: Path, note: CommitterFile
+    lock_file: Path, note: JvmNote
 ) -> None:
     own, ran = table_lock(lock_file), False
     with own.writing(mine):
@@ -135,7 +130,7 @@ def test_committing_when_the_note_cannot_be_written_runs_nothing(
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt(), ConnectionResetError()])
 def test_committing_by_the_process_that_has_the_lock_file_notes_nothing_however_it_ends(
-    lock_file: Path, note: CommitterFile, error: BaseException | None
+    lock_file: Path, note: JvmNote, error: BaseException | None
 ) -> None:
     own = table_lock(lock_file)
     with contextlib.suppress(KeyboardInterrupt, ConnectionResetError), own.changing(lambda: None):
@@ -146,18 +141,20 @@ def test_committing_by_the_process_that_has_the_lock_file_notes_nothing_however_
     assert note.read() is None
 
 
-def test_writing_by_the_process_that_has_the_lock_file_waits_for_a_noted_jvm_even_of_its_own(
-    lock_file: Path, note: CommitterFile
+def test_mending_waits_for_a_noted_jvm_even_of_its_own_process_and_native_writers_do_not(
+    lock_file: Path, note: JvmNote
 ) -> None:
     own = table_lock(lock_file, FakeProcesses({1: "100"}))
     with pytest.raises(KeyboardInterrupt), own.changing(mine):
         raise KeyboardInterrupt
     with pytest.raises(StoreError, match="process 1 on host may still be committing"):
-        own.writing(lambda: None).__enter__()
+        own.mending().__enter__()
+    with own.changing(lambda: None):
+        pass
     assert note.read() == MINE
 
 
-def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: CommitterFile) -> None:
+def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: JvmNote) -> None:
     note.write(OTHER)
     # Its process id belongs to another process by now.
     with table_lock(lock_file, FakeProcesses({2: "300"})).writing(mine):
@@ -165,7 +162,7 @@ def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: Commi
 
 
 def test_writing_when_the_noted_jvm_ends_meanwhile_waits_for_it(
-    lock_file: Path, note: CommitterFile
+    lock_file: Path, note: JvmNote
 ) -> None:
     note.write(OTHER)
     running = FakeProcesses({2: "200"})
@@ -177,7 +174,7 @@ def test_writing_when_the_noted_jvm_ends_meanwhile_waits_for_it(
 
 
 def test_writing_when_the_noted_jvm_lives_on_refuses_and_says_what_helps(
-    lock_file: Path, note: CommitterFile
+    lock_file: Path, note: JvmNote
 ) -> None:
     note.write(OTHER)
     own = table_lock(lock_file, FakeProcesses({2: "200"}))
@@ -192,7 +189,7 @@ def test_writing_when_the_noted_jvm_lives_on_refuses_and_says_what_helps(
 
 
 def test_writing_when_who_waits_is_killed_leaves_the_note_to_the_next(
-    lock_file: Path, note: CommitterFile
+    lock_file: Path, note: JvmNote
 ) -> None:
     note.write(OTHER)
     running = FakeProcesses({2: "200"})
@@ -208,9 +205,9 @@ def test_writing_when_who_waits_is_killed_leaves_the_note_to_the_next(
         assert note.read() is None
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"application": "a"}', "null", "\x80"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"pid": 1}', "null", "\x80"])
 def test_writing_when_the_note_cannot_be_read_refuses(
-    lock_file: Path, note: CommitterFile, text: str
+    lock_file: Path, note: JvmNote, text: str
 ) -> None:
     note.path.write_text(text, encoding="latin-1")
     with pytest.raises(StoreError, match="an unknown process"):
@@ -248,15 +245,6 @@ def test_is_gone_where_it_cannot_be_known_is_false(
     assert committer.is_gone(FakeProcesses(running, here)) is is_gone
 
 
-def test_is_same_where_process_ids_mean_nothing_goes_by_the_application() -> None:
-    unseen = Committer("app-2", 2)
-    assert unseen.is_same(Committer("app-2", 2))
-    assert unseen.is_same(OTHER)
-    assert not unseen.is_same(Committer("app-1", 2))
-    assert not OTHER.is_same(replace(OTHER, started="201"))
-    assert not Committer("app-1").is_same(Committer("app-2"))
-
-
 def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> None:
     here = processes()
     assert here.started(os.getpid()) == here.started(os.getpid()) is not None
@@ -269,7 +257,6 @@ def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> 
     # Until it runs a program of its own it has no command line.
     child.stdout.readline()
     assert here.started(child.pid) is not None
-    assert here.command(child.pid).endswith(f"-c {program}")
     child.stdin.close()
     # It is a zombie from when it ends until `wait`.
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -8,10 +8,7 @@ import pytest
 
 from tubeq_spark.storage.log.actions import encoded
 from tubeq_spark.storage.log.commit_text import (
-    DamagedCommitError,
-    actions_in,
     fault_of,
-    fewer_than_told,
 )
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, Verdict, judge
 from tubeq_spark.storage.log.log_files import LogFiles
@@ -54,46 +51,6 @@ def test_commit_of_ours_cut_anywhere_has_a_fault() -> None:
 )
 def test_commit_of_others_that_says_nothing_or_has_no_end_has_a_fault(text: bytes) -> None:
     assert fault_of(text) != ""
-
-
-@pytest.mark.parametrize(
-    ("operation", "metrics", "is_whole"),
-    [
-        ("MERGE", {"numTargetFilesAdded": "1", "numTargetFilesRemoved": "1"}, True),
-        ("MERGE", {"numTargetFilesAdded": "2", "numTargetFilesRemoved": "1"}, False),
-        ("DELETE", {"numAddedFiles": "0", "numRemovedFiles": "2"}, False),
-        ("WRITE", {"num_added_files": 1, "num_removed_files": 1}, True),
-        ("WRITE", {"num_added_files": 1, "num_removed_files": 2}, False),
-        ("OPTIMIZE", {"numFilesAdded": 2, "filesAdded": "{}"}, False),
-        ("WRITE", {"numFiles": "3", "numOutputRows": "0"}, True),
-        ("VACUUM END", {"numDeletedFiles": "9"}, True),
-        ("RESTORE", {"numRestoredFiles": "x", "numAddedFiles": None}, True),
-        ("MERGE", None, True),
-    ],
-)
-def test_commit_of_others_has_the_files_that_it_counts(
-    operation: str, metrics: dict[str, object] | None, is_whole: bool
-) -> None:
-    info = {"operation": operation, "operationMetrics": metrics}
-
-    assert (fewer_than_told(info, added=1, removed=1) == "") is is_whole
-
-
-def test_commit_of_the_library_counts_files_of_changes_among_those_it_adds() -> None:
-    info = b'{"commitInfo":{"operationMetrics":{"num_added_files":2,"num_removed_files":1}}}\n'
-    others = b'{"cdc":{}}\n{"remove":{}}\n'
-
-    kinds = [kind for kind, _ in actions_in(info + b'{"add":{}}\n' + others)]
-    assert kinds == ["commitInfo", "add", "cdc", "remove"]
-    with pytest.raises(DamagedCommitError, match="adds 2 files by its own account, but names 1"):
-        actions_in(info + others)
-
-
-def test_write_that_counts_rows_and_names_no_file_has_a_fault() -> None:
-    info = {"operation": "WRITE", "operationMetrics": {"numFiles": "1", "numOutputRows": "5"}}
-
-    assert fewer_than_told(info, added=0, removed=0) != ""
-    assert fewer_than_told(info, added=1, removed=0) == ""
 
 
 def test_log_without_damage_is_read_from_its_newest_checkpoint() -> None:

@@ -253,7 +253,6 @@ def test_tube_options_that_are_bad_or_foreign_are_refused(options: dict[str, Any
         {"backoff_first": -1},
         {"segment_rows": 0},
         {"largest_payload": 0},
-        {"native_memory": -1},
         {"number_horizon": 0},
         {"number_horizon": 1e300},
         {"fold_segments": -1},

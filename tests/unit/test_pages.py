@@ -24,7 +24,7 @@ from tubeq_spark.observe.pages import (
     tube_now,
 )
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot, flows
-from tubeq_spark.storage.outcome import Commit
+from tubeq_spark.storage.note import Commit
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'&"

@@ -50,7 +50,7 @@ def test_queue_when_spark_is_older_than_4_is_refused_in_one_sentence(version: st
     spark: Any = SimpleNamespace(version=version)
 
     with pytest.raises(StoreError) as refused:
-        Queue(spark, "/data/q")
+        Queue(spark, "/data/q", engine="spark")
 
     said = str(refused.value)
     assert said.startswith(f"Spark 4.0 or newer is needed and this session has Spark {version}: ")
@@ -62,7 +62,7 @@ def test_package_when_spark_lacks_what_is_new_in_4_is_imported_and_can_refuse_it
         "import types, pyspark.sql.types\n"
         "del pyspark.sql.types.CalendarIntervalType\n"
         "from tubeq_spark import Queue, StoreError\n"
-        "try: Queue(types.SimpleNamespace(version='3.5.6'), '/data/q')\n"
+        "try: Queue(types.SimpleNamespace(version='3.5.6'), '/data/q', engine='spark')\n"
         "except StoreError: print('refused')\n"
     )
 

@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.locks.committer import Committer, CommitterFile, Host
+from tubeq_spark.storage.locks.committer import Committer, Host, JvmNote
 from tubeq_spark.storage.spark.guarded_write import ProcessLock
 from tubeq_spark.testing import ManualClock
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HERE = Host("host", "machine", "boot", "pid:[1]")
-MINE = Committer("app-1", 1, HERE, "100")
-OTHER = Committer("app-2", 2, HERE, "200")
+MINE = Committer(1, HERE, "100")
+OTHER = Committer(2, HERE, "200")
 WAIT = 30.0
 
 
@@ -37,9 +37,6 @@ class Running:
     def started(self, pid: int) -> str | None:
         return self._started.get(pid)
 
-    def command(self, _pid: int) -> str:
-        return ""
-
 
 @pytest.fixture
 def lock_file(tmp_path: Path) -> Path:
@@ -47,8 +44,8 @@ def lock_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def note(tmp_path: Path) -> CommitterFile:
-    return CommitterFile(tmp_path / "pages.committing")
+def note(tmp_path: Path) -> JvmNote:
+    return JvmNote(tmp_path / "pages.lock")
 
 
 @pytest.fixture
@@ -70,7 +67,7 @@ def is_held(lock_file: Path) -> bool:
 
 
 def test_holding_when_two_threads_write_ends_with_the_last(
-    lock: ProcessLock, lock_file: Path, note: CommitterFile
+    lock: ProcessLock, lock_file: Path, note: JvmNote
 ) -> None:
     go_on = threading.Event()
     inside = threading.Barrier(2)
@@ -93,7 +90,7 @@ def test_holding_when_two_threads_write_ends_with_the_last(
 
 
 def test_holding_when_a_writer_of_another_jvm_comes_lets_it_wait_for_the_first(
-    lock: ProcessLock, note: CommitterFile
+    lock: ProcessLock, note: JvmNote
 ) -> None:
     comes = threading.Event()
 
@@ -126,7 +123,7 @@ def test_holding_when_a_writer_of_another_jvm_comes_lets_it_wait_for_the_first(
     ],
 )
 def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(
-    lock: ProcessLock, lock_file: Path, note: CommitterFile, error: BaseException, *, is_left: bool
+    lock: ProcessLock, lock_file: Path, note: JvmNote, error: BaseException, *, is_left: bool
 ) -> None:
     with pytest.raises(type(error)), lock.holding(mine):
         raise error
@@ -134,7 +131,7 @@ def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(
     assert note.read() == (MINE if is_left else None)
     assert not is_held(lock_file)
     # The same JVM goes on, and the note stays: nobody knows when that statement ends.
-    with lock.holding(lambda: replace(MINE, application="restarted")):
+    with lock.holding(lambda: replace(MINE)):
         assert is_held(lock_file)
     assert note.read() == (MINE if is_left else None)
 
@@ -143,7 +140,7 @@ def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(
     "leave", [lambda note: note.write(OTHER), lambda note: note.path.write_text("?")]
 )
 def test_holding_when_another_jvm_may_be_committing_refuses_and_lets_go(
-    lock: ProcessLock, lock_file: Path, note: CommitterFile, leave: Callable[[CommitterFile], None]
+    lock: ProcessLock, lock_file: Path, note: JvmNote, leave: Callable[[JvmNote], None]
 ) -> None:
     leave(note)
 

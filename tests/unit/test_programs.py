@@ -131,7 +131,7 @@ def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c(
 
 
 @pytest.mark.parametrize("remote", ["sc://server", None])
-def test_tubeq_on_s3_when_a_server_is_set_asks_for_spark(
+def test_tubeq_where_only_spark_commits_asks_for_spark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, remote: str | None
 ) -> None:
     pytest.importorskip("pyspark")
@@ -150,9 +150,9 @@ def test_tubeq_on_s3_when_a_server_is_set_asks_for_spark(
     monkeypatch.delenv("TUBEQ_ENGINE", raising=False)
     outside: Any = Outside(open_spark=lambda _: cast("Any", None))
 
-    CliRunner().invoke(app, ["--location=s3a://b/q", "tubes"], obj=outside, prog_name="tubeq")
+    CliRunner().invoke(app, ["--location=hdfs://host/q", "tubes"], obj=outside, prog_name="tubeq")
 
-    assert asked == ["auto" if remote is None else "spark"]
+    assert asked == ["spark"]
 
 
 def test_program_when_no_queue_is_named_says_how_to_name_one(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tubeq_spark.model.ids import Range, spread
+from tubeq_spark.model.ids import Numbering, Range, spread
 from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.storage.spark.put_frame_rows import Counted, CountedFrame, frame_rows
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.verbs.put import Numbering
-from tubeq_spark.verbs.put_frame import Counted, CountedFrame, frame_rows
 
 SPAN = "00-00000000000000000000000000000001-0000000000000002-01"
 
@@ -36,15 +34,11 @@ class Frame:
 def test_rows_of_a_frame_that_is_put_in_a_span_have_it(
     span: str | None, columns: list[str]
 ) -> None:
-    ctx = SimpleNamespace(
-        driver=SimpleNamespace(subqueues=False),
-        record=SimpleNamespace(options=TubeOptions()),
-        table=TubeTable("mail", 1, ("pri", "task_id")),
-    )
+    table = TubeTable("mail", 1, ("pri", "task_id"))
     counted = Counted(Counter({0: 2}), Counter({0: 2}))
     frame = CountedFrame(cast("Any", Frame()), ["data"], counted, span)
     numbering = Numbering(2, Range(1, 10, 3), spread(counted.buckets, 100, 10), 0)
 
-    rows = cast("Frame", frame_rows(cast("Any", ctx), frame, numbering))
+    rows = cast("Frame", frame_rows(table, TubeOptions(), frame, numbering))
 
     assert [each for each in rows.selected if each.endswith(" AS trace")] == columns

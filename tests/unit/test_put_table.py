@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.model.ids import BUCKETS, Range, hash_of, spread
+from tubeq_spark.model.ids import BUCKETS, Numbering, Range, hash_of, spread
 from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.stored_task import new_task
 from tubeq_spark.model.times import to_us
@@ -21,7 +21,6 @@ from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.shown_table import named_tasks, shown_table
 from tubeq_spark.payloads.types import FIRST_US, LAST_US
 from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
-from tubeq_spark.verbs.put import Numbering
 from tubeq_spark.verbs.put_rows import buckets_of, segments_of, task_ids
 
 NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))

@@ -42,11 +42,14 @@ KEPT = [replace(row, state=TaskState.DONE) for row in GRID]
 
 
 @pytest.mark.parametrize("feed", [False, True])
+@pytest.mark.parametrize("most", [None, 2])
 @pytest.mark.parametrize("name", CHANGES)
-def test_row_after_a_change_is_the_row_that_is_written_by_hand(name: str, feed: bool) -> None:
+def test_row_after_a_change_is_the_row_that_is_written_by_hand(
+    name: str, most: int | None, feed: bool
+) -> None:
     change, rows = CHANGES[name]
-    clause = clause_of(replace(TABLE, change_feed=feed), Every(), change)
-    expected = [after for row in rows if (after := row_after(change, row)) is not None]
+    clause = clause_of(replace(TABLE, change_feed=feed, max_attempts=most), Every(), change)
+    expected = [after for row in rows if (after := row_after(change, row, most)) is not None]
 
     source = {"error": lambda row: (errors_of(change) or {})[row.task_id]}
     assert rows_after([clause], rows, source) == expected
@@ -119,14 +122,15 @@ def test_row_after_a_change_when_its_payload_was_decoded_is_not_decoded_again() 
 
 @pytest.mark.parametrize("max_attempts", [None, 2])
 def test_rows_at_a_moment_are_those_that_are_written_by_hand(max_attempts: int | None) -> None:
-    rows = [*GRID, *KEPT]
+    rows, state = [*GRID, *KEPT], replace(TABLE, max_attempts=max_attempts).state(NOW)
 
-    assert rows_at(rows, NOW, max_attempts) == [seen_at(row, NOW, max_attempts) for row in rows]
-    assert rows_at([], NOW, max_attempts) == []
+    assert rows_at(rows, state) == [seen_at(row, NOW, max_attempts) for row in rows]
+    assert rows_at([], state) == []
 
 
 def test_rows_at_a_moment_when_their_session_is_over_are_those_of_ended_leases() -> None:
     rows = [row for row in HELD if row.next_event is None]
     ended = [seen_at(replace(row, next_event=NOW), NOW, 2) for row in rows]
 
-    assert rows_at(rows, NOW, 2, over={"session/1"}) == ended
+    state = replace(TABLE, max_attempts=2).state(NOW, {"session/1"})
+    assert rows_at(rows, state) == ended

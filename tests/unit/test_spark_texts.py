@@ -25,7 +25,6 @@ from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.put_gate import PutGate
 from tubeq_spark.storage.tables.registry import Registry
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
@@ -46,7 +45,6 @@ MAKERS = (
     Slots,
     TubeWriter,
     TakeWriter,
-    SegmentReader,
     TubeReader,
     Gates,
     VacuumNotes,

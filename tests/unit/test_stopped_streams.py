@@ -18,11 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tubeq_spark import StoreError
 from tubeq_spark.storage.rows import PutsSeen
+from tubeq_spark.storage.spark.put_frame_rows import Counted, CountedFrame
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.streams import process, sink
 from tubeq_spark.streams.process import until_signal
 from tubeq_spark.verbs import put_frame
-from tubeq_spark.verbs.put_frame import CountedFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,7 +204,7 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
     frame = CountedFrame(
         cast("Any", SimpleNamespace(columns=["data", "unique"], sparkSession=None)),
         ["data"],
-        put_frame.Counted(Counter({0: rows} if rows else {})),
+        Counted(Counter({0: rows} if rows else {})),
     )
     loop = SimpleNamespace(run=lambda *call: call[-1]().finish(None))
     context = SimpleNamespace(
@@ -214,7 +214,7 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
         table_lock=None,
         queue=SimpleNamespace(
             put_files=None,
-            require_spark_loop=lambda: loop,
+            loop=loop,
             now_us=lambda: 0,
             config=SimpleNamespace(attempts=1),
         ),
@@ -226,9 +226,7 @@ def test_sink_when_all_keys_of_a_batch_are_there_warns_only_if_the_batch_was_put
     monkeypatch.setattr(sink.jvm, "streaming_query_id", lambda _: "the query")
     monkeypatch.setattr(sink, "count_frame", lambda *_: frame)
     monkeypatch.setattr(sink, "wait_for", lambda _, __, look, **___: look(context))
-    monkeypatch.setattr(
-        put_frame, "_with_new_keys", lambda *_: replace(frame, counted=put_frame.Counted())
-    )
+    monkeypatch.setattr(put_frame, "_with_new_keys", lambda *_: replace(frame, counted=Counted()))
 
     sink.put_batch(current(context), frame.df, batch, "s", None, None)
 

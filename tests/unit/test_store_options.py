@@ -1,26 +1,19 @@
-"""How the native engine reaches an object store beside a Spark session, and who commits there."""
+"""How the native engine reaches an object store beside a Spark session."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from tubeq_spark.admin import engines
-from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.spark import open_location as asking
 from tubeq_spark.storage.spark.open_location import store_options
-from tubeq_spark.storage.tables.schema import WRITERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tubeq_spark.storage.engine import Engine
-
 KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "s"}
 OPTIONS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s"}
-DYNAMODB = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
 
 
 class Session:
@@ -109,43 +102,3 @@ def test_store_options_of_azure_have_the_key_of_the_account() -> None:
     settings = {"fs.azure.account.key.me.dfs.core.windows.net": "k"}
     place = "abfss://files@me.dfs.core.windows.net/q"
     assert store_options(session(**settings), place) == {"AZURE_STORAGE_ACCOUNT_KEY": "k"}
-
-
-class Registry:
-    """A location with a mark, or without a queue, or out of reach."""
-
-    def __init__(
-        self, made_by: str | None = None, *, is_there: bool = True, fails: bool = False
-    ) -> None:
-        self.tables, self._made_by = self, made_by
-        self._is_there, self._fails = is_there, fails
-
-    def is_table(self, _table: str) -> bool:
-        if self._fails:
-            raise StoreError("no answer")
-        return self._is_there
-
-    def properties(self, _table: str) -> dict[str, str | None]:
-        return {WRITERS: self._made_by}
-
-
-@pytest.mark.parametrize(
-    ("registry", "settings", "why"),
-    [
-        (Registry("native"), {}, None),
-        (Registry("native"), DYNAMODB, None),
-        (Registry("spark"), {}, "made by Spark"),
-        (Registry(is_there=False), {}, None),
-        (Registry(is_there=False), DYNAMODB, "log store"),
-        (Registry("native", fails=True), {}, "does not reach it: no answer"),
-    ],
-)
-def test_location_on_s3_is_left_to_spark_when_spark_made_it_or_commits_safely(
-    registry: Any, settings: dict[str, str], why: str | None
-) -> None:
-    location = Location.parse("s3a://bucket/queue")
-    rows = cast("Engine", registry)
-    found = engines._why_left_to_spark(session(**settings), rows, location)
-    assert found == why if why is None else why in (found or "")
-    elsewhere = Location.parse("gs://bucket/queue")
-    assert engines._why_left_to_spark(session(), rows, elsewhere) is None

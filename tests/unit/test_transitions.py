@@ -37,8 +37,9 @@ def row(
     return replace(new, segment=1, task_id=2, **times, **held)  # type: ignore[arg-type]
 
 
-def after(change: Change, held: StoredTask) -> StoredTask:
-    clause = clause_of(TubeTable("t", 1, ("task_id",)), Every(), change)
+def after(change: Change, held: StoredTask, max_attempts: int | None = None) -> StoredTask:
+    table = TubeTable("t", 1, ("task_id",), max_attempts=max_attempts)
+    clause = clause_of(table, Every(), change)
     (found,) = rows_after([clause], [held])
     return found
 
@@ -46,12 +47,12 @@ def after(change: Change, held: StoredTask) -> StoredTask:
 def test_released_row_is_nobodys_and_a_delay_makes_its_life_longer() -> None:
     held = row(T, NOW + 5, NOW + 20, ttl=30)
 
-    ready = after(released(0, 0, NOW, None), held)
+    ready = after(released(0, 0, NOW), held)
     assert (ready.state, ready.next_event, ready.owner, ready.take_id) == (R, NOW + 20, None, None)
-    delayed = after(released(0, 7, NOW, None), held)
+    delayed = after(released(0, 7, NOW), held)
     assert (delayed.state, delayed.next_event) == (D, NOW + 7)
     assert (delayed.ttl, delayed.expires_at) == (37, NOW + 27)
-    assert after(released(held.segment, 7, NOW, 1), held) == held.given_back(B)
+    assert after(released(held.segment, 7, NOW), held, 1) == held.given_back(B)
 
 
 def test_touched_row_whose_life_grows_beyond_all_measure_never_ends() -> None:

@@ -16,9 +16,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import engines
 from tubeq_spark.admin.tubes import make_context, make_table, payload_of
-from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.arguments import NewTube, refuse_other
 from tubeq_spark.payloads import ddl
@@ -42,10 +41,15 @@ def require_supported(queue: QueueContext, new: NewTube) -> None:
 
     Raises:
         InvalidOptionError: The payload has columns that no tube can have.
-        StoreError: The tube needs Spark, for a type in its payload or for its change feed, and there is
-            no session.
+        StoreError: The tube needs Spark, for a type in its payload, and there is no session; or for its change
+            feed, and commits are native.
     """
-    engines.require_writable(queue, new.name, new.options)
+    if new.options.change_feed and not queue.engine.keeps_feeds:
+        msg = (
+            f"tube {new.name!r}: change_feed=True: native commits keep no feed of changes, and all commits of this "
+            "location are native; make the tube at a location made with Queue(spark, location, engine='spark')"
+        )
+        raise StoreError(msg)
     if new.options.schema is not None:
         ddl.check_payload(new.options.schema, has_spark=queue.spark is not None)
 
@@ -97,7 +101,7 @@ def _is_emptied(queue: QueueContext, record: TubeRecord) -> bool:
     """Whether a tube has a tombstone: its drop was stopped, or is not done yet."""
     ctx = make_context(queue, record)
     try:
-        return ctx.segment_reader.is_dropped()
+        return ctx.reader.is_dropped()
     except Exception as error:
         if not is_missing_table(error):
             raise
@@ -122,7 +126,6 @@ def _make_unused(queue: QueueContext, new: NewTube, used: Collection[str]) -> st
         InvalidOptionError: Delta refuses the payload's columns.
         StoreError: The place of the table has something else.
     """
-    queue = engines.for_tube(queue, new.name, new.options)
     number = 1
     while True:
         name = new.name if number == 1 else f"{new.name}__{number}"
@@ -162,9 +165,7 @@ def drop(queue: QueueContext, record: TubeRecord, *, with_taken: bool = False) -
     Raises:
         TubeBusyError: Tasks of the tube are taken. Nothing was changed.
         TubeNotFoundError: It was dropped before.
-        StoreError: The tube has a change feed, and the queue has no Spark session.
     """
-    engines.require_writable(queue, record.name, record.options)
     ctx = make_context(queue, queue.registry.current(record))
     is_mine = maintain.drain(ctx, with_taken=with_taken)
     mark_dropped(queue, record)

@@ -1,7 +1,7 @@
-"""Chooses the engine for the row verbs of a queue and of its tubes: the native engine where it is safe, else Spark.
+"""Chooses who commits at a location: the native engine in this process, or Spark.
 
-A commit of the native engine removes rows and adds rows. Delta's change feed would not show which
-of them are the same task, and a stream of changes would report a take as a put.
+The registry names the committer, from the creation of the location on, and all programs follow it. `committer_of_new` is
+the rule for a new location.
 """
 
 from __future__ import annotations
@@ -13,31 +13,36 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.model.validation import refuse
-from tubeq_spark.storage.location import TUBES, Location, local_directory
-from tubeq_spark.storage.opened_location import allows_one_engine_only
+from tubeq_spark.storage.location import STORES, TUBES, Location, local_directory
+from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.opened_location import (
+    NATIVE,
+    SPARK,
+    OpenedLocation,
+    belongs_to_spark,
+    recover_system_tables,
+)
 from tubeq_spark.storage.tables.schema import WRITERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.model.options import TubeOptions
-    from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.put_files import PutFiles
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
 
-ENGINES = ("auto", "spark", "native")
-#: The environment variable that replaces "auto".
+ENGINES = ("auto", SPARK, NATIVE)
+#: The environment variable with the committer of new locations.
 _VARIABLE = "TUBEQ_ENGINE"
 #: The client of object stores.
 _CLIENT = "obstore"
@@ -45,17 +50,38 @@ _CLIENT = "obstore"
 _MISREAD_IN_URIS = re.compile(r'[%\\#?\[\]{}^`|<>"]|//|/\.{1,2}(/|$)')
 
 
+def committer_of_new(
+    scheme: str, *, has_client: bool, has_credentials: bool, has_session: bool
+) -> str:
+    """The committer of a new location, if the program does not choose one.
+
+    Args:
+        scheme: The scheme of its URI: "file" for a path, "catalog" for a schema of a catalog.
+        has_client: Whether the extra `native` is installed, which reaches object stores.
+        has_credentials: Whether this process can reach the object store without Spark.
+        has_session: Whether the program has a Spark session.
+
+    Returns:
+        "native" or "spark". Without a session Spark cannot commit, and opening the location says so.
+    """
+    if scheme == "file":
+        return NATIVE
+    if scheme not in STORES:
+        return SPARK
+    is_reached = has_client and has_credentials
+    return NATIVE if is_reached or not has_session else SPARK
+
+
 @dataclass(frozen=True, slots=True)
 class Engines:
     """The engines of a queue object.
 
     Attributes:
-        name: "spark", "native", or "memory".
-        rows: The engine that runs its row verbs, and reads and writes the system tables.
+        name: The committer: "spark", "native", or "memory".
+        rows: Its engine, which also reads.
         spark: The engine that makes DataFrames of its tables; `None` without a Spark session.
         opens: Opens the location, for an engine that knows where its tables are; else `None`.
         storage_options: The options by which the native engine reaches the storage.
-        shares: Whether Spark runs statements of a native `rows` that need much memory of this process.
     """
 
     name: str
@@ -63,15 +89,15 @@ class Engines:
     spark: SparkEngine | None
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
     storage_options: StorageOptions | None = None
-    shares: bool = False
 
     def put_files(self) -> PutFiles | None:
         """Has Spark write the rows of DataFrames for native commits; `None` unless both engines are used."""
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
-        from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
 
         if self.spark is None or not isinstance(self.rows, NativeEngine):
             return None
+        from tubeq_spark.storage.spark.put_files import PutFiles  # noqa: PLC0415  pyspark is optional
+
         return PutFiles(self.spark, self.rows.put_directories)
 
     def close(self) -> None:
@@ -86,100 +112,83 @@ def engines_of(
     text: object,
     wanted: object,
     storage_options: StorageOptions | None,
+    durability: Durability = Durability.NONE,
 ) -> Engines:
-    """Choose the engines for a location, without a commit.
+    """Choose the engines for a location: those of its committer, or for a new one what the environment asks for.
 
     Args:
         spark: The program's session, if it has one.
         text: The location as it was given.
-        wanted: One of `ENGINES`.
+        wanted: One of `ENGINES`. A committer that the program names is not compared with the registry here.
         storage_options: The options by which the native engine reaches the storage; `None` uses those of the
             session and the environment.
+        durability: The least durability of its commits.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
-        StoreError: The engine cannot work there.
+        StoreError: Nobody can commit there, or only Spark can and there is no session.
     """
     location = Location.parse(text)
-    name = _chosen(spark, location, wanted, storage_options)
+    asked = _checked("engine", wanted)
+    if asked == SPARK and storage_options is not None:
+        refuse("storage_options", storage_options, "None with engine='spark': Spark has its own")
+    _require_reachable(location)
     through_spark = None
     if spark is not None:
         from tubeq_spark.storage.spark.engine import SparkEngine  # noqa: PLC0415  pyspark is optional
 
         through_spark = SparkEngine(spark)
-    if name == "native":
+    options = storage_options
+    if spark is not None and options is None:
+        options = _options_of(spark, location)
+    name = _chosen(spark, location, asked, options, durability)
+    log.info("commits at %s are made by the engine %s", location.text, name)
+    if name == NATIVE:
         from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
-        options: StorageOptions | None = storage_options
-        if spark is not None and options is None:
-            options = _options_of(spark, location)
-        rows = NativeEngine(options)
-        why_not, shares = None, False
-        if spark is not None and _asked(wanted) == "auto":
-            if storage_options is None:
-                why_not = _why_left_to_spark(spark, rows, location)
-            shares = local_directory(location.text) is not None and _is_classic(spark)
-        if why_not is None:
-            return Engines(name, rows, through_spark, storage_options=options, shares=shares)
-        log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
-        rows.close()
-        name = "spark"
+        return Engines(name, NativeEngine(options), through_spark, storage_options=options)
     if through_spark is None:
-        msg = "engine='spark' needs a Spark session"
-        raise StoreError(msg)
+        raise StoreError(belongs_to_spark(location.text))
     return Engines(name, through_spark, through_spark)
 
 
-def _options_of(spark: SparkSession, location: Location) -> Mapping[str, str] | None:
-    """The options by which the native engine reaches a location, from the settings of a session."""
-    if local_directory(location.text) is not None:
-        return None
-    from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  optional
-
-    return store_options(spark, location.text)
-
-
-def _why_left_to_spark(spark: SparkSession, rows: Engine, location: Location) -> str | None:
-    """Why "auto" chooses Spark where only one engine may commit; `None` if it chooses the native engine."""
-    if not allows_one_engine_only(location.text):
-        return None
-    from tubeq_spark.storage.spark.open_location import commits_by_dynamodb  # noqa: PLC0415  optional
-
-    try:
-        registry = location.table(TUBES)
-        theirs = None
-        if rows.tables.is_table(registry):
-            theirs = rows.tables.properties(registry).get(WRITERS)
-    except TubeqError as error:
-        return f"the native engine does not reach it: {reason_of(error)}"
-    if theirs is None and commits_by_dynamodb(spark, location.text):
-        return "the session has a log store for it"
-    return "its commits are made by Spark" if theirs == "spark" else None
-
-
-def needs_spark(text: object, wanted: object = "auto") -> bool:
-    """Whether a queue needs a Spark session; otherwise a program need not start one.
-
-    Nothing is read. If the native engine was asked for and cannot work, the answer is no, too: opening the
-    queue raises the reason.
+def committer_without_session(
+    text: object, wanted: object, new: str, durability: Durability = Durability.NONE
+) -> str:
+    """The committer of a location, for a program that starts a Spark session only if it must.
 
     Args:
         text: The location as it was given.
-        wanted: One of `ENGINES`.
+        wanted: One of `ENGINES`, from the command line.
+        new: The committer of a new location; one of `ENGINES`.
+        durability: The least durability of commits there.
+
+    Returns:
+        "native", "spark", or "auto" if only a Spark session can find it out.
 
     Raises:
         InvalidOptionError: Not a location, or not an engine.
-        StoreError: No engine can work at such a location.
+        StoreError: Nobody can commit there; or the registry cannot be read.
     """
     location = Location.parse(text)
     _require_reachable(location)
-    asked = _asked(wanted)
+    asked = _checked("engine", wanted)
     if asked != "auto":
-        return asked == "spark"
-    why_not = _why_not_native(None, location) or _why_not_unasked(None, location)
-    if why_not is not None:
-        log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
-    return why_not is not None
+        return asked
+    if location.scheme != "file" and (
+        _why_not_native(None, location) is not None or not _has_credentials(location, None)
+    ):
+        return SPARK if location.scheme not in STORES else "auto"
+    try:
+        found = _registered(location, None, durability)
+    except TubeqError as error:
+        if location.scheme == "file" or importlib.util.find_spec("pyspark") is None:
+            raise
+        log.info("%s is left to Spark: %s", location.text, reason_of(error))
+        return "auto"
+    if found is not None:
+        return found
+    return NATIVE if new == "auto" else new
 
 
 def open_location(
@@ -193,7 +202,7 @@ def open_location(
     """
     if engines.opens is not None:
         return engines.opens(config)
-    if engines.name == "native":
+    if engines.name == NATIVE:
         from tubeq_spark.storage.native import engine as native  # noqa: PLC0415  it is optional
 
         return native.open_location(engines.rows, text, config, create=create)
@@ -210,29 +219,90 @@ def open_location(
 def _chosen(
     spark: SparkSession | None,
     location: Location,
-    wanted: object,
-    storage_options: StorageOptions | None,
+    asked: str,
+    options: StorageOptions | None,
+    durability: Durability,
 ) -> str:
-    asked = _asked(wanted)
-    _require_reachable(location)
-    if asked == "spark":
-        if storage_options is not None:
-            refuse(
-                "storage_options", storage_options, "None with engine='spark': Spark has its own"
-            )
-        return "spark"
+    if asked == SPARK:
+        return SPARK
     why_not = _why_not_native(spark, location)
-    if asked == "native" or spark is None:
-        if why_not is not None:
-            raise StoreError(why_not) from _missing(location)
-        return "native"
-    if why_not is None and storage_options is None:
-        why_not = _why_not_unasked(spark, location)
-    if why_not is None:
-        log.info("row verbs at %s are run by the native engine", location.text)
-        return "native"
-    log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
-    return "spark"
+    if why_not is not None and (asked == NATIVE or spark is None):
+        raise StoreError(why_not) from _missing(location)
+    if asked == NATIVE:
+        return NATIVE
+    is_reached = why_not is None and (spark is None or _has_credentials(location, options))
+    try:
+        found = _registered(location, options, durability) if is_reached else None
+    except DamagedFileError:
+        raise
+    except TubeqError as error:
+        if spark is None:
+            raise
+        log.info("%s is left to Spark: %s", location.text, reason_of(error))
+        if location.scheme == "file":
+            # Spark has made its tables with features that the native engine does not read.
+            return SPARK
+        found, is_reached = None, False
+    if found is not None:
+        return found
+    new = _checked(f"the environment variable {_VARIABLE}", os.environ.get(_VARIABLE) or "auto")
+    if new != "auto" and (is_reached or new == SPARK):
+        return new
+    return committer_of_new(
+        location.scheme if why_not is None or location.scheme != "file" else "other",
+        has_client=_missing(location) is None,
+        has_credentials=is_reached,
+        has_session=spark is not None,
+    )
+
+
+def _registered(
+    location: Location, options: StorageOptions | None, durability: Durability
+) -> str | None:
+    """The committer that a registry names; `None` if there is no queue.
+
+    Raises:
+        StoreError: The registry cannot be read.
+    """
+    from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+
+    opened = OpenedLocation.without_spark(location, durability)
+    if opened.locks is not None:
+        if not (opened.locks.parent / TUBES).is_dir():
+            return None
+        # A power cut may have left it unreadable.
+        recover_system_tables(opened)
+    engine = NativeEngine(options)
+    try:
+        with engine.patience():
+            registry = location.table(TUBES)
+            if not engine.tables.is_table(registry):
+                return None
+            # Opening a location of another format says so.
+            return engine.tables.properties(registry).get(WRITERS) or NATIVE
+    finally:
+        engine.close()
+
+
+def _has_credentials(location: Location, options: StorageOptions | None) -> bool:
+    """Whether this process may reach a location without Spark.
+
+    Only S3 is asked without credentials of the program or of the environment: clients of other stores would search for
+    a host of their cloud.
+    """
+    if location.scheme == "file" or location.scheme.startswith("s3") or options is not None:
+        return True
+    prefix = "GOOGLE_" if location.scheme == "gs" else "AZURE_"
+    return any(name.upper().startswith(prefix) for name in os.environ)
+
+
+def _options_of(spark: SparkSession, location: Location) -> StorageOptions | None:
+    """The options by which the native engine reaches a location, from the settings of a session."""
+    if location.scheme not in STORES:
+        return None
+    from tubeq_spark.storage.spark.open_location import store_options  # noqa: PLC0415  optional
+
+    return store_options(spark, location.text)
 
 
 def _require_reachable(location: Location) -> None:
@@ -241,21 +311,15 @@ def _require_reachable(location: Location) -> None:
         raise StoreError(unreachable)
 
 
-def _asked(wanted: object) -> str:
-    """The engine that the program or the environment asks for."""
+def _checked(what: str, wanted: object) -> str:
     if wanted not in ENGINES:
-        refuse("engine", wanted, f"one of {', '.join(ENGINES)}")
-    if wanted != "auto":
-        return str(wanted)
-    asked = os.environ.get(_VARIABLE) or "auto"
-    if asked not in ENGINES:
-        refuse(f"the environment variable {_VARIABLE}", asked, f"one of {', '.join(ENGINES)}")
-    return asked
+        refuse(what, wanted, f"one of {', '.join(ENGINES)}")
+    return str(wanted)
 
 
 def _missing(location: Location) -> ModuleNotFoundError | None:
     """The cause of the error if the location needs the client of object stores, and it is not installed."""
-    if local_directory(location.text) is not None:
+    if location.scheme not in STORES:
         return None
     try:
         is_there = importlib.util.find_spec(_CLIENT) is not None
@@ -289,53 +353,3 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
                 "as in file:/queue"
             )
     return None
-
-
-def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | None:
-    """Why "auto" does not choose the native engine; `None` if it does."""
-    if local_directory(location.text) is None:
-        if spark is not None and allows_one_engine_only(location.text):
-            # Only commits of ours are safe there. Opening the location shows which engine it belongs to.
-            return None
-        return "the native engine needs storage_options to reach it, or engine='native'"
-    if spark is not None and not _is_classic(spark):
-        return "the disk of a Spark Connect server need not be this host's"
-    return None
-
-
-def _is_classic(spark: SparkSession) -> bool:
-    from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  pyspark is optional
-
-    return is_classic(spark)
-
-
-def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueContext:
-    """The queue context for the verbs of a tube.
-
-    Args:
-        queue: The queue object.
-        name: The tube.
-        options: Its options.
-
-    Returns:
-        `queue` itself, except for a tube with a change feed: Spark runs its row verbs, and without a Spark
-        session they are refused.
-    """
-    if not options.change_feed or queue.engine.keeps_feeds:
-        return queue
-    if queue.spark is not None:
-        return queue.through_spark()
-    why = (
-        f"tube {name!r}: change_feed=True, and only Spark keeps a feed of changes, but this queue has "
-        f"no session; open it with one, as in Queue(spark, location, engine='spark')"
-    )
-    return queue.read_only(why)
-
-
-def require_writable(queue: QueueContext, name: str, options: TubeOptions) -> None:
-    """Refuse to create or to drop a tube whose rows could not be written.
-
-    Raises:
-        StoreError: The tube has a change feed, and there is no Spark session.
-    """
-    for_tube(queue, name, options).loop.require_allowed()

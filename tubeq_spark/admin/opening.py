@@ -17,10 +17,9 @@ from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
-from tubeq_spark.storage.commit_loop import CommitLoop, Larger, LoopStats
+from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locks.lock_file import LogReaders
-from tubeq_spark.storage.opened_location import why_not
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
@@ -31,9 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.runtime.traces import Traces
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.spark.put_files import PutFiles
 
 
 def make_context(
@@ -52,20 +49,9 @@ def make_context(
     )
     engine = engines.rows
     readers = LogReaders(opened.locks)
-    larger = _larger(engines, config, readers)
-    loop = CommitLoop(engine, config, wall, source.random, tally, larger)
+    loop = CommitLoop(engine, config, wall, source.random, tally)
     if engine is engines.spark:
         readers.enter()
-    spark_loop: CommitLoop | None = loop
-    put_files: PutFiles | None = None
-    if engines.spark is not engine:
-        spark_loop = None
-        if engines.spark is not None:
-            spark_loop = CommitLoop(engines.spark, config, wall, source.random, tally)
-            refusal = why_not(opened, engines.name, "spark")
-            if refusal is not None:
-                spark_loop = spark_loop.refusing(refusal)
-                put_files = engines.put_files()
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
@@ -82,8 +68,7 @@ def make_context(
         registry=registry,
         engine=engine,
         spark=engines.spark,
-        spark_loop=spark_loop,
-        put_files=put_files,
+        put_files=engines.put_files(),
         clock=clock,
         config=config,
         loop=loop,
@@ -106,19 +91,6 @@ def make_context(
     # This runs at the start, because a session may be too short for a beat, and end without a close.
     session.helper.begin = functools.partial(compact_rows_at_times, queue.for_its_heart())
     return queue
-
-
-def _larger(engines: Engines, config: QueueConfig, readers: LogReaders) -> Larger | None:
-    """Spark, for statements that need too much memory of this process."""
-    spark = engines.spark
-    if spark is None or not engines.shares:
-        return None
-
-    def enter() -> Engine:
-        readers.enter()
-        return spark
-
-    return Larger(enter, config.native_memory)
 
 
 def _traces(clock: Clock) -> Traces:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import creating
@@ -23,6 +24,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import SweepReport, TubeSweep
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.tables.counts import waiting
 from tubeq_spark.verbs.expire import end_due, release_dead
 from tubeq_spark.verbs.limits import forget_moments
 from tubeq_spark.verbs.maintain import (
@@ -173,14 +175,15 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
 def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep | None:
     """Sweep a tube; `None` if it has a tombstone."""
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
-    ended, found = Counter[str](), ctx.segment_reader.waiting(now_us, rows)
+    read_waiting = partial(waiting, ctx.queue.engine, ctx.table, now_us, rows)
+    ended, found = Counter[str](), read_waiting()
     if found.is_dropped:
         return None
     while True:
         while found.due:
             passed = end_due(ctx, now_us)
             ended += passed
-            found = ctx.segment_reader.waiting(now_us, rows)
+            found = read_waiting()
             if not passed.total():
                 break
         released = release_dead(ctx, found.owners, one_pass.dead)
@@ -188,7 +191,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep 
             break
         # The ttl of a released task may have ended while it was taken.
         ended["released"] += released
-        found = ctx.segment_reader.waiting(now_us, rows)
+        found = read_waiting()
     if ctx.driver.subqueues:
         forget_moments(ctx, now_us)
     removed = remove_gone(ctx) if found.gone else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.admin import engines
 from tubeq_spark.model.arguments import driver_of
 from tubeq_spark.model.tube_types import order_of
 from tubeq_spark.payloads.ddl import columns_of, without_not_null
@@ -50,14 +49,10 @@ def make_context(queue: QueueContext, record: TubeRecord) -> TubeContext:
     Raises:
         InvalidOptionError: The tube's type is not known here.
     """
-    queue = engines.for_tube(queue, record.name, record.options)
     opened = queue.opened
     table = opened.location.table(record.table)
     # The lock comes first, because it repairs a table that a power cut has left unreadable.
     table_lock = opened.table_lock(record.table)
-    # A program that does not use the catalog may have made the table.
-    if opened.location.in_catalog and not queue.engine.tables.is_table(table):
-        make_table(queue, record.table, record.type, record.options)
     queue.loop.opened(table, table_lock)
     if record.is_live:
         # A location may have been removed and made again.

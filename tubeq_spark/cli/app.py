@@ -111,10 +111,9 @@ def options(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="auto, native or spark. auto is native, without a JVM, on local files; on S3 the "
-            "engine to which the location belongs, and native for a new one unless the session has "
-            "the DynamoDB log store; else spark. A Spark of the call's own takes seconds to start "
-            "[env: TUBEQ_ENGINE]",
+            help="Who commits: auto, native or spark. auto is the committer of the location; a new "
+            "one is native, without a JVM, on local files and object stores, else spark. A Spark of "
+            "the call's own takes seconds to start [env, for new locations: TUBEQ_ENGINE]",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, a line a result")] = False,

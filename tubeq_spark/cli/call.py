@@ -29,7 +29,6 @@ from tubeq_spark.cli.program import (
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.markup import printable, printable_json
-from tubeq_spark.storage.opened_location import allows_one_engine_only
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
@@ -102,9 +101,12 @@ class Call:
     ) -> Iterator[Queue]:
         """Open the queue as `queue` does, for a part of a call: errors are raised, and signals are not handled."""
         with ExitStack() as stack:
-            if self.settings.needs_spark():
+            committer = self.settings.committer()
+            if self.settings.remote is not None or committer != "native":
                 stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
-                queue = stack.enter_context(self._on_spark(session_uuid, tube, create=create))
+                queue = stack.enter_context(
+                    self._on_spark(committer, session_uuid, tube, create=create)
+                )
             else:
                 queue = stack.enter_context(self._without_spark(session_uuid, create=create))
             if self.settings.ttr is not None:
@@ -127,22 +129,20 @@ class Call:
         )
 
     def _on_spark(
-        self, session_uuid: uuid.UUID | str | None, tube: str | None, *, create: bool
+        self,
+        committer: str,
+        session_uuid: uuid.UUID | str | None,
+        tube: str | None,
+        *,
+        create: bool,
     ) -> Queue:
         spark = self.outside.open_spark(self.settings.remote)
         from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
-        location = self.settings.queue_location()
-        is_asked = (
-            self.settings.engine == "spark"
-            or self.settings.remote is not None
-            # On S3 the location itself records the engine that may commit.
-            or not allows_one_engine_only(location)
-        )
         return QueueOfOneCall(
             spark,
-            location,
-            engine="spark" if is_asked else "auto",
+            self.settings.queue_location(),
+            engine=committer,
             tube=tube,
             session_uuid=session_uuid,
             clock=self.outside.clock,

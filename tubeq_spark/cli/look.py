@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tubeq_spark.model.reports import SessionInfo, TubeMetrics, UtubeCounts
-    from tubeq_spark.storage.outcome import Commit
+    from tubeq_spark.storage.note import Commit
     from tubeq_spark.task import Task
 
 #: The states, roughly in the order in which a task passes them.

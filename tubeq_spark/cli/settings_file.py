@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.admin.engines import ENGINES, needs_spark
-from tubeq_spark.config import DURABILITY, QueueConfig
+from tubeq_spark.admin.engines import ENGINES, committer_without_session
+from tubeq_spark.config import DURABILITY, Durability, QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
 
@@ -25,7 +25,7 @@ _NAMED_BY = "TUBEQ_CONFIG"
 _FROM_ENVIRONMENT = {
     "location": "TUBEQ_LOCATION",
     "remote": "TUBEQ_REMOTE",
-    "engine": "TUBEQ_ENGINE",
+    "new_engine": "TUBEQ_ENGINE",
 }
 
 
@@ -37,7 +37,8 @@ class Defaults:
         location: The location of the queue: a path, a URI, or `catalog.schema`.
         remote: Address of a Spark Connect server, `sc://…`; with `None` a program that needs Spark
             starts a local session.
-        engine: The engine of the row verbs, as for `Queue`: "auto", "spark" or "native".
+        engine: The committer, as for `Queue`: "auto", "spark" or "native".
+        new_engine: The committer of a new location. It does not matter to an existing one.
         ttr: Seconds from the last heartbeat of a session until its tasks are released.
         config: Settings of the queue object.
     """
@@ -45,6 +46,7 @@ class Defaults:
     location: str | None = None
     remote: str | None = None
     engine: str = "auto"
+    new_engine: str = "auto"
     ttr: float | None = None
     config: QueueConfig = field(default_factory=QueueConfig)
 
@@ -59,17 +61,24 @@ class Defaults:
             raise InvalidOptionError(msg)
         return self.location
 
-    def needs_spark(self) -> bool:
-        """Return whether the queue needs a Spark session.
-
-        It does if `engine` or `remote` asks for Spark, or if the location needs it.
+    def committer(self) -> str:
+        """Return the committer of the queue: "native", "spark", or "auto" if only a Spark session can find it out.
 
         Raises:
             InvalidOptionError: No location was given, or it is not valid.
+            StoreError: The location cannot be used.
         """
-        if self.engine == "auto" and self.remote is not None:
-            return True
-        return needs_spark(self.queue_location(), self.engine)
+        durability = Durability(self.config.durability)
+        return committer_without_session(
+            self.queue_location(), self.engine, self.new_engine, durability
+        )
+
+    def needs_spark(self) -> bool:
+        """Return whether the queue needs a Spark session: for its commits, or because `remote` names one.
+
+        Raises as `committer`.
+        """
+        return self.remote is not None or self.committer() != "native"
 
 
 def read_defaults(
@@ -88,17 +97,14 @@ def read_defaults(
         environment: Environment variables; by default those of the process. `TUBEQ_LOCATION`,
             `TUBEQ_REMOTE`, `TUBEQ_ENGINE` and `TUBEQ_DURABILITY` take precedence over the file.
         location: The location of the command line, if given; it takes precedence over both.
-        remote: Likewise. It selects Spark, whatever engine the environment and the file set.
-        engine: Likewise.
+        remote: Likewise.
+        engine: The engine of the command line. Those of the environment and of the file are for new
+            locations.
 
     Raises:
-        InvalidOptionError: The file cannot be read, or has an unknown setting or a bad value; or
-            the command line has both a Spark server and the native engine.
+        InvalidOptionError: The file cannot be read, or has an unknown setting or a bad value.
     """
-    if remote and engine == "native":
-        msg = "--remote and --engine native exclude each other: the native engine runs in this process"
-        raise InvalidOptionError(msg)
-    given = {"location": location, "remote": remote, "engine": engine or (remote and "spark")}
+    given = {"location": location, "remote": remote, "engine": engine}
     variables = os.environ if environment is None else environment
     named = file or (Path(variables[_NAMED_BY]) if variables.get(_NAMED_BY) else None)
     here = Path(FILE_NAME)
@@ -110,8 +116,9 @@ def read_defaults(
         if variables.get(variable)
     }
     said |= {name: value for name, value in given.items() if value}
-    if said.get("engine", "auto") not in ENGINES:
-        validation.refuse("engine", said["engine"], f"one of {', '.join(ENGINES)}")
+    for name in ("engine", "new_engine"):
+        if said.get(name, "auto") not in ENGINES:
+            validation.refuse("engine", said[name], f"one of {', '.join(ENGINES)}")
     if variables.get(DURABILITY):
         config = said.get("config", QueueConfig())
         said["config"] = replace(config, durability=variables[DURABILITY])
@@ -141,6 +148,8 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
     for name in ("location", "remote", "engine"):
         if name in found:
             validation.text(name, found[name])
+    if "engine" in found:
+        found["new_engine"] = found.pop("engine")
     if "ttr" in found:
         found["ttr"] = validation.lease("ttr", found["ttr"])
     return found | {"config": QueueConfig(**settings)}

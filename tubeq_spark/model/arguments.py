@@ -45,11 +45,13 @@ class TakeRequest:
         count: The most tasks.
         per_utube: The most tasks of one sub-queue.
         utubes: The sub-queues from which it takes; `None` is all of them.
+        as_batch: Whether it takes a batch, whose rows are not read.
     """
 
     count: int
     per_utube: int = 1
     utubes: frozenset[str | None] | None = None
+    as_batch: bool = False
 
 
 def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> PutCall:

@@ -80,7 +80,6 @@ class GiveBack:
     Attributes:
         dest: The segment.
         state: Its new state; `None` is ready, or buried for a held task that has used up its attempts.
-        max_attempts: The `max_attempts` of the tube, if no state is given.
         attempts: Its new number of attempts; `None` keeps the number.
         untaken: Whether its last take does not count as an attempt.
         event: The event for the change feed.
@@ -91,7 +90,6 @@ class GiveBack:
 
     dest: int
     state: TaskState | None = None
-    max_attempts: int | None = None
     attempts: int | None = None
     untaken: bool = False
     event: str = "release"
@@ -142,14 +140,12 @@ class Become:
         after: The new row.
         data: Whether its payload (JSON text) changes, too.
         event: The event for the change feed.
-        max_attempts: The `max_attempts` of the tube, for a release.
     """
 
     dest: int
     after: StoredTask
     data: bool = False
     event: str = "release"
-    max_attempts: int | None = None
 
 
 Change: TypeAlias = Remove | GiveBack | Touch | Renew | Move | Become
@@ -180,7 +176,6 @@ def released(
     dest: int,
     delay_us: int | Backoff | None,
     now_us: int,
-    max_attempts: int | None,
     error: ErrorTexts | None = None,
     event: str = "release",
 ) -> GiveBack:
@@ -191,36 +186,25 @@ def released(
         delay_us: The delay in microseconds; 0 is none, `None` is never, a backoff computes it from the attempts, or
             is none if all its delays are 0.
         now_us: The moment.
-        max_attempts: The `max_attempts` of the tube.
         error: Its error; `None` keeps the last error.
         event: The event for the change feed.
     """
     if isinstance(delay_us, Backoff) and not delay_us.delays:
         delay_us = 0
-    return GiveBack(
-        dest,
-        max_attempts=max_attempts,
-        event=event,
-        error=error,
-        delay_us=delay_us,
-        now_us=now_us,
-    )
+    return GiveBack(dest, event=event, error=error, delay_us=delay_us, now_us=now_us)
 
 
-def lease_ended(
-    dest: int, now_us: int, max_attempts: int | None, backoff: Backoff | None
-) -> GiveBack:
+def lease_ended(dest: int, now_us: int, backoff: Backoff | None) -> GiveBack:
     """The change of a row whose lease has ended, which is an error in a tube with a backoff.
 
     Args:
         dest: A fresh segment.
         now_us: The moment at which the end is written.
-        max_attempts: The `max_attempts` of the tube.
         backoff: The backoff of the tube.
     """
     if backoff is None:
-        return released(dest, 0, now_us, max_attempts, event="ttr")
-    return released(dest, backoff, now_us, max_attempts, LEASE_ENDED, "ttr")
+        return released(dest, 0, now_us, event="ttr")
+    return released(dest, backoff, now_us, LEASE_ENDED, "ttr")
 
 
 def errors_of(change: Change) -> Mapping[int, str] | None:

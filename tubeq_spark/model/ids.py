@@ -261,3 +261,28 @@ def spread(counts: Mapping[int, int], size: int, least: int) -> Spread:
         groups[bucket] = Group(segments, total * size // count)
         segments += (total - 1) // groups[bucket].step + 1
     return Spread(buckets, groups, segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The ids and segments that the rows of a put get.
+
+    Attributes:
+        total: The number of rows.
+        numbers: Their ids, and one more number for each segment.
+        layout: Maps each row to its segment.
+        now_us: The moment of the put.
+        key_segment: The segment of the rows for keys; `None` in a tube without `unique_for`.
+    """
+
+    total: int
+    numbers: Range
+    layout: Spread
+    now_us: int
+    key_segment: int | None = None
+
+    @property
+    def segments(self) -> list[int]:
+        """The segments, in the order of the layout."""
+        found = [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
+        return found if self.key_segment is None else [*found, self.key_segment]

@@ -205,9 +205,8 @@ class Damage:
         kind: `commit` (a commit file is empty or cut), `hole` (a commit file is missing between
             others), `checkpoint` (a checkpoint is empty, cut or not Parquet), `pointer`
             (`_last_checkpoint` names no checkpoint that exists), `file` (a data file is missing,
-            empty, cut or not Parquet), `checksum` (the `.crc` file of Hadoop does not fit its
-            file), `leftover` (a file that no process will use), or `unreadable` (the system refuses
-            to read the file, or only Spark can).
+            empty, cut or not Parquet), `leftover` (a file that no process will use), or
+            `unreadable` (the system refuses to read the file, or only Spark can).
         path: The file.
         message: A sentence about the damage and its repair.
         loses: Whether its repair loses something and so needs `accept_loss`.

@@ -60,11 +60,6 @@ class Rate:
         since_us = now_us - self.period_us
         return max(0, self.tasks - sum(moment > since_us for moment in moments))
 
-    def next_us(self, moments: Sequence[int], now_us: int) -> int:
-        """The moment at which the next lease may begin."""
-        last = sorted(min(moment, now_us) for moment in moments)[-self.tasks :]
-        return now_us if len(last) < self.tasks else max(now_us, last[0] + self.period_us)
-
 
 class NextBegin:
     """The moment at which a rate lets a waiting take find a task, without any commit."""
@@ -85,20 +80,18 @@ class UtubeMoments:
     """The moments at which the last leases of a sub-queue began.
 
     Attributes:
-        utube: The sub-queue. `None` is a sub-queue, too.
         moments: The moments in microseconds, the newest last.
         turn: A number that grows with each take from the tube. It orders leases of the same moment.
     """
 
-    utube: str | None
     moments: tuple[int, ...] = ()
     turn: int = 0
 
     @classmethod
-    def parse(cls, utube: str | None, text: str) -> UtubeMoments:
+    def parse(cls, text: str) -> UtubeMoments:
         """Parse a text of `moments_text`."""
         turn, *moments = map(int, text.split())
-        return cls(utube, tuple(moments), turn)
+        return cls(tuple(moments), turn)
 
 
 def moments_text(turn: int, moments: Sequence[int]) -> str:

@@ -114,7 +114,7 @@ def examine(
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
                 found += _bad_files(ctx)
-                if ctx.segment_reader.is_dropped():
+                if ctx.reader.is_dropped():
                     message = "its drop was stopped: the next sweep finishes it"
                     found.append(Problem("dropping", record.name, message))
                 metrics = measure_tube(ctx, [], 0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.reports import TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
     from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeDetails, TubeSnapshot
-    from tubeq_spark.storage.outcome import Commit
+    from tubeq_spark.storage.note import Commit
 
 STATES = ("ready", "taken", "delayed", "buried")
 #: The most sessions in a list; those that are open longest come first.

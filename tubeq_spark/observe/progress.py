@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.outcome import Commit
+    from tubeq_spark.storage.note import Commit
 
 #: The most commits that are read at a time.
 _MOST = 2_000

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics, UtubeCounts
     from tubeq_spark.observe.health import Health
-    from tubeq_spark.storage.outcome import Commit
+    from tubeq_spark.storage.note import Commit
 
 
 class Observed(Protocol):

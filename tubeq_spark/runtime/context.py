@@ -18,7 +18,6 @@ from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of
 from tubeq_spark.storage.rows_after import rows_at
 from tubeq_spark.storage.tables.gates import Gates
 from tubeq_spark.storage.tables.put_gate import PutGate
-from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.take_writer import TakeWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -112,9 +111,7 @@ class QueueContext:
     engine: Engine
     #: For DataFrames of programs; `None` where there is no Spark session.
     spark: SparkEngine | None
-    #: The commit loop for DataFrames; the same as `loop` if Spark also runs the row verbs.
-    spark_loop: CommitLoop | None
-    #: Has Spark write the rows of DataFrames that `loop` commits; `None`: `spark_loop` does both.
+    #: Has Spark write the rows of DataFrames for native commits; `None` where Spark commits, or is not there.
     put_files: PutFiles | None
     clock: Clock
     config: QueueConfig
@@ -144,21 +141,6 @@ class QueueContext:
         """The time of an operation."""
         return to_us(self.clock.now())
 
-    def through_spark(self) -> QueueContext:
-        """The same context with Spark for row verbs.
-
-        Raises:
-            StoreError: The queue has no Spark session.
-        """
-        spark, loop = self.require_spark(), self.spark_loop
-        if loop is None:
-            raise refusals.no_spark()
-        return replace(self, engine=spark, loop=loop)
-
-    def read_only(self, why: str) -> QueueContext:
-        """The same context with row verbs that are refused, for the reason `why`."""
-        return replace(self, loop=self.loop.refusing(why))
-
     def for_its_heart(self) -> QueueContext:
         """The same context without a reference to the queue object, for its heart."""
         return replace(self, life=QueueLife(QueueState.RUNNING))
@@ -173,18 +155,6 @@ class QueueContext:
             raise refusals.no_spark()
         self.readers.enter()
         return self.spark
-
-    def require_spark_loop(self) -> CommitLoop:
-        """The Spark engine for commits of DataFrames.
-
-        Raises:
-            StoreError: The queue has no Spark session, or Spark must not commit here.
-        """
-        if self.spark_loop is None:
-            raise refusals.no_spark()
-        self.spark_loop.require_allowed()
-        self.readers.enter()
-        return self.spark_loop
 
     def uninterrupted(
         self,
@@ -264,7 +234,6 @@ class TubeContext:
     next_begin: NextBegin = field(default_factory=NextBegin)
     #: Read and write the table.
     reader: TubeReader = field(init=False)
-    segment_reader: SegmentReader = field(init=False)
     writer: TubeWriter = field(init=False)
     put_gate: PutGate = field(init=False)
     take_writer: TakeWriter = field(init=False)
@@ -278,7 +247,6 @@ class TubeContext:
             return session.segments(1)[0]
 
         self.reader = TubeReader(engine, table)
-        self.segment_reader = SegmentReader(engine, table)
         self.writer = TubeWriter(table, fresh)
         self.put_gate = PutGate(engine, table, self.reader, fresh)
         self.take_writer = TakeWriter(table, fresh)
@@ -303,11 +271,6 @@ class TubeContext:
         return TaskFrames(spark, self.table)
 
     @property
-    def max_attempts(self) -> int | None:
-        """The number of takes after which a task is buried."""
-        return self.record.options.max_attempts
-
-    @property
     def capacity(self) -> int | None:
         """How many tasks the tube may hold."""
         return self.record.options.capacity if self.driver.limited else None
@@ -322,7 +285,7 @@ class TubeContext:
             now_us: The moment.
             over: Owners whose sessions are over: their tasks are ready, as if the leases had ended.
         """
-        return rows_at(rows, now_us, self.max_attempts, over)
+        return rows_at(rows, self.table.state(now_us, over))
 
     def require_there(self, *, look: bool = False) -> None:
         """Refuse a verb on a tube that was dropped.
@@ -333,7 +296,7 @@ class TubeContext:
         Raises:
             TubeNotFoundError: The tube was dropped.
         """
-        if self.table_lock.is_dropped or (look and self.segment_reader.is_dropped()):
+        if self.table_lock.is_dropped or (look and self.reader.is_dropped()):
             raise refusals.was_dropped(self.record.name)
 
 

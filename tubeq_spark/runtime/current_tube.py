@@ -127,7 +127,7 @@ class CurrentTube:
     def _change(self, change: Callable[[TubeRecord], TubeRecord]) -> None:
         """Change the record. Commits: 1 to the registry, none if nothing changes."""
         with self._lock:
-            self.ctx.queue.loop.require_allowed()
+            self.ctx.queue.loop.require_own_process()
             self._become(self.ctx.queue.registry.alter(self.ctx.record, change))
             # What was read before may be older.
             self.read_at = self._seconds()

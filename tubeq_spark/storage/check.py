@@ -19,10 +19,11 @@ from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
 from tubeq_spark.storage.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.location import SYSTEM, TUBES, Location, local_directory
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
-from tubeq_spark.storage.log.actions import encoded
+from tubeq_spark.storage.log.actions import OURS, encoded
 from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.names import version_of
 from tubeq_spark.storage.log.versions import checkpoint_name, commit_name
+from tubeq_spark.storage.note import Note
 from tubeq_spark.storage.opened_location import OpenedLocation, require_format
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.store.store import ExistsError
@@ -204,7 +205,7 @@ def _repair(
 def _mend_log(table: Table, directory: Path, found: Examined, *, accept_loss: bool) -> None:
     log, verdict = found.log, found.verdict
     for damage in found.damages:
-        if damage.kind in {"leftover", "checksum"} and (accept_loss or not damage.loses):
+        if damage.kind == "leftover" and (accept_loss or not damage.loses):
             Path(damage.path).unlink(missing_ok=True)
     if log is None or verdict is None:
         return
@@ -268,8 +269,8 @@ def _commit(table: Table, verdict: Verdict, gone: Sequence[Mapping[str, Any]]) -
         "operationParameters": {},
         "readVersion": verdict.newest,
         "operationMetrics": {"num_added_files": 0, "num_removed_files": len(gone)},
-        "engineInfo": "tubeq_spark",
-        "userMetadata": "tubeq operation=repair",
+        "engineInfo": OURS,
+        "userMetadata": str(Note("repair")),
     }
     removes = [_removed(add, now_ms) for add in gone]
     name = f"{LOG}/{commit_name(verdict.newest + 1)}"

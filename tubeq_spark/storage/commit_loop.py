@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -23,13 +22,13 @@ from tubeq_spark.model.refusals import was_forked
 from tubeq_spark.model.times import RetryWaits
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.locks.lock_file import RunningStatements
-from tubeq_spark.storage.outcome import Note, Outcome, is_missing_table, outcome_of
+from tubeq_spark.storage.note import Note, versions_read
+from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.uninterrupted import gives_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locks.table_lock import TableLock
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 log = logging.getLogger(__name__)
 
 
@@ -45,29 +45,20 @@ class Stale(Exception):  # noqa: N818  (a signal inside the loop, which no progr
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Generic[T]):
+class Plan(Generic[T_co]):
     """The decision of one attempt.
 
     Attributes:
         statement: The statement to commit; `None` if the result needs no commit.
         finish: Makes the result from the numbers of changed rows. If it raises `Stale`, the loop tries again.
+        at_us: The moment for which it was decided; `None` if it does not depend on the time.
+        asked: What the calls of a take ask for.
     """
 
     statement: Statement | Append | None
-    finish: Callable[[Affected], T]
-
-
-@dataclass(frozen=True, slots=True)
-class Larger:
-    """Another engine for statements that need too much memory of this process.
-
-    Attributes:
-        engine: Returns the other engine. The loop's own engine still reads.
-        bytes: The most bytes that a statement may need in this process.
-    """
-
-    engine: Callable[[], Engine]
-    bytes: int
+    finish: Callable[[Affected], T_co]
+    at_us: int | None = None
+    asked: str = ""
 
 
 @dataclass(slots=True)
@@ -134,7 +125,6 @@ class CommitLoop:
         wall: Clock,
         uniform: Callable[[], float],
         tally: LoopStats | None = None,
-        larger: Larger | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -144,7 +134,6 @@ class CommitLoop:
             wall: Real time, because a wait after a conflict is not a wait for tasks.
             uniform: Returns random numbers from 0 to 1, for the jitter of waits.
             tally: Counts conflicts; a new one by default.
-            larger: The engine for large statements; `None`: `engine` runs them, too.
         """
         self._engine = engine
         self._config = config
@@ -154,10 +143,7 @@ class CommitLoop:
         self._retry_waits = RetryWaits(
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
-        self.conflicts = 0
-        self._larger = larger
         self.tally = tally or LoopStats()
-        self._refusal: str | None = None
         self._process = os.getpid()
         #: The table of each table lock, once it was opened or committed to.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
@@ -171,26 +157,9 @@ class CommitLoop:
             self._wall,
             self._uniform,
             self.tally,
-            self._larger,
         )
-        loop._refusal, loop._process = self._refusal, self._process
+        loop._process = self._process
         return loop
-
-    def refusing(self, why: str) -> CommitLoop:
-        """A loop that refuses to commit, with a reason, for tables that its engine must not write."""
-        loop = CommitLoop(self._engine, self._config, self._wall, self._uniform, self.tally)
-        loop._refusal = why
-        return loop
-
-    def require_allowed(self) -> None:
-        """Raise if this loop refuses to commit.
-
-        Raises:
-            StoreError: This loop refuses to commit.
-        """
-        self.require_own_process()
-        if self._refusal is not None:
-            raise StoreError(self._refusal)
 
     def require_own_process(self) -> None:
         """Raise in a forked process, because it has the same session and ids as its parent.
@@ -215,7 +184,7 @@ class CommitLoop:
             CommitUnknownError: The commit may have succeeded.
             StoreError: The engine failed; nothing was written.
         """
-        self.require_allowed()
+        self.require_own_process()
         # The time for retries begins at the first conflict, so that a long write is retried, too.
         began: float | None = None
         waits = self._retry_waits.waits(
@@ -233,7 +202,6 @@ class CommitLoop:
                     return self._once(note, table_lock, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
-                self.conflicts += 1
                 self.tally.conflicted(table_lock)
                 if self._config.traces and (counts := call_counts.get()) is not None:
                     counts.conflicts += 1
@@ -264,24 +232,34 @@ class CommitLoop:
     def _once(self, note: Note, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
         operation = note.operation
         self._observer("read", operation)
-        plan = attempt()
+        outer = versions_read.set({})
+        try:
+            plan = attempt()
+            read = versions_read.get()
+        finally:
+            versions_read.reset(outer)
         if plan.statement is None:
             return plan.finish(Affected())
         self._observer("decided", operation)
         self._tables[table_lock] = plan.statement.table
-        engine = self._engine_for(plan.statement)
+        note = replace(
+            note,
+            tasks=plan.statement.tasks,
+            at_us=plan.at_us,
+            base=read.get(plan.statement.table),
+            asked=plan.asked,
+            operation_id=plan.statement.operation_id,
+        )
         with (
-            self._operating(engine, operation, plan.statement.table),
-            table_lock.committing(engine.committer, _is_known) as has_ended,
+            table_lock.committing(self._engine.committer, _is_known) as has_ended,
             self.tally.running.running(plan.statement.table, table_lock),
         ):
-            noted = replace(note, tasks=plan.statement.tasks)
-            affected = self._commit(engine, noted, plan.statement, has_ended)
+            affected = self._commit(note, plan.statement, has_ended)
             if self._config.traces and (counts := call_counts.get()) is not None:
                 counts.commits += 1
-            self._settle(operation, table_lock, plan.statement)
+            self._settle(note, table_lock)
         ended = None if isinstance(plan.statement, Append) else plan.statement.ended
-        if ended is not None and not engine.counts_ended:
+        if ended is not None and not self._engine.counts_ended:
             self.tally.count_ended(ended.tube, ended.count_of(affected))
         try:
             return plan.finish(affected)
@@ -291,37 +269,17 @@ class CommitLoop:
             if known:
                 raise
             msg = f"{operation}: committed, but what it did could not be read: {reason_of(error)}"
-            raise CommitUnknownError(msg, plan.statement.operation_id) from error
-
-    def _engine_for(self, statement: Statement | Append) -> Engine:
-        """The engine for a statement. If the other engine does not answer, this one runs large statements, too."""
-        larger = self._larger
-        if larger is None or self._engine.memory_for(statement) <= larger.bytes:
-            return self._engine
-        try:
-            engine = larger.engine()
-            engine.committer()
-        except StoreError:
-            log.warning("a large statement runs in this process, without Spark", exc_info=True)
-            return self._engine
-        return engine
-
-    def _operating(
-        self, engine: Engine, operation: str, table: str
-    ) -> AbstractContextManager[None]:
-        """Run a block as an operation of an engine. For this loop's own engine, `run` has begun it already."""
-        return nullcontext() if engine is self._engine else engine.operating(operation, table)
+            raise CommitUnknownError(msg, note.operation_id) from error
 
     def _commit(
         self,
-        engine: Engine,
         note: Note,
         statement: Statement | Append,
         has_ended: Callable[[], None],
     ) -> Affected:
         operation = note.operation
         try:
-            affected = engine.execute(statement, note)
+            affected = self._engine.execute(statement, note)
             has_ended()
             self._observer("committed", operation)
         except Exception as error:
@@ -333,39 +291,51 @@ class CommitLoop:
                 raise Stale from error
             # If the outcome stays unknown, this error is the cause of the raised one.
             log.warning("%s: no plain answer, asking the history: %s", operation, reason_of(error))
-            found = self._landed(engine, statement, error)
+            found = self._landed(note, statement, error)
             if found is not None:
                 return found
             if outcome is Outcome.LOST:
                 msg = f"{operation}: the answer was lost and no commit is seen; it may still land"
-                raise CommitUnknownError(msg, statement.operation_id) from error
+                raise CommitUnknownError(msg, note.operation_id) from error
             msg = f"{operation}: storage refused it, nothing was written: {reason_of(error)}"
             raise StoreError(msg) from error
         if affected is None:
             # Only the history has the number of changed rows.
-            return self._landed(engine, statement, None) or Affected()
+            return self._landed(note, statement, None) or Affected()
         return affected
 
     @staticmethod
-    def _settle(operation: str, table_lock: TableLock, statement: Statement | Append) -> None:
+    def _settle(note: Note, table_lock: TableLock) -> None:
         """Sync a commit to the disk, if the durability requires it."""
         try:
             table_lock.settle()
         except Exception as error:
             # Whatever the error is, the statement is committed.
             why = str(error) if isinstance(error, SyncError) else reason_of(error)
-            msg = f"{operation}: committed, but a power cut may undo it: {why}"
-            raise CommitUnknownError(msg, statement.operation_id) from error
+            msg = f"{note.operation}: committed, but a power cut may undo it: {why}"
+            raise CommitUnknownError(msg, note.operation_id) from error
 
-    @staticmethod
     def _landed(
-        engine: Engine, statement: Statement | Append, error: Exception | None
+        self, note: Note, statement: Statement | Append, error: Exception | None
     ) -> Affected | None:
+        """The rows changed by a statement that may be committed; `None` if the history does not have it."""
         try:
-            return engine.find(statement)
+            commit = self._engine.commit_of(statement.table, note.operation_id)
         except Exception as unseen:  # noqa: BLE001  (after any error the outcome is unknown)
             msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
-            raise CommitUnknownError(msg, statement.operation_id) from error
+            raise CommitUnknownError(msg, note.operation_id) from error
+        if commit is None:
+            return None
+        if commit.affected is not None:
+            return commit.affected
+        if isinstance(statement, Append):
+            # An append is committed as a whole.
+            return Affected(inserted=statement.size)
+        msg = (
+            f"version {commit.version} of the table is this commit, but the history does not say how many rows it "
+            "changed: spark.databricks.delta.history.metricsEnabled must be true"
+        )
+        raise CommitUnknownError(msg, note.operation_id) from error
 
 
 def _is_known(error: Exception) -> bool:

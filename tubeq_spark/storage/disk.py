@@ -4,8 +4,8 @@ Each put and each take makes a segment with its directory, and VACUUM leaves the
 The number of a segment is never used again, so no program writes to an old directory. Tombstones of
 drops are in segment 0, whose directory stays.
 
-A put of a DataFrame may write its files to a directory of its own, with a log. If it is interrupted, VACUUM removes
-the files that no version names, but Spark's VACUUM leaves the log.
+A put of a DataFrame may write its files to a directory of its own. If it is interrupted, VACUUM removes the files that
+no version names, but Spark's VACUUM leaves those of unfinished tasks.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ _OLD = 3600.0
 def without_empty_directories(table: str, kept: float) -> Iterator[None]:
     """Run a block that removes dead files of a table, then remove empty directories.
 
-    The logs of interrupted puts are removed, too. On storage without directories nothing is removed.
+    The files of unfinished tasks of interrupted puts are removed, too. On storage without directories nothing is removed.
 
     Args:
         table: The SQL name of the table.
@@ -209,7 +209,7 @@ def without_empty_directories(table: str, kept: float) -> Iterator[None]:
         old += _old(put, _SEGMENT, _OLD)
     yield
     for put in left:
-        shutil.rmtree(f"{put}/_delta_log", ignore_errors=True)
+        shutil.rmtree(f"{put}/_temporary", ignore_errors=True)
     for segment in (*old, *left):
         _remove(segment)
 

@@ -13,20 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts
-from tubeq_spark.storage.store.local_store import LocalStore
-
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tubeq_spark.storage.statement import Affected
 
 #: The moment of a total, in milliseconds: 9999-12-31. Delta removes a transaction id
 #: `delta.setTransactionRetentionDuration` after its moment, and a total must stay.
 FOR_EVER_MS = 253_402_214_400_000
-#: The most attempts to read a log from which others remove commits meanwhile.
-_TRIES = 5
 
 
 def total(tube: int) -> str:
@@ -56,23 +48,3 @@ class Ended:
         if self.count is not None:
             return self.count
         return affected.deleted + (affected.updated if self.all_changed else affected.kept)
-
-
-def native_total(table: Path, tube: int) -> int:
-    """The total of a tube in the log of a table on this host, whatever features the readers of the table need.
-
-    Raises:
-        OSError: The log cannot be read.
-    """
-    for _ in range(_TRIES):
-        facts = LogFacts.listed(LocalStore(synced_log_of(table)))
-        begins = (v for v in sorted(facts.parts, reverse=True) if facts.checkpoint(v, ["txn"]))
-        start = next(begins, BEGINNING)
-        state = facts.states.get(start, Contents())
-        for version in facts.versions:
-            commit = facts.commit(version) if version > start else None
-            if commit is not None:
-                state.apply(commit)
-        if facts.files and not facts.is_outdated:
-            return state.transactions.get(total(tube), (0, None))[0]
-    raise FileNotFoundError(str(table))

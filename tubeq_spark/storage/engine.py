@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.outcome import NEWEST, newest_write
+from tubeq_spark.storage.note import NEWEST, newest_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.locks.committer import Committer
-    from tubeq_spark.storage.outcome import Commit, Note
+    from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.rows import BadFile, FileInOrder, ToldFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
@@ -155,8 +155,9 @@ class Tables(Protocol):
         return 0
 
     def ended(self, table: str, tube: int) -> int:
-        """The total of tasks of a tube that native commits have ended."""
-        ...
+        """The total of tasks of a tube that commits have ended; 0 if sessions count them."""
+        del table, tube
+        return 0
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
@@ -270,18 +271,10 @@ class Engine(Protocol):
         """
         ...
 
-    def memory_for(self, statement: Statement | Append) -> int:
-        """The approximate bytes of this process that a statement needs for stored rows; 0 if they stay elsewhere."""
-        ...
-
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Commit a statement; `None` if only the history has the number of changed rows."""
         ...
 
-    def find(self, statement: Statement | Append) -> Affected | None:
-        """The rows changed by a statement that may be committed; `None` if the history does not have it."""
-        ...
-
-    def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds an operation id."""
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        """The commit with an operation id; `None` if the history does not have it."""
         ...

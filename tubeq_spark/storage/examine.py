@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.reports import Damage
 from tubeq_spark.storage.arrow.columns import array
-from tubeq_spark.storage.durability.log_tail import fits, stale_of
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.log.commit_text import fault_of_length, fault_of_size
 from tubeq_spark.storage.log.facts import BEGINNING, Contents, LogFacts, judge
@@ -189,7 +188,6 @@ def examine(table: Table, now: float) -> Examined:
         state = log.at(verdict.begins, verdict.readable)
     found = Examined(damages, log, verdict, state)
     damages += _of_log(table, log, verdict, state)
-    damages += _of_checksums(table, log)
     damages += _of_files(table, found)
     return found
 
@@ -303,26 +301,6 @@ def _leftovers(table: Table, log: LogFacts, now: float) -> Iterator[Damage]:
                 f"{name} was prepared {age / 3600:.0f} hours ago and never became part of the log"
             )
             yield table.damage("leftover", f"{LOG}/{name}", message)
-
-
-def _of_checksums(table: Table, log: LogFacts) -> Iterator[Damage]:
-    if table.directory is None:
-        return
-    directory = table.directory / LOG
-    bad = {commit_name(version) for version in log.faults} | {*log.bad_checkpoints}
-    for name in log.files:
-        if name in bad or f".{name}.crc" not in log.files:
-            continue
-        path = f"{LOG}/.{name}.crc"
-        if any(stale_of(directory, [name])):
-            message = f"the checksum of {name} cannot be that file's, so Spark does not read it"
-            yield table.damage("checksum", path, message)
-        elif not fits(directory / name):
-            message = (
-                f"{name} does not fit its checksum, so it may not be what was written, and Spark does "
-                "not read it; its repair takes it as it is"
-            )
-            yield table.damage("checksum", path, message, loses=True)
 
 
 def _of_files(table: Table, found: Examined) -> Iterator[Damage]:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tubeq_spark.model.ids import hash_of
+from tubeq_spark.model.takes import UtubeMoments
+from tubeq_spark.storage.arrow.columns import empty, flat, scalar, taken
+from tubeq_spark.storage.arrow.select import matching
+from tubeq_spark.storage.tables.predicates import of_utubes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from tubeq_spark.model.takes import UtubeMoments
-    from tubeq_spark.storage.rows import TakenTasks
+_NO_ROWS = empty(
+    pa.schema({"utube": pa.string(), "owner": pa.string(), "n": pa.int64(), "lasting": pa.int64()})
+)
 
 
 class Gate(NamedTuple):
@@ -40,13 +48,40 @@ class GatesSeen:
 
     Attributes:
         numbers: The number of each gate. Without gates no take has come yet.
-        moments: The moments of leases of each sub-queue that has a row.
-        taken: The sub-queues with rows that are stored as taken, if they were read.
+        rows: The taken-utube rows: `utube`, and in `owner` the text of its moments.
+        taken: The sub-queues with rows that are stored as taken, if they were read: `utube`, the number of rows (`n`),
+            and the number of those whose leases last (`lasting`).
     """
 
     numbers: Mapping[Gate, int] = field(default_factory=dict)
-    moments: Mapping[str | None, UtubeMoments] = field(default_factory=dict)
-    taken: Mapping[str | None, TakenTasks] = field(default_factory=dict)
+    rows: pa.Table = field(default_factory=lambda: _NO_ROWS)
+    taken: pa.Table = field(default_factory=lambda: _NO_ROWS)
+
+    def moments(
+        self, utubes: Collection[str | None] | None = None
+    ) -> dict[str | None, UtubeMoments]:
+        """The moments of leases of each sub-queue that has a row; with `utubes` of these, at least one."""
+        rows = self.rows if utubes is None else matching(self.rows, of_utubes(utubes))
+        found = dict.fromkeys(utubes or (), UtubeMoments())
+        for utube, text in zip(
+            rows.column("utube").to_pylist(), rows.column("owner").to_pylist(), strict=True
+        ):
+            found[utube] = UtubeMoments.parse(text)
+        return found
+
+    def counts(self) -> dict[str | None, int]:
+        """The number of rows of each sub-queue that are stored as taken."""
+        names, counts = (self.taken.column(name).to_pylist() for name in ("utube", "n"))
+        return dict(zip(names, counts, strict=True))
+
+    def leases(self, nth: int) -> tuple[pa.Array, pa.Array]:
+        """The turn of each row, and the moment of the `nth` of its leases from the end; NULL if it has fewer."""
+        words = pc.split_pattern(flat(self.rows.column("owner")), " ")
+        numbers, starts = words.flatten().cast(pa.int64()), words.offsets[:-1]
+        places = pc.subtract(words.offsets[1:], scalar(nth, pa.int32()))
+        # The first number is the turn.
+        places = pc.if_else(pc.greater(places, starts), places, pa.nulls(1, pa.int32())[0])
+        return taken(numbers, starts), taken(numbers, places)
 
     def gate_of(self, utube: str | None) -> Gate:
         """The gate of a sub-queue, which every take of it raises."""

@@ -8,7 +8,7 @@ import re
 import threading
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tubeq_spark.errors import StoreError
@@ -46,8 +46,8 @@ SYSTEM = frozenset({TUBES, SESSIONS})
 _URI = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+(?=:/)|(?i:file|hdfs|gs|s3a?|abfss?)):(?P<rest>.*)"
 )
-#: The schemes of URIs that the native engine reaches.
-_NATIVE = frozenset({"file", "s3", "s3a", "gs", "az", "adl", "abfs", "abfss", "hdfs"})
+#: The schemes of object stores.
+STORES = frozenset({"s3", "s3a", "gs", "az", "adl", "abfs", "abfss"})
 #: The schemes that Hadoop only reads.
 _READ_ONLY = frozenset({"http", "https"})
 #: Endings of names of files; a schema does not end so.
@@ -64,12 +64,10 @@ class Location:
     Attributes:
         text: The location as given; a relative path is made absolute.
         parts: Catalog and schema; empty for a path.
-        storage: The path or URI of the tables of a catalog; `None` if the catalog chooses it.
     """
 
     text: str
     parts: tuple[str, ...] = ()
-    storage: str | None = None
 
     @classmethod
     def parse(cls, text: object) -> Location:
@@ -104,23 +102,13 @@ class Location:
         """Whether the tables have names in a catalog rather than paths."""
         return bool(self.parts)
 
-    def with_storage(self, storage: object) -> Location:
-        """A schema of a catalog whose tables are at a path or URI.
-
-        Raises:
-            InvalidOptionError: It is no path or URI, or the location is no schema of a catalog.
-        """
-        place = Location.parse(storage)
-        if place.in_catalog:
-            refuse("storage", storage, "a path, or a URI such as abfss://container@account/queue")
-        if not self.in_catalog:
-            refuse("storage", storage, f"None: {self.text} is a path, not catalog.schema")
-        return replace(self, storage=place.text)
-
     @property
-    def root(self) -> str | None:
-        """The path or URI of the queue's tables; `None` if only the catalog knows it."""
-        return self.storage if self.parts else self.text
+    def scheme(self) -> str:
+        """The scheme of its URI, in lower case: "file" for a path, "catalog" for a schema of a catalog."""
+        if self.in_catalog:
+            return "catalog"
+        found = _URI.fullmatch(self.text)
+        return "file" if found is None else found["scheme"].lower()
 
     def why_unreachable(self, *, by_spark: bool) -> str | None:
         """The error text if an engine cannot reach a location of this kind; `None` if it may.
@@ -130,9 +118,9 @@ class Location:
         """
         if self.in_catalog:
             return None if by_spark else self.needs_a_session()
-        found = _URI.fullmatch(self.text)
-        scheme = "file" if found is None else found["scheme"].lower()
-        if scheme in _NATIVE or (by_spark and scheme not in _READ_ONLY):
+        scheme = self.scheme
+        is_native = scheme == "file" or scheme in STORES
+        if is_native or (by_spark and scheme not in _READ_ONLY):
             return None
         return (
             f"nothing can be written to {self.text}: name a path, or a URI of s3, gs, az or abfss; one of another "

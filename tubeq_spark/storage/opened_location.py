@@ -1,16 +1,13 @@
-"""An opened location: its real path or URI, and the engine that may commit there.
+"""An opened location: its real path or URI, and the committer that its registry names.
 
-On S3 a commit of Spark goes through a table of DynamoDB (or is not safe at all), and a commit of
-the native engine uses a conditional put. Neither sees the other, so one would overwrite the other.
-So the registry has from its creation on which engine commits there. On local files the lock file keeps both
-engines apart. Other object stores refuse to overwrite a version, for both engines.
+All commits at a location are native, or all are Spark's. Neither sees all of the other's: Spark renames over an existing
+version on local files, and on S3 it does not know the conditional PUT by which a native commit becomes a version.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
@@ -24,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.storage.location import Location
+
+#: The committers.
+NATIVE, SPARK = "native", "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class OpenedLocation:
 
     @classmethod
     def without_spark(cls, location: Location, durability: Durability) -> OpenedLocation:
-        """A location that is not in a catalog. Its `uri` is the one of Spark, so both engines use the same locks."""
+        """A location that is not in a catalog."""
         directory = local_directory(location.text)
         if directory is None:
             return cls(location, location.text, None, durability)
@@ -57,9 +57,8 @@ class OpenedLocation:
 
         After a power cut the first call for a table repairs it, unless `as_it_is` is true.
         """
-        # Catalogs name directories that they choose in lower case.
-        is_named_by_catalog = self.location.in_catalog and self.location.storage is None
-        directory = name.lower() if is_named_by_catalog else name
+        # Catalogs name directories in lower case.
+        directory = name.lower() if self.location.in_catalog else name
         return table_lock_of(
             self.uri, name, self.locks, self.durability, directory, as_it_is=as_it_is
         )
@@ -85,11 +84,6 @@ def settle_system_tables(opened: OpenedLocation) -> None:
         opened.table_lock(name).settle()
 
 
-def allows_one_engine_only(uri: str) -> bool:
-    """Whether only one kind of engine may commit to a location."""
-    return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
-
-
 def require_format(marks: Mapping[str, str | None], location: object) -> None:
     """Refuse a location of another format.
 
@@ -109,7 +103,7 @@ def require_format(marks: Mapping[str, str | None], location: object) -> None:
 
 
 def require_ours(marks: Mapping[str, str | None], opened: OpenedLocation, engine: str) -> None:
-    """Refuse a location of another format, and an engine that must not commit there.
+    """Refuse a location of another format, and an engine that is not its committer.
 
     Args:
         marks: The properties of the registry.
@@ -117,26 +111,27 @@ def require_ours(marks: Mapping[str, str | None], opened: OpenedLocation, engine
         engine: The engine that opens it.
 
     Raises:
-        StoreError: The location has another format, or it belongs to the other engine.
+        StoreError: The location has another format, or the other engine commits there.
     """
     require_format(marks, opened.location.text)
-    refusal = why_not(opened, marks[WRITERS] or "", engine)
-    if refusal is not None:
-        raise StoreError(refusal)
+    committer = marks[WRITERS]
+    if committer == engine:
+        return
+    place = opened.location.text
+    raise StoreError(belongs_to_spark(place) if committer == SPARK else _belongs_to_native(place))
 
 
-def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
-    """Why an engine must not commit to a location of another one; `None` if it may.
-
-    Args:
-        opened: The location.
-        other: The engine that commits to the location.
-        engine: The engine that would commit, too.
-    """
-    in_catalog = opened.location.in_catalog
-    if other == engine or in_catalog or not allows_one_engine_only(opened.uri):
-        return None
+def belongs_to_spark(place: str) -> str:
+    """The error text if a program opens a location of Spark without it."""
     return (
-        f"{opened.uri} belongs to engine={other!r}: on S3 the commits of engine={engine!r} and its "
-        f"would overwrite each other; open it with engine={other!r}"
+        f"all commits at {place} are made by Spark (engine='spark'): open it with a Spark session, and without "
+        "engine='native'"
+    )
+
+
+def _belongs_to_native(place: str) -> str:
+    return (
+        f"all commits at {place} are native (engine='native'): open it by its path or URI and without "
+        "engine='spark'; a Spark session may be given all the same. An object store needs the extra `native` and "
+        "credentials for it (storage_options)"
     )

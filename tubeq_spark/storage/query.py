@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from tubeq_spark.storage import expression as nodes
 from tubeq_spark.storage.expression import Expression, all_of, any_of
@@ -128,6 +128,17 @@ class Select:
     limit: int | None = None
     descending: bool = False
     skips: Sequence[str] | None = None
+
+
+class Parts(TypedDict, total=False):
+    """The optional parts of a `Select`."""
+
+    by: Sequence[str] | None
+    having: Expression | None
+    order: Sequence[str]
+    limit: int | None
+    descending: bool
+    skips: Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from tubeq_spark.storage.expression import Column, Micros, Moment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.task import TaskState
 
@@ -287,26 +286,3 @@ class PutsSeen:
     version: int | None
     stored: int = 0
     ended: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SubqueueHead:
-    """A sub-queue with ready tasks: the first task, their number, and, if asked for, when the first was put."""
-
-    utube: str | None
-    first: OrderPosition
-    count: int
-    created_us: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TakenTasks:
-    """The taken tasks of a sub-queue.
-
-    Attributes:
-        count: The number of rows that are stored as taken.
-        ended: The number of those whose leases have ended, and whose end is not written yet.
-    """
-
-    count: int
-    ended: int

@@ -16,11 +16,10 @@ from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.storage.arrow.columns import ARROW_TYPES, array
 from tubeq_spark.storage.arrow.evaluate import column
 from tubeq_spark.storage.expression import TRUE, Literal, Type
-from tubeq_spark.storage.tables.predicates import effective_state
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.arrow.evaluate import Lookup
     from tubeq_spark.storage.expression import Expression
@@ -64,11 +63,8 @@ def rows_after(
     return [row for row in after if row is not None]
 
 
-def rows_at(
-    rows: Sequence[StoredTask], now_us: int, max_attempts: int | None, over: Collection[str] = ()
-) -> list[StoredTask | None]:
-    """Rows with their effective states; `None` for a task whose ttl has ended. Arguments as for `effective_state`."""
-    state = effective_state(now_us, max_attempts, over=over)
+def rows_at(rows: Sequence[StoredTask], state: Expression) -> list[StoredTask | None]:
+    """Rows with their states at a moment (`TubeTable.state`); `None` for a task whose ttl has ended."""
     letters = values_of(state, columns_of(rows, {}), len(rows))
     pairs = zip(rows, letters, strict=True)
     return [None if letter is None else row.seen_as(_STATES[letter]) for row, letter in pairs]

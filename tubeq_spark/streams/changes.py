@@ -80,11 +80,11 @@ def _now(ctx: TubeContext) -> int:
         once = (f"tubeq/{ctx.table.id}/changes", last)
 
         def finish(_affected: Affected) -> int:
-            version = engine.version_of(table, operation_id)
-            if version is None:
+            commit = engine.commit_of(table, operation_id)
+            if commit is None:
                 raise Stale  # another call was at the same version
-            return version
+            return commit.version
 
         return Plan(Append(table, nothing, operation_id, once), finish)
 
-    return ctx.queue.require_spark_loop().run("changes", ctx.table_lock, attempt)
+    return ctx.queue.loop.run("changes", ctx.table_lock, attempt)

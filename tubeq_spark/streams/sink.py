@@ -25,7 +25,7 @@ from tubeq_spark.verbs.wait import wait_for
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
-    from tubeq_spark.verbs.put_frame import CountedFrame
+    from tubeq_spark.storage.spark.put_frame_rows import CountedFrame
     from tubeq_spark.verbs.put_rows import Added
 
 log = logging.getLogger(__name__)

@@ -69,7 +69,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
         rank = rank_behind(ctx.reader.one(greatest(columns().pri), others, skips=()))
         return replace(
             row,
-            state=after_giving_back(row.attempts, ctx.max_attempts),
+            state=after_giving_back(row.attempts, ctx.table.max_attempts),
             pri=stored_pri(priority_of(row.pri), rank),
             next_event=row.expires_at,
         )
@@ -83,7 +83,7 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
     """Release a held task with a new ttl, counted from now; the delay is added to it."""
 
     def after(row: StoredTask, now_us: int) -> StoredTask:
-        state = after_giving_back(row.attempts, ctx.max_attempts)
+        state = after_giving_back(row.attempts, ctx.table.max_attempts)
         delayed = delay_us != 0 and state is TaskState.READY
         life = plus(ttl_us, delay_us if delayed else 0)
         ends = plus(now_us, life)
@@ -130,7 +130,7 @@ def _become(
 
     def change(now: Decision) -> Become:
         row = after(now.rows[0], now.now_us)
-        return Become(now.fresh(), row, data=data, event=event, max_attempts=ctx.max_attempts)
+        return Become(now.fresh(), row, data=data, event=event)
 
     verb = Verb(name, change, "" if data else "release", by_holder=True)
     return settle(ctx, verb, [task_id])[0]

@@ -1,15 +1,15 @@
 """exchange: ack tasks and take the next ones, in one commit.
 
-Acks and takes of threads share commits in the same way: calls that wait while one commit runs share the next one. So
-it is in tubes without sub-queues and without a change feed, if statements run in this process. The acks come first. If
-one of the calls is refused, nothing was done, and acks and takes are decided separately, so that only this call fails.
-If the commit is unknown, it is unknown to all calls.
+Acks and takes of threads wait in one group while a commit runs, and share the next one in the same way (`together`). So
+it is in tubes without sub-queues and without a change feed, if statements run in this process; elsewhere, and for
+batches, calls of one kind share a commit. The acks come first. If one of the calls is refused, nothing was done, and
+acks and takes are decided separately, so that only this call fails. If the commit is unknown, it is unknown to all calls.
 """
 
 from __future__ import annotations
 
 import logging
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
@@ -17,15 +17,15 @@ from tubeq_spark.model.arguments import TakeRequest
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.after_take import give_up_all
-from tubeq_spark.verbs.settle import Memory, ack, ack_group, held
-from tubeq_spark.verbs.take import TakeRows, take_group
+from tubeq_spark.verbs.settle import ack, ack_group, held
+from tubeq_spark.verbs.take import Take, take_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.runtime.taken import TakenRows
+    from tubeq_spark.runtime.taken import Taken
 
 log = logging.getLogger(__name__)
 Request = TypeVar("Request")
@@ -35,16 +35,16 @@ class _Exchanged(NamedTuple):
     """The acked tasks, and the taken tasks of each call."""
 
     acked: list[Task]
-    took: list[TakenRows | None]
+    took: list[Taken | None]
 
 
-def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> TakenRows | None:
+def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Taken | None:
     """Ack tasks and take the next ones in one commit; return the taken tasks, which are not handed out yet.
 
     If nothing can be taken at once, the ack is a commit of its own, and nothing is taken. If other takes
     come first, the ack is a commit of its own, and the take another one.
     """
-    take = TakeRows(ctx, [request])
+    take = Take(ctx, [request])
     exchanged = _exchange(ctx, ids, take)
     if exchanged is None:
         ack(ctx, ids)
@@ -59,34 +59,31 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> Take
     return taken
 
 
-def _exchange(ctx: TubeContext, ids: Sequence[int], take: TakeRows) -> _Exchanged | None:
+def _exchange(ctx: TubeContext, ids: Sequence[int], take: Take) -> _Exchanged | None:
     """Ack tasks and take the next ones by one statement.
 
     Returns:
         The result; `None` if nothing was done, because no task is ready or other commits came first.
     """
-    memory, found = Memory(), list["StoredTask"]()
+    attempts, found = count(), list["StoredTask"]()
 
-    def attempt() -> Plan[list[TakenRows | None] | None]:
+    def attempt() -> Plan[list[Taken | None] | None]:
         nonlocal found
-        nothing: Plan[list[TakenRows | None] | None] = Plan(None, lambda _: None)
+        nothing: Plan[list[Taken | None] | None] = Plan(None, lambda _: None)
         if take.take_ids:
             # The acks, which make room, do not wait for another choice.
             return nothing
         ctx.queue.taker()
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        plan = take.plan(found)
-        return nothing if plan is None else Plan(plan.statement, plan.finish)
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=next(attempts) == 0)
+        return take.plan(found) or nothing
 
     took = take.commit("exchange", attempt)
     return None if took is None else _acked(ctx, found, took)
 
 
-def _acked(
-    ctx: TubeContext, found: Sequence[StoredTask], took: list[TakenRows | None]
-) -> _Exchanged:
+def _acked(ctx: TubeContext, found: Sequence[StoredTask], took: list[Taken | None]) -> _Exchanged:
     """Count the acked tasks, and forget them. If that fails, no call gets the taken tasks."""
-    ctx.queue.held_tasks.left(ctx.record.id, ((row.segment, row.task_id) for row in found))
+    ctx.queue.held_tasks.left(ctx.record.id, found)
     try:
         acked = ctx.events.record("ack", found, TaskState.DONE)
     except Exception:
@@ -99,24 +96,21 @@ def _acked(
 # -- acks and takes of threads ---------------------------------------------------------------------
 
 
-def ack_and_take(ctx: TubeContext, requests: list[list[int] | TakeRequest]) -> list[Any]:
-    """Ack and take for several calls, in one commit if possible.
-
-    Args:
-        ctx: The tube.
-        requests: The ids of an ack, or the request of a take, for each call.
-
-    Returns:
-        The acked tasks, or the taken tasks (`None` if none is ready), or the error of each call.
-    """
+def together(ctx: TubeContext, requests: Sequence[list[int] | TakeRequest]) -> list[Any]:
+    """Ack and take for several calls, by as few commits as possible; the tasks or the error of each call."""
     acks = [request for request in requests if isinstance(request, list)]
     takes = [request for request in requests if isinstance(request, TakeRequest)]
+    batches = [request for request in takes if request.as_batch]
+    takes = [request for request in takes if not request.as_batch]
     done = _as_one(ctx, acks, takes) or (
         _apart(ctx, ack_group, acks),
         _apart(ctx, take_group, takes),
     )
-    acked, taken = map(iter, done)
-    return [next(acked if isinstance(request, list) else taken) for request in requests]
+    acked, taken, leased = map(iter, (*done, _apart(ctx, take_group, batches)))
+    return [
+        next(acked if isinstance(request, list) else leased if request.as_batch else taken)
+        for request in requests
+    ]
 
 
 def _as_one(
@@ -129,7 +123,7 @@ def _as_one(
     if ctx.driver.subqueues or ctx.table.change_feed or ctx.queue.engine.committer() is not None:
         return None
     try:
-        exchanged = _exchange(ctx, ids, TakeRows(ctx, takes))
+        exchanged = _exchange(ctx, ids, Take(ctx, takes))
     except CommitUnknownError:
         raise
     except TubeqError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.changes import Due, Every, GiveBack, Release, Remove, lease_ended, released
 from tubeq_spark.model.failures import SESSION_ENDED
-from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.states import TIMERS, due
 from tubeq_spark.model.times import limited_us
 from tubeq_spark.runtime.events import DONE
 from tubeq_spark.runtime.sessions_over import DeadSessionJudge
@@ -69,7 +69,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
                 (Due(now_us, over=True, state=of), Remove(gone, "ttl")),
                 (
                     Due(now_us, state=TaskState.TAKEN),
-                    lease_ended(dest, now_us, ctx.max_attempts, ctx.record.options.backoff),
+                    lease_ended(dest, now_us, ctx.record.options.backoff),
                 ),
                 (Due(now_us), GiveBack(dest, TaskState.READY, event="delay")),
             ],
@@ -79,7 +79,9 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
             statement = replace(statement, ended=None)
 
         def finish(affected: Affected) -> Counter[str]:
-            ctx.queue.held_tasks.ended(lease_segments, now_us)
+            ctx.queue.held_tasks.gone(
+                lambda row: row.segment in lease_segments and due(row.next_event, now_us)
+            )
             _queue_events(ctx, for_callback, rows_after(statement.clauses, for_callback))
             back, removed = affected.updated, removed_by(ctx, statement, affected, gone)
             # Gone rows are updated, too.
@@ -87,7 +89,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Counter[str]:
                 back = ctx.reader.count_in(dest)
             return _counted(ctx, _changed(groups, back, removed))
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
     if ended.total():
@@ -184,7 +186,7 @@ def release_taken(
     how = Release(error=error if ctx.record.options.backoff else None, by_backoff=True)
 
     def attempt() -> Plan[tuple[int, bool]]:
-        now_us, most = ctx.queue.now_us(), ctx.max_attempts
+        now_us = ctx.queue.now_us()
         groups = ctx.reader.groups(ctx.table.is_held(owner), now_us, _MOST)
         segments = sorted({group.segment for group in groups})
         if not segments or _are_to_stay(ctx, unless):
@@ -193,11 +195,11 @@ def release_taken(
         if ctx.events.callback is not None:
             rows = ctx.reader.of(columns().segment.is_in(segments), order=ctx.table.order)
         (dest,) = ctx.queue.session.segments(1)
-        change = released(dest, how.delay(ctx.record.options.backoff), now_us, most, how.error)
+        change = released(dest, how.delay(ctx.record.options.backoff), now_us, how.error)
         statement = ctx.writer.settle_segments(segments, (Every(), change))
 
         def finish(affected: Affected) -> tuple[int, bool]:
-            ctx.queue.held_tasks.gone(segments)
+            ctx.queue.held_tasks.gone(lambda row: row.segment in segments)
             ctx.events.count("release", affected.updated)
             ctx.events.count("bury", sum(group.count for group in groups if group.worn))
             for row in rows_after(statement.clauses, rows):
@@ -206,7 +208,7 @@ def release_taken(
                 ctx.events.keep("release", [row.task()])
             return affected.updated, len(groups) == _MOST
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     count, more = 0, True
     while more:

@@ -30,7 +30,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
         condition = condition_of(where, ctx.table.shown)
     if count == 0:
         return 0
-    if ctx.max_attempts is not None:
+    if ctx.table.max_attempts is not None:
         # Tasks whose ended lease was their last attempt count as buried, but are stored as taken.
         end_due(ctx, ctx.queue.now_us())
 
@@ -52,7 +52,7 @@ def kick(ctx: TubeContext, count: int | None, where: str | None = None) -> int:
             ctx.events.keep("kick", [row.task() for row in changed(statement, change, rows)])
             return affected.updated
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:

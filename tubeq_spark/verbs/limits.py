@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
-from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tubeq_spark.errors import ConflictError
-from tubeq_spark.model.takes import UtubeMoments, begun, moments_text
+from tubeq_spark.model.takes import begun, moments_text
 from tubeq_spark.model.times import limited_us
+from tubeq_spark.storage.arrow.columns import flat, places_in_order, scalar, taken
+from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.gate import GatesSeen, Raise
 from tubeq_spark.storage.log.commit_text import DamagedFileError
 from tubeq_spark.verbs.expire import end_due
@@ -29,37 +34,30 @@ if TYPE_CHECKING:
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.rows import SubqueueHead
 
 log = logging.getLogger(__name__)
-_ANY_NUMBER = sys.maxsize
-#: A limit that no number of heads reaches, and that Spark accepts.
-_ALL = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """The limits of a tube at one moment.
 
     Attributes:
         options: The options of the tube.
         now_us: The moment.
-        seen: The gates, the moments of leases and the taken tasks of each sub-queue.
-        leaving: The tasks that the same commit acks, by sub-queue.
+        seen: The gates, the moments of leases and the taken tasks of each sub-queue, without those that the same commit acks.
     """
 
     options: TubeOptions
     now_us: int = 0
     seen: GatesSeen = field(default_factory=GatesSeen)
-    leaving: Counter[str | None] = field(default_factory=Counter)
 
     @property
     def tasks(self) -> int | None:
         """How many more tasks of the tube may be taken; `None` sets no limit."""
         if self.options.most_taken is None:
             return None
-        taken = sum(tasks.count for tasks in self.seen.taken.values())
-        return max(0, self.options.most_taken - taken + self.leaving.total())
+        return max(0, self.options.most_taken - sum(self.seen.counts().values()))
 
     @property
     def by_turn(self) -> bool:
@@ -74,50 +72,59 @@ class Limits:
     @property
     def have_ended(self) -> bool:
         """Whether taken tasks have ended leases. A touch may extend these until their ends are written."""
-        return any(tasks.ended for tasks in self.seen.taken.values())
+        return bool(matching(self.seen.taken, row().n > row().lasting).num_rows)
 
-    @property
+    @cached_property
     def closed(self) -> set[str | None]:
         """The sub-queues of which no task may begin now."""
-        full = {utube for utube in self.seen.taken if self._free(utube) <= 0}
-        return full.union(self.waiting_for_rate())
+        full = matching(self.seen.taken, row().n >= self.options.parallel)
+        return {*full.column("utube").to_pylist(), *self.waiting_for_rate}
 
-    def most_heads(self, wanted: int | None) -> int:
-        """The number of heads that must be read to find so many sub-queues that may give tasks; `None` is all."""
-        return _ALL if self.by_turn or wanted is None else wanted
-
-    def cut(self, heads: Iterable[SubqueueHead]) -> list[SubqueueHead]:
-        """The sub-queues that may give tasks now, in their turn, each with the number of tasks that it may give."""
-        found = [
-            replace(head, count=min(head.count, room))
-            for head in heads
-            if (room := self._room(head.utube)) > 0
-        ]
-        return sorted(found, key=self.turn) if self.by_turn else found
-
-    def next_us(self) -> int | None:
-        """The moment at which the first sub-queue that waits because of its rate may go on."""
-        return min(self.waiting_for_rate().values(), default=None)
-
+    @cached_property
     def waiting_for_rate(self) -> dict[str | None, int]:
         """The sub-queues that have used up their rate, with the moment at which each may begin its next task."""
         rate = self.options.rate
         if rate is None:
             return {}
-        return {
-            utube: rate.next_us(found.moments, self.now_us)
-            for utube, found in self.seen.moments.items()
-            if self._within_rate(utube) <= 0
-        }
+        columns = [self.seen.rows.column("utube"), self.seen.leases(rate.tasks)[1]]
+        begun = pa.Table.from_arrays(columns, names=["utube", "at"])
+        last = matching(begun, row().at > self.now_us - rate.period_us)
+        moments = [min(at_us, self.now_us) + rate.period_us for at_us in last["at"].to_pylist()]
+        return dict(zip(last["utube"].to_pylist(), moments, strict=True))
 
-    def turn(self, head: SubqueueHead) -> tuple[int, int, int, int]:
-        """The sort key of a sub-queue: its priority, then the time since which it waits.
+    def next_us(self) -> int | None:
+        """The moment at which the first sub-queue that waits because of its rate may go on."""
+        return min(self.waiting_for_rate.values(), default=None)
+
+    def in_turn(self, heads: pa.Table) -> pa.Table:
+        """Sub-queues by their priorities, and then by the time since which each waits.
 
         It waits since its last lease, or since its first task was put, if that is later.
         """
-        found = self._found(head.utube)
-        since_us = max(head.created_us, *found.moments[-1:], 0)
-        return head.first.key, min(since_us, self.now_us), found.turn, head.first.task_id
+        utubes = flat(self.seen.rows.column("utube"))
+        places = pc.index_in(flat(heads.column("utube")), value_set=utubes)
+        turn, last = (taken(of_rows, places) for of_rows in self.seen.leases(1))
+        first = flat(heads.column("first"))
+        key, created = (pc.struct_field(first, [place]) for place in (0, 2))
+        since = pc.max_element_wise(created, last)
+        since = pc.min_element_wise(since, scalar(self.now_us, pa.int64()))
+        return taken(heads, places_in_order([key, since, turn, first], descending=False))
+
+    def rooms(self, heads: pa.Table) -> dict[str | None, int]:
+        """How many tasks each of some sub-queues may give now. None of them is closed."""
+        options, ready = self.options, heads.column("n").to_pylist()
+        rooms = dict(zip(heads.column("utube").to_pylist(), ready, strict=True))
+        if options.parallel > 1:
+            # With one, a take that holds the sub-queue has any number of its tasks.
+            counts = self.seen.counts()
+            rooms = {
+                of: min(room, options.parallel - counts.get(of, 0)) for of, room in rooms.items()
+            }
+        if options.rate is not None and rooms:
+            for utube, found in self.seen.moments(rooms).items():
+                begin = options.rate.room(found.moments, self.now_us)
+                rooms[utube] = min(rooms[utube], begin)
+        return rooms
 
     def raised(self, quota: Mapping[str | None, int]) -> Raise:
         """The gates that a take of these sub-queues raises, and the moments of the leases that it begins."""
@@ -126,32 +133,12 @@ class Limits:
         texts: dict[str | None, str | None] = {}
         if remembers(self.options):
             kept = 1 if self.options.rate is None else self.options.rate.tasks
-            last = max((found.turn for found in self.seen.moments.values()), default=0)
+            last = pc.max(self.seen.leases(1)[0]).as_py() or 0
+            found = self.seen.moments(quota)
             for turn, (utube, count) in enumerate(quota.items(), last + 1):
-                moments = begun(self._found(utube).moments, self.now_us, count, kept)
+                moments = begun(found[utube].moments, self.now_us, count, kept)
                 texts[utube] = moments_text(turn, moments)
         return self.seen.raised(quota, texts, all_takes=self.options.most_taken is not None)
-
-    def _room(self, utube: str | None) -> int:
-        """How many tasks of a sub-queue may begin now."""
-        return min(self._free(utube), self._within_rate(utube))
-
-    def _free(self, utube: str | None) -> int:
-        """How many more tasks of a sub-queue may be taken."""
-        found = self.seen.taken.get(utube)
-        taken = 0 if found is None else found.count - self.leaving[utube]
-        if self.options.parallel == 1:
-            # One take holds it, with any number of tasks.
-            return 0 if taken > 0 else _ANY_NUMBER
-        return self.options.parallel - taken
-
-    def _within_rate(self, utube: str | None) -> int:
-        """How many leases of a sub-queue its rate lets begin now."""
-        rate = self.options.rate
-        return _ANY_NUMBER if rate is None else rate.room(self._found(utube).moments, self.now_us)
-
-    def _found(self, utube: str | None) -> UtubeMoments:
-        return self.seen.moments.get(utube) or UtubeMoments(utube)
 
 
 def remembers(options: TubeOptions) -> bool:
@@ -164,8 +151,9 @@ def read_limits(ctx: TubeContext, now_us: int, leaving: Iterable[StoredTask] = (
     options = ctx.record.options
     # A sub-queue with tasks in an unreadable file gives none. But no number of tasks is known then.
     skips = ctx.driver.subqueues and options.most_taken is None
-    seen = ctx.gates.read_with_taken(now_us, with_rows=remembers(options), skips=skips)
-    return Limits(options, now_us, seen, Counter(row.utube for row in leaving))
+    ids = [row.task_id for row in leaving]
+    seen = ctx.gates.read_with_taken(now_us, ids, with_rows=remembers(options), skips=skips)
+    return Limits(options, now_us, seen)
 
 
 def limits_now(ctx: TubeContext, leaving: Sequence[StoredTask] = ()) -> Limits | None:
@@ -204,7 +192,7 @@ def _begin(ctx: TubeContext, now_us: int) -> None:
         if ctx.gates.read(with_rows=False).numbers:
             return Plan(None, lambda _: None)
         begin = ctx.gates.begin(now_us, several=several, apart=apart)
-        return Plan(begin, lambda _: None)
+        return Plan(begin, lambda _: None, now_us)
 
     ctx.queue.loop.run("begin", ctx.table_lock, attempt)
 
@@ -221,19 +209,19 @@ def within(requests: Sequence[TakeRequest], tasks: int | None) -> Sequence[TakeR
 
 
 def shared_out(
-    heads: Iterable[SubqueueHead], requests: Sequence[TakeRequest], parallel: int
+    rooms: Mapping[str | None, int], requests: Sequence[TakeRequest], parallel: int
 ) -> list[dict[str | None, int]]:
     """Distribute sub-queues among calls, in the order of their first tasks.
 
     Args:
-        heads: The sub-queues, each with the number of tasks that it may give.
+        rooms: The number of tasks that each sub-queue may give.
         requests: The requests of the calls.
         parallel: With 1, each sub-queue goes to one call that takes from it.
 
     Returns:
         For each call, the number of tasks to take from each sub-queue.
     """
-    left = {head.utube: head.count for head in heads}
+    left = dict(rooms)
     quotas: list[dict[str | None, int]] = [{} for _ in requests]
     # Calls that may take from any sub-queue leave the named ones to the others.
     named_first = sorted(
@@ -256,8 +244,8 @@ def turns_before(
 ) -> int:
     """The number of sub-queues, in a fair tube and not busy, whose turn is before that of `utube`. No commit."""
     ready = ctx.table.is_ready(limits.now_us) & ctx.table.is_of(None, busy)
-    heads = ctx.reader.heads(ready, _ALL, with_created=True)
-    turns = [head.utube for head in sorted(heads, key=limits.turn)]
+    heads = limits.in_turn(ctx.reader.heads(ready, None, with_created=True))
+    turns = heads.column("utube").to_pylist()
     return turns.index(utube) if utube in turns else 0
 
 
@@ -269,7 +257,7 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
     """
     options = ctx.record.options
     seen = ctx.gates.read(with_rows=True)
-    if not seen.moments:
+    if not seen.rows.num_rows:
         return
     # The clock is read after the table, so that moments of this clock in the table are not in the future.
     clock_us = ctx.queue.now_us()
@@ -281,7 +269,7 @@ def forget_moments(ctx: TubeContext, now_us: int) -> None:
     ahead_us = clock_us + limited_us(ctx.queue.config.skew)
     rate = options.rate
     texts: dict[str | None, str | None] = {}
-    for utube, found in seen.moments.items():
+    for utube, found in seen.moments().items():
         if utube not in kept and (
             # Never ahead of the clock: the moments would be removed while the rate still needs them.
             rate is None or rate.room(found.moments, min(now_us, clock_us)) == rate.tasks
@@ -296,6 +284,7 @@ def _tidy(ctx: TubeContext, seen: GatesSeen, texts: Mapping[str | None, str | No
     """Change taken-utube rows; if a take comes first, the next sweep does."""
     if texts:
         change = seen.raised(texts, texts, all_takes=False)
-        plan = Plan(ctx.take_writer.tidy(change, ctx.queue.now_us()), lambda _: None)
+        now_us = ctx.queue.now_us()
+        plan = Plan(ctx.take_writer.tidy(change, now_us), lambda _: None, now_us)
         with contextlib.suppress(ConflictError):
             ctx.queue.loop.impatient().run("forget", ctx.table_lock, lambda: plan)

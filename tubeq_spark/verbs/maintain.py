@@ -40,18 +40,13 @@ def truncate(ctx: TubeContext) -> None:
     now_us = ctx.queue.now_us()
     while end_due(ctx, now_us).total():
         pass
-    newest = ctx.segment_reader.newest_ids()
+    newest = ctx.reader.newest_ids()
 
     def attempt() -> Plan[bool]:
-        spans = ctx.segment_reader.segments_up_to(newest, _MOST_SEGMENTS)
+        spans = ctx.reader.segments_up_to(newest, _MOST_SEGMENTS)
         if not spans:
             return Plan(None, lambda _: False)
-
-        def finish(_affected: Affected) -> bool:
-            ctx.queue.held_tasks.forget([span.segment for span in spans])
-            return True
-
-        return Plan(_truncation(ctx, spans, newest), finish)
+        return Plan(_truncation(ctx, spans, newest), lambda _: True, now_us)
 
     more = bool(newest)
     while more:
@@ -67,12 +62,13 @@ def _free_keys(ctx: TubeContext, until_us: int) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
-        found = ctx.segment_reader.kept_keys(now_us, until_us)
+        found = ctx.reader.kept_keys(now_us, until_us)
         segments = [keys.segment for keys in found if keys.over]
         if not segments:
             return Plan(None, lambda _: None)
         (dest,) = ctx.queue.session.segments(1)
-        return Plan(ctx.writer.fold_kept_keys(segments, dest, now_us, until_us), lambda _: None)
+        statement = ctx.writer.fold_kept_keys(segments, dest, now_us, until_us)
+        return Plan(statement, lambda _: None, now_us)
 
     ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
 
@@ -101,7 +97,7 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
 
     def attempt() -> Plan[bool]:
         now_us = ctx.queue.now_us()
-        if ctx.segment_reader.is_dropped():
+        if ctx.reader.is_dropped():
             return Plan(None, lambda _: False)
         if not with_taken:
             require_none_taken(ctx, now_us)
@@ -112,7 +108,7 @@ def drain(ctx: TubeContext, *, with_taken: bool = False) -> bool:
                 raise Stale
             return True
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, now_us)
 
     return ctx.queue.loop.run("drop", ctx.table_lock, attempt)
 
@@ -173,7 +169,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
     Large payloads are not compacted: rewriting them costs more than a separate file.
     """
     config, tables = ctx.queue.config, ctx.queue.engine.tables
-    few = ctx.segment_reader.tiny_segments(config.fold_rows, config.segment_rows)
+    few = ctx.reader.tiny_segments(config.fold_rows, config.segment_rows)
     sizes = tables.segment_bytes(ctx.table.name, few) if few else {}
     return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
 
@@ -192,7 +188,7 @@ def fold_kept_keys(ctx: TubeContext) -> int:
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        found = ctx.segment_reader.kept_keys(now_us)
+        found = ctx.reader.kept_keys(now_us)
         segments = [each.segment for each in found if 2 * each.over >= each.rows]
         tiny = [
             each.segment
@@ -205,7 +201,7 @@ def fold_kept_keys(ctx: TubeContext) -> int:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
         statement = ctx.writer.fold_kept_keys(segments, dest, now_us)
-        return Plan(statement, lambda affected: affected.deleted)
+        return Plan(statement, lambda affected: affected.deleted, now_us)
 
     return _fold(ctx, attempt)
 
@@ -233,7 +229,7 @@ def remove_gone(ctx: TubeContext) -> int:
     """
 
     def attempt() -> Plan[int]:
-        segments = ctx.segment_reader.gone_segments()
+        segments = ctx.reader.gone_segments()
         if not segments:
             return Plan(None, lambda _: 0)
         statement = ctx.writer.delete_segments(segments)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.model import arguments
-from tubeq_spark.model.ids import BUCKETS, hash_of, rows_of, spread
+from tubeq_spark.model.ids import BUCKETS, Numbering, hash_of, rows_of, spread
 from tubeq_spark.model.refusals import was_dropped
 from tubeq_spark.model.times import US
 from tubeq_spark.payloads.arrow_values import refuse_large
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from tubeq_spark.model.arguments import PutCall
-    from tubeq_spark.model.ids import Range, Spread
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.commit_loop import CommitLoop
@@ -125,31 +124,6 @@ def put_group(
 
 
 # -- the plan of all puts ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Numbering:
-    """The ids and segments that the rows of a put get.
-
-    Attributes:
-        total: The number of rows.
-        numbers: Their ids, and one more number for each segment.
-        layout: Maps each row to its segment.
-        now_us: The moment of the put.
-        key_segment: The segment of the rows for keys; `None` in a tube without `unique_for`.
-    """
-
-    total: int
-    numbers: Range
-    layout: Spread
-    now_us: int
-    key_segment: int | None = None
-
-    @property
-    def segments(self) -> list[int]:
-        """The segments, in the order of the layout."""
-        found = [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
-        return found if self.key_segment is None else [*found, self.key_segment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +236,7 @@ def _plan(
             raise was_dropped(ctx.record.name)
         return new.result(numbering, affected.inserted if appends else total)
 
-    return Plan(replace(statement, written=new.written), finish)
+    return Plan(replace(statement, written=new.written), finish, now_us)
 
 
 def _numbered(ctx: TubeContext, new: NewRows[T], now_us: int) -> Numbering:
@@ -292,7 +266,7 @@ def _new_tasks(
 ) -> NewRows[_Tasks] | None:
     """The new tasks of several calls; `None` if an ended task that is still stored has one of their keys."""
     keys = {row.unique for call in calls for row in call if row.unique is not None}
-    there = ctx.put_gate.holders(keys, ctx.queue.now_us(), ctx.max_attempts)
+    there = ctx.put_gate.holders(keys, ctx.queue.now_us())
     if there is None:
         return None
     chosen = _admitted(calls, free, there)

@@ -23,13 +23,12 @@ from tubeq_spark.verbs.put import NewRows, add, with_kept_keys
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.model.ids import Range
+    from tubeq_spark.model.ids import Numbering, Range
     from tubeq_spark.payloads.put_table import PutTable
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.rows import PutsSeen
     from tubeq_spark.storage.statement import PutIdentity
-    from tubeq_spark.verbs.put import Numbering
 
 _POSITION_MASK = (1 << POSITION_BITS) - 1
 _NOTHING = PutResult(0, None, None)
@@ -121,7 +120,7 @@ def put_arrow(
         wanted = [] if put.unique is None else pc.unique(put.unique).drop_null().to_pylist()
         if not wanted:
             return _of_table(ctx, put, trace)
-        used = ctx.put_gate.used(wanted, ctx.queue.now_us(), ctx.max_attempts)
+        used = ctx.put_gate.used(wanted, ctx.queue.now_us())
         return None if used is None else _of_table(ctx, put.with_new_keys(used), trace)
 
     has_keys, appends = put.unique is not None, identity is not None

@@ -77,15 +77,15 @@ def utubes(ctx: TubeContext, limit: int | None) -> list[UtubeCounts]:
 def taken_utubes(ctx: TubeContext) -> pa.Table:
     """The sub-queues that are taken, or whose last leases are remembered, in the order of their names. One query."""
     limits = read_limits(ctx, ctx.queue.now_us())
-    seen, taken = limits.seen, limits.seen.taken
+    seen, taken, begun = limits.seen, limits.seen.counts(), limits.seen.moments()
     rows = []
-    for utube in sorted({*taken, *seen.moments}, key=lambda name: (name is not None, name or "")):
-        moments = seen.moments[utube].moments if utube in seen.moments else ()
+    for utube in sorted({*taken, *begun}, key=lambda name: (name is not None, name or "")):
+        moments = begun[utube].moments if utube in begun else ()
         rows.append(
             {
                 "utube": utube,
                 "number": seen.numbers[seen.gate_of(utube)] if seen.numbers else 0,
-                "taken": taken[utube].count if utube in taken else 0,
+                "taken": taken.get(utube, 0),
                 "last_begun": moments[-1] if moments else None,
             }
         )
@@ -111,7 +111,7 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
     if not effective:
         return ctx.frames.everything(None)
     now_us = ctx.queue.now_us()
-    return ctx.frames.everything(now_us, ctx.max_attempts, ctx.queue.lapsed.owners(now_us))
+    return ctx.frames.everything(now_us, ctx.queue.lapsed.owners(now_us))
 
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
@@ -208,7 +208,7 @@ def _in_subqueue(
     options, utube = ctx.record.options, f"its sub-queue {row.utube!r}"
     taken = ctx.reader.counts("utube", is_taken, skips=())
     limits = read_limits(ctx, now_us)
-    waiting = limits.waiting_for_rate()
+    waiting = limits.waiting_for_rate
     if taken.get(row.utube, 0) >= options.parallel:
         if options.parallel > 1:
             return f"waits: {taken[row.utube]:,} tasks of {utube} are {_AT_A_TIME}"

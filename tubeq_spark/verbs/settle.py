@@ -131,8 +131,9 @@ def release(how: Release) -> Verb:
     """Release tasks: they become ready, delayed, or buried if they have used up their attempts."""
 
     def change(now: Decision) -> Change:
-        delay_us, most = how.delay(now.ctx.record.options.backoff), now.ctx.max_attempts
-        return released(now.fresh(), delay_us, now.now_us, most, how.error)
+        return released(
+            now.fresh(), how.delay(now.ctx.record.options.backoff), now.now_us, how.error
+        )
 
     return Verb("release", change, "release", by_holder=True, compacts=True)
 
@@ -161,10 +162,11 @@ def settle(ctx: TubeContext, verb: Verb, ids: Sequence[int]) -> list[Task]:
         NotTakenError: The session does not hold one of them, and only the holder may run the verb.
         TaskNotFoundError: One of them does not exist, or is in a state for which the verb is not.
     """
-    memory = Memory()
+    attempts = itertools.count()
 
     def attempt() -> Plan[list[Task]]:
-        now_us, remembered = ctx.queue.now_us(), memory.once()
+        # If the remembered tasks are wrong, the first attempt fails, and the next one reads the tasks.
+        now_us, remembered = ctx.queue.now_us(), next(attempts) == 0
         if verb.by_holder:
             found = held(ctx, ids, now_us, remembered=remembered)
         else:
@@ -174,19 +176,6 @@ def settle(ctx: TubeContext, verb: Verb, ids: Sequence[int]) -> list[Task]:
     tasks = ctx.queue.loop.run(verb.name, ctx.table_lock, attempt)
     follow_up(ctx, verb)
     return tasks
-
-
-class Memory:
-    """Uses the remembered tasks only in the first attempt: if they were wrong, the next one reads the tasks."""
-
-    def __init__(self) -> None:
-        """Use the remembered tasks in the next attempt."""
-        self.trusted = True
-
-    def once(self) -> bool:
-        """Whether to use the remembered tasks in this attempt."""
-        trusted, self.trusted = self.trusted, False
-        return trusted
 
 
 def held(
@@ -235,7 +224,7 @@ def _anywhere(
 
 
 def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:
-    """The stored rows of these tasks, in this order. If the queue object remembers other rows, it forgets them."""
+    """The stored rows of these tasks, in this order. They replace remembered rows that have moved."""
     by_id = {row.task_id: row for row in ctx.reader.by_ids(ids)}
     owner = ctx.queue.session.owner
     for task_id in ids:
@@ -260,7 +249,7 @@ def _plan(
     tube, held_tasks = ctx.record.id, ctx.queue.held_tasks
     change = verb.change(Decision(ctx, now_us, ctx.queue.session.owner, rows))
     removes = isinstance(change, Remove)
-    are_whole = removes and held_tasks.are_whole(tube, rows)
+    are_whole = removes and held_tasks.are_whole(rows)
     statement = settlement(ctx, named(rows), change, are_whole=are_whole)
     if removes:
         # A task that was kept as done has already been counted.
@@ -270,20 +259,19 @@ def _plan(
     def finish(affected: Affected) -> list[Task]:
         if removes and not affected.total:
             # The segment that was to be deleted was gone.
-            held_tasks.forget({row.segment for row in rows})
             raise Stale
         after = rows if removes else changed(statement, change, rows)
         if verb.keeps:
-            held_tasks.renewed(tube, after)
+            held_tasks.add(tube, after)
         else:
-            held_tasks.left(tube, ((row.segment, row.task_id) for row in rows))
+            held_tasks.left(tube, rows)
         if not verb.event:
             return [row.task() for row in after]
         tasks = ctx.events.record(verb.event, after, TaskState.DONE if removes else None)
         by_id = {task.task_id: task for task in tasks}
         return [by_id.get(row.task_id) or row.task() for row in found]
 
-    return Plan(statement, finish)
+    return Plan(statement, finish, now_us)
 
 
 def settlement(

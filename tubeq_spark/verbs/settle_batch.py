@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.model.changes import Release, Renew, Touch
+from tubeq_spark.model.changes import GiveBack, Release, Renew, Touch
 from tubeq_spark.model.ids import is_id
 from tubeq_spark.model.states import due
 from tubeq_spark.model.takes import NewLease
 from tubeq_spark.model.times import plus
 from tubeq_spark.payloads.shown_table import not_in_batch
-from tubeq_spark.runtime.taken import LeasedBatch
+from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import integer, row
@@ -30,7 +31,6 @@ from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.settle import (
     RENEW,
     Decision,
-    Memory,
     Verb,
     follow_up,
     placed,
@@ -51,29 +51,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: The tasks of an empty batch.
-_NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
+_NOTHING_TAKEN = Taken(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
 class HeldBatch:
     """The tasks of one take that this session holds."""
 
-    def __init__(self, current: CurrentTube, leased: LeasedBatch | None) -> None:
+    def __init__(self, current: CurrentTube, taken: Taken | None) -> None:
         """Hold the taken tasks; `None` if there are none."""
         self._current = current
-        leased = leased or _NOTHING_LEASED
-        self.count = leased.count
-        self.take_id = leased.take_id
-        self.owner = leased.lease.owner
+        taken = taken or _NOTHING_TAKEN
+        self.count = taken.count
+        self.take_id = taken.take_id
+        self.owner = taken.lease.owner
         #: The end of the first of its leases, in microseconds; `None` is never.
-        self.until = leased.until
+        self.until = taken.until
         #: The lease segments of its tasks: the one that the take has made, until a verb extends some leases.
-        self._segments = [leased.segment]
-        self._ttr = leased.ttr
+        self._segments = [taken.segment]
+        self._ttr = taken.ttr
         #: No lease ends later than this after the first one.
         self._longer_us = 0
         #: The number of tasks that this batch has not settled.
-        self._left = leased.count
-        self.is_left = leased.count > 0
+        self._left = taken.count
+        self.is_left = taken.count > 0
 
     @property
     def _ctx(self) -> TubeContext:
@@ -150,13 +150,13 @@ class HeldBatch:
         return set(self._ctx.reader.ids(worn)) & set(named)
 
     def _commit(self, verb: Verb, named: set[int] | None) -> tuple[int, Change | None]:
-        memory = Memory()
+        attempts = count()
 
         def attempt() -> Plan[tuple[int, Change | None]]:
             # If the first attempt has failed, other commits may have moved the tasks.
             # So may this queue object, by the ids of tasks.
             scattered = self._ctx.queue.held_tasks.is_scattered(self.take_id)
-            is_first = memory.once() and not scattered
+            is_first = next(attempts) == 0 and not scattered
             if not is_first:
                 self._find()
             self._require_lease()
@@ -179,12 +179,14 @@ class HeldBatch:
         if named is not None and not named:
             return Plan(None, lambda _: (0, None))
         ctx = self._ctx
-        worn = self._worn(named) if verb.name == "release" else 0
         rows: Sequence[SettleRow] | SettleTable
         rows, rest = whole(self._segments), list[int]()
         if named is not None:
             rows, rest = self._some(named, is_first=is_first)
-        change = verb.change(Decision(ctx, ctx.queue.now_us(), self.owner))
+        now_us = ctx.queue.now_us()
+        change = verb.change(Decision(ctx, now_us, self.owner))
+        # Only a release leaves it to the attempts whether a task is buried.
+        worn = self._worn(named) if isinstance(change, GiveBack) and change.state is None else 0
 
         def finish(affected: Affected) -> tuple[int, Change | None]:
             if affected.total == 0:
@@ -196,7 +198,7 @@ class HeldBatch:
                 self._forget()
             return affected.total if named is None else len(named), change
 
-        return Plan(settlement(ctx, rows, change), finish)
+        return Plan(settlement(ctx, rows, change), finish, now_us)
 
     def _some(
         self, named: set[int], *, is_first: bool
@@ -219,7 +221,7 @@ class HeldBatch:
 
     def _worn(self, named: set[int] | None) -> int:
         """The number of tasks that a release buries because they have used up their attempts."""
-        if self._ctx.max_attempts is None:
+        if self._ctx.table.max_attempts is None:
             return 0
         in_segments = row().segment.is_in(self._segments)
         worn = self._ctx.reader.ids(in_segments & self._ctx.table.is_worn)
@@ -258,11 +260,11 @@ class HeldBatch:
             if not self._segments:
                 return Plan(None, lambda _: 0)
             plan = self._plan(release(Release()), None)
-            return Plan(plan.statement, lambda affected: plan.finish(affected)[0])
+            return Plan(plan.statement, lambda affected: plan.finish(affected)[0], plan.at_us)
 
         ctx.events.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
         ctx.table_lock.wake_takes()
 
     def _forget(self) -> None:
         self.is_left = False
-        self._ctx.queue.held_tasks.drop_batch(self.take_id)
+        self._ctx.queue.held_tasks.drop([self.take_id])

@@ -1,10 +1,10 @@
 """take: the next tasks, in order, move to a lease segment, where this session holds them.
 
-A take happens in the order of this file. `Take.plan` makes sure of the session's lease, reads the limits of the tube
-(`limits`), chooses the first tasks that these allow, and divides them among the calls that share the commit. One
-statement names the chosen tasks, and moves all of them or none: if another commit has changed one, the take is decided
-again. If the commit was slow, the leases are renewed (`after_take`). Ended leases and unreadable tasks, which are in
-the way, are written before by commits of their own.
+A take happens in the order of this file. `take_group` takes for the calls that share a commit. `Take.plan` makes sure of
+the session's lease, reads the limits of the tube (`limits`), chooses the first tasks that these allow, and divides them
+among the calls. One statement names the chosen tasks, and moves all of them or none: if another commit has changed one,
+the take is decided again. If the commit was slow, the leases are renewed, and a call that has lost tasks takes again
+(`after_take`). Ended leases and unreadable tasks, which are in the way, are written before by commits of their own.
 
 If a take is interrupted before its commit, nothing has changed. After it, the tasks belong to the session until their
 ttr or the session ends.
@@ -15,45 +15,92 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from tubeq_spark.errors import CommitUnknownError, TubeqError
 from tubeq_spark.model.takes import NewLease, beginning
-from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
+from tubeq_spark.runtime.taken import Taken
 from tubeq_spark.storage.arrow.columns import array, repeated
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.note import asked_by
 from tubeq_spark.storage.query import named
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.after_take import give_back, give_back_unknown, remember, take_again_if_lost
+from tubeq_spark.verbs.after_take import give_back, give_back_unknown, outlast
 from tubeq_spark.verbs.bury_unreadable import buries_unreadable
 from tubeq_spark.verbs.expire import end_due
-from tubeq_spark.verbs.limits import limits_now, shared_out, within
+from tubeq_spark.verbs.limits import Limits, limits_now, shared_out, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.verbs.limits import Limits
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-H = TypeVar("H", LeasedBatch, TakenRows)
 
 #: A take of at most so many tasks shares its lease segment with the other takes of its commit. Larger takes do
 #: not, because an ack of some tasks rewrites the rest of their lease segment.
 MOST_SHARED = 16
 #: What is in the way of a take is written in at most so many commits; then it counts as a conflict.
 _DECISIONS = 3
+#: A call that has lost tasks that it took takes again at once; it takes so often in all.
+_ROUNDS = 3
+
+
+def take_group(
+    ctx: TubeContext,
+    requests: Sequence[TakeRequest],
+    taken: Sequence[Taken | None] | None = None,
+) -> list[Taken | None]:
+    """Take for several calls at once, in their order. A call that loses tasks before it returns takes again.
+
+    Args:
+        ctx: The tube.
+        requests: The requests of the calls, all for batches or none.
+        taken: What an earlier commit has taken for them; `None` takes now.
+
+    Returns:
+        The tasks of each call, which are remembered; `None` for a call that found none.
+    """
+    results: list[Taken | None] = [None] * len(requests)
+    asking = list(range(len(requests)))
+    for _ in range(_ROUNDS):
+        try:
+            if taken is None:
+                taken = Take(ctx, [requests[n] for n in asking]).run()
+            lasting = outlast(ctx, taken)
+        except Exception:
+            if not any(results):
+                raise
+            # The other calls keep their tasks.
+            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
+            break
+        for n, found in zip(asking, lasting, strict=True):
+            results[n] = found
+        asking = [n for n, before in zip(asking, taken, strict=True) if before and not results[n]]
+        taken = None
+        if not asking:
+            break
+    for held in filter(None, results):
+        if held.rows is None:
+            ctx.queue.held_tasks.add_batch(held.take_id, held.until)
+            ctx.events.count("take", held.count)
+        else:
+            ctx.queue.held_tasks.add(ctx.record.id, held.rows, held.size)
+    return results
+
+
+# -- one commit -----------------------------------------------------------------------------------
 
 
 class Choice(NamedTuple):
@@ -70,25 +117,26 @@ class Choice(NamedTuple):
     call_of: pa.Array
 
 
-class Take(Generic[H]):
+class Take:
     """One take for several calls at once, over all its attempts. The first call gets the first tasks."""
 
-    #: The columns that it reads of its tasks, and whether its calls may share a lease segment.
-    columns: Mapping[str, Expression]
-    shares: ClassVar[bool]
-
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls."""
+        """Take for some calls, all for batches or none."""
         self._ctx = ctx
         self._requests = requests
+        self._as_batches = requests[0].as_batch
+        columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.key)
+        self._columns = columns if self._as_batches else COLUMNS
+        #: The rows of the newest choice; none for batches.
+        self._rows: list[StoredTask] = []
         self._attempts = 0
         self._owner = ""
         #: The take ids of the newest attempt that chose tasks.
         self.take_ids: Sequence[int] = ()
 
-    def run(self) -> list[H | None]:
+    def run(self) -> list[Taken | None]:
         """Take by one commit; `None` for a call that gets no task."""
-        nothing: list[H | None] = [None] * len(self._requests)
+        nothing: list[Taken | None] = [None] * len(self._requests)
         return self.commit("take", lambda: self.plan() or Plan(None, lambda _: nothing))
 
     def commit(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
@@ -110,7 +158,7 @@ class Take(Generic[H]):
             search = partial(give_back_unknown, self._ctx, self.take_ids, self._owner)
             self._ctx.queue.unknown_takes.add(search)
 
-    def plan(self, acked: Sequence[StoredTask] = ()) -> Plan[list[H | None]] | None:
+    def plan(self, acked: Sequence[StoredTask] = ()) -> Plan[list[Taken | None]] | None:
         """Decide one attempt; `None` if no task may be taken. Usually no commit, at most three.
 
         Args:
@@ -185,12 +233,15 @@ class Take(Generic[H]):
         most = sum(request.count for request in requests) if len(addresses) == 1 else None
         if most == len(requests) == 1 and not limits.by_turn:
             return Choice(limits, self._first(opened, 1), array([0], pa.int32()))
-        heads = ctx.reader.heads(opened, limits.most_heads(most), with_created=limits.by_turn)
-        quotas = shared_out(limits.cut(heads), requests, ctx.record.options.parallel)
+        if limits.by_turn:
+            heads = limits.in_turn(ctx.reader.heads(opened, None, with_created=True))[:most]
+        else:
+            heads = ctx.reader.heads(opened, most)
+        quotas = shared_out(limits.rooms(heads), requests, ctx.record.options.parallel)
         counts: Counter[str | None] = sum(map(Counter, quotas), Counter())
         if not counts:
             return None
-        found = ctx.reader.first_of_each(self.columns, ready, counts)
+        found = ctx.reader.first_of_each(self._columns, ready, counts)
         if not found.num_rows:
             raise Stale
         call_of = [_call_for(utube, quotas) for utube in found.column("utube").to_pylist()]
@@ -199,7 +250,7 @@ class Take(Generic[H]):
     def _first(self, where: Expression, count: int) -> pa.Table:
         """The first tasks that match a condition."""
         ctx = self._ctx
-        return ctx.reader.first(self.columns, where, count, whole_utubes=ctx.driver.subqueues)
+        return ctx.reader.first(self._columns, where, count, whole_utubes=ctx.driver.subqueues)
 
     def _beside_rivals(self, now_us: int, count: int) -> pa.Table | None:
         """Choose tasks from segments that no other take uses; `None` if the take should choose the first tasks.
@@ -222,45 +273,50 @@ class Take(Generic[H]):
         return tasks if tasks.num_rows == count and is_same and is_ready else None
 
     def _buries_unreadable(self, choice: Choice) -> bool:
-        """Bury chosen tasks that no caller can get; whether there are some."""
-        del choice
-        return False
+        """Bury chosen tasks that no caller can get; whether there are some. Batches keep them."""
+        if self._as_batches:
+            return False
+        ctx = self._ctx
+        self._rows = stored_tasks(choice.tasks)
+        utubes = {*choice.tasks.column("utube").to_pylist()} if ctx.driver.subqueues else None
+        ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
+        return buries_unreadable(
+            ctx, self._rows, lambda count: stored_tasks(self._first(ready, count))
+        )
 
     # -- what becomes of them -----------------------------------------------------------------
 
-    def _move(self, choice: Choice, acked: Sequence[StoredTask]) -> Plan[list[H | None]]:
+    def _move(self, choice: Choice, acked: Sequence[StoredTask]) -> Plan[list[Taken | None]]:
         """Plan the move of the chosen tasks to lease segments."""
-        ctx, limits = self._ctx, choice.limits
+        ctx = self._ctx
+        limits, tasks = choice.limits, choice.tasks
         counts = Counter[int](choice.call_of.to_pylist())
         take_ids = dict(zip(sorted(counts), ctx.queue.session.segments(len(counts)), strict=True))
         self.take_ids = list(take_ids.values())
-        # The small takes of one commit share the lease segment of the first of them.
-        small = [call for call in take_ids if self.shares and counts[call] <= MOST_SHARED]
+        # The small takes of one commit share the lease segment of the first of them, but batches do not.
+        small = [n for n in take_ids if not self._as_batches and counts[n] <= MOST_SHARED]
         segments = take_ids | dict.fromkeys(small, take_ids[small[0]] if small else 0)
         calls = range(len(self._requests))
         claim = array([take_ids.get(call) for call in calls], pa.int64()).take(choice.call_of)
         to = array([segments.get(call) for call in calls], pa.int64()).take(choice.call_of)
-        utubes = Counter(choice.tasks.column("utube").to_pylist() if ctx.driver.subqueues else ())
+        utubes = Counter(tasks.column("utube").to_pylist() if ctx.driver.subqueues else ())
         begins_us = ctx.queue.now_us() if limits.begins_us is None else limits.begins_us
         lease = NewLease(self._owner, begins_us, ctx.headroom.expected_us)
-        raised, count = limits.raised(utubes), choice.tasks.num_rows
+        raised, count = limits.raised(utubes), tasks.num_rows
         # On Spark a guard of many rows takes a sixth of the time. Such a take compares the number of moved rows instead.
         is_large = ctx.queue.engine.committer() is not None and count > MOST_NAMED
         guards = not is_large or bool(acked or raised.numbers)
-        statement = ctx.take_writer.take(
-            choice.tasks, to, claim, lease, raised, acked, guards=guards
-        )
+        statement = ctx.take_writer.take(tasks, to, claim, lease, raised, acked, guards=guards)
 
-        def finish(affected: Affected) -> list[H | None]:
+        def finish(affected: Affected) -> list[Taken | None]:
             if not guards and affected.updated < count:
                 self._undo()
                 raise Stale
-            held = self._held(
-                choice.tasks.append_column("to", to).append_column("claim", claim), lease
-            )
+            moved = tasks.append_column("to", to).append_column("claim", claim)
+            held = (self._batches if self._as_batches else self._with_rows)(moved, lease)
             return [held.get(take_ids.get(call, 0)) for call in calls]
 
-        return Plan(statement, finish)
+        return Plan(statement, finish, limits.now_us, asked_by(self._requests))
 
     def _undo(self) -> None:
         """Give back what the newest attempt has taken."""
@@ -270,9 +326,34 @@ class Take(Generic[H]):
             self._look_for()
             raise
 
-    def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, H]:
+    def _with_rows(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
         """The taken tasks of each take id, with the columns `to` and `claim`. Also counts the ended delays."""
-        raise NotImplementedError
+        ctx = self._ctx
+        to, claims = (tasks.column(name).to_pylist() for name in ("to", "claim"))
+        ids = [task.task_id for task in self._rows]
+        to_of, claim_of = (dict(zip(ids, values, strict=True)) for values in (to, claims))
+        source = {
+            "segment": lambda task: to_of[task.task_id],
+            "claim": lambda task: claim_of[task.task_id],
+        }
+        held: dict[int, list[StoredTask]] = defaultdict(list)
+        for task in rows_after([ctx.take_writer.taken(lease)], self._rows, source):
+            held[claim_of[task.task_id]].append(task)
+        delayed = [task for task in self._rows if task.state is TaskState.DELAYED]
+        if delayed:
+            ctx.events.record("delay", [task.seen_as(TaskState.READY) for task in delayed])
+        return {
+            take_id: Taken.of_rows(some, lease, to.count(some[0].segment))
+            for take_id, some in held.items()
+        }
+
+    def _batches(self, tasks: pa.Table, lease: NewLease) -> dict[int, Taken]:
+        """As `_with_rows`, for batches: each has a lease segment of its own."""
+        delayed = tasks.column("state").to_pylist().count(TaskState.DELAYED.value)
+        self._ctx.events.count("delay", delayed)
+        found = tasks.group_by("claim").aggregate([("task_id", "count"), ("ttr", "min")])
+        groups = zip(*(found.column(n).to_pylist() for n in range(3)), strict=True)
+        return {take_id: Taken(take_id, take_id, lease, n, ttr) for take_id, n, ttr in groups}
 
 
 def _call_for(utube: str | None, quotas: Sequence[dict[str | None, int]]) -> int:
@@ -280,93 +361,3 @@ def _call_for(utube: str | None, quotas: Sequence[dict[str | None, int]]) -> int
     call = next(call for call, quota in enumerate(quotas) if quota.get(utube))
     quotas[call][utube] -= 1
     return call
-
-
-class TakeRows(Take[TakenRows]):
-    """Takes tasks, and reads their rows."""
-
-    columns = COLUMNS
-    shares = TakenRows.shares_segments
-    #: The rows of the newest choice.
-    _rows: list[StoredTask]
-
-    def _buries_unreadable(self, choice: Choice) -> bool:
-        ctx = self._ctx
-        self._rows = stored_tasks(choice.tasks)
-        utubes = {*choice.tasks.column("utube").to_pylist()} if ctx.driver.subqueues else None
-        ready = ctx.table.is_ready(choice.limits.now_us) & ctx.table.is_of(utubes)
-        return buries_unreadable(
-            ctx, self._rows, lambda count: stored_tasks(self._first(ready, count))
-        )
-
-    def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, TakenRows]:
-        ctx, rows = self._ctx, self._rows
-        ids = tasks.column("task_id").to_pylist()
-        to, claim = (
-            dict(zip(ids, tasks.column(name).to_pylist(), strict=True)) for name in ("to", "claim")
-        )
-        source = {"segment": lambda row: to[row.task_id], "claim": lambda row: claim[row.task_id]}
-        held: dict[int, list[StoredTask]] = defaultdict(list)
-        for after in rows_after([ctx.take_writer.taken(lease)], rows, source):
-            held[claim[after.task_id]].append(after)
-        delayed = [row.seen_as(TaskState.READY) for row in rows if row.state is TaskState.DELAYED]
-        if delayed:
-            ctx.events.record("delay", delayed)
-        sizes = Counter(to.values())
-        return {take_id: TakenRows(under, lease, sizes) for take_id, under in held.items()}
-
-
-class TakeBatches(Take[LeasedBatch]):
-    """Takes batches, each with a lease segment of its own, without reading the rows."""
-
-    shares = LeasedBatch.shares_segments
-
-    def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls."""
-        super().__init__(ctx, requests)
-        self.columns = named("segment", "task_id", "state", "utube", "ttr", ctx.table.key)
-
-    def _held(self, tasks: pa.Table, lease: NewLease) -> dict[int, LeasedBatch]:
-        states = Counter(tasks.column("state").to_pylist())
-        self._ctx.events.count("delay", states[TaskState.DELAYED.value])
-        groups = tasks.group_by("claim").aggregate([("ttr", "min"), ("task_id", "count")])
-        return {
-            take_id: LeasedBatch(take_id, take_id, lease, count, ttr)
-            for take_id, ttr, count in zip(
-                *(
-                    groups.column(name).to_pylist()
-                    for name in ("claim", "ttr_min", "task_id_count")
-                ),
-                strict=True,
-            )
-        }
-
-
-# -- for the calls of threads ----------------------------------------------------------------------
-
-
-def take_group(
-    ctx: TubeContext,
-    requests: Sequence[TakeRequest],
-    taken: Sequence[TakenRows | None] | None = None,
-) -> list[TakenRows | None]:
-    """Take for several calls at once, in their order. Small takes share a lease segment.
-
-    Args:
-        ctx: The tube.
-        requests: The requests of the calls.
-        taken: What an earlier commit has taken for them; `None` takes now.
-    """
-    held = take_again_if_lost(ctx, requests, lambda asking: TakeRows(ctx, asking).run(), taken)
-    remember(ctx, held)
-    return held
-
-
-def take_batches(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
-    """Take batches for several calls at once, without reading rows."""
-    batches = take_again_if_lost(ctx, requests, lambda asking: TakeBatches(ctx, asking).run())
-    for batch in batches:
-        if batch is not None:
-            ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
-            ctx.events.count("take", batch.count)
-    return batches

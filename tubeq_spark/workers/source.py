@@ -87,7 +87,7 @@ class Source:
 
     def holds(self, task: Task) -> bool:
         """Whether this session still holds a task for its attempt, as far as is known. Nothing is read."""
-        return self._tube._ctx.queue.session.lasts() and self._attempt(task) in (0, task.attempts)  # noqa: SLF001  (as below)
+        return self._tube._ctx.queue.session.lasts() and self._attempt(task) == task.attempts  # noqa: SLF001  (as below)
 
     def _attempt(self, task: Task) -> int | None:
         ctx = self._tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
@@ -159,7 +159,7 @@ class Source:
         if not self._keeps or self._buries or failure.buries:
             return 0.0
         # The last known options: a read could fail here.
-        most = self._tube._ctx.max_attempts  # noqa: SLF001  (as above)
+        most = self._tube._ctx.table.max_attempts  # noqa: SLF001  (as above)
         is_last = most is not None and failure.task.attempts >= most
         return 0.0 if is_last else _delay(failure)
 
@@ -200,7 +200,7 @@ class Source:
         A lost task must not cost a commit for each of the others, because their leases would end meanwhile. A task
         that this session holds for another attempt by now is lost, too, because verbs name only ids.
         """
-        ids_held = {t.task_id for t in tasks if self._attempt(t) in (None, 0, t.attempts)}
+        ids_held = {t.task_id for t in tasks if self._attempt(t) in (None, t.attempts)}
         held = [task for task in tasks if task.task_id in ids_held]
         lost = self._lost([task for task in tasks if task.task_id not in ids_held])
         try:

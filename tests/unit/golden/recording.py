@@ -26,6 +26,7 @@ T = TypeVar("T")
 #: The columns of an answer without rows: those that any query is read by.
 _NO_ROWS = pa.schema(
     {
+        "n": pa.int64(),
         "segment": pa.int64(),
         "task_id": pa.int64(),
         "state": pa.string(),

@@ -13,7 +13,7 @@ def add_queue_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--location", help="of the queue: a path, a URI, or catalog.schema")
     add("--remote", metavar="URL", help="Spark Connect server instead of a Spark of its own")
-    add("--engine", metavar="NAME", help="of the queue: auto, native or spark (TUBEQ_ENGINE)")
+    add("--engine", metavar="NAME", help="who commits: auto, native or spark")
     add(
         "--config",
         type=Path,

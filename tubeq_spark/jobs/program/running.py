@@ -41,7 +41,7 @@ def run(
         location = settings.queue_location()
         spark = _session(program, settings)
         with Queue(
-            spark, location, config=settings.config, engine=settings.engine, create=create
+            spark, location, config=settings.config, engine=settings.committer(), create=create
         ) as queue:
             _set_lease(queue, settings)
             return work(spark, queue)

@@ -216,12 +216,13 @@ def answer(
         rows, constants = answer(query.table, rows, constants), None
     elif isinstance(query.table, Firsts):
         rows, constants = _firsts(query.table, answer(query.table.rows, rows, constants)), None
-    rows = _matching(rows, query.where, constants)
+    rows = matching(rows, query.where, constants)
     found = _grouped if has_aggregates(query) else _plain
     return found(query, rows, constants)
 
 
-def _matching(rows: pa.Table, where: Expression | None, constants: Constants = None) -> pa.Table:
+def matching(rows: pa.Table, where: Expression | None, constants: Constants = None) -> pa.Table:
+    """The rows for which a condition holds. Raises as `answer` does."""
     if where is None or not rows.num_rows:
         return rows
     found = evaluate(where, of_table(rows, constants))
@@ -293,5 +294,5 @@ def _grouped(query: Select, rows: pa.Table, constants: Constants) -> pa.Table:
     lookup = of_table(rows, constants)
     groups = Groups(lookup, rows.num_rows, keys_of(query).values(), is_one=query.by is None)
     columns = [groups.column(value) for value in query.columns.values()]
-    found = _matching(pa.Table.from_arrays(columns, names=[*query.columns]), query.having)
+    found = matching(pa.Table.from_arrays(columns, names=[*query.columns]), query.having)
     return (_sorted(found, query) if query.order else found)[: query.limit]

@@ -11,14 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.log.names import commit_file
+from tubeq_spark.storage.note import pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tubeq_spark.storage.durability.synced_log import SyncedLog
 
-#: The beginning of a note, in any field of a commit.
-_OPERATION = re.compile(rb"tubeq operation=(\w+)")
+#: The operation in a note, in any field of a commit.
+_OPERATION = re.compile(pattern_of("operation").encode())
 #: The number of bytes to read for the note, which is in the first line.
 _BEGINNING = 1 << 16
 

@@ -6,18 +6,15 @@ table at this version exists in full length. A file that a later version has rem
 
 from __future__ import annotations
 
-import json
 import os
-import zlib
-from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.log.commit_text import DamagedCommitError, fault_of_length
 from tubeq_spark.storage.log.facts import LogFacts, led, read_commit
-from tubeq_spark.storage.log.log_files import LOG, LogFiles
+from tubeq_spark.storage.log.log_files import LogFiles
 from tubeq_spark.storage.log.names import (
-    LAST_CHECKPOINT,
     checkpoints_in,
     checksum_of,
     is_elsewhere,
@@ -25,8 +22,7 @@ from tubeq_spark.storage.log.names import (
 from tubeq_spark.storage.store.local_store import LocalStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.log.facts import Contents
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
 MOST_LOST = 1_000
 #: The first and last bytes of a Parquet file, plain or encrypted.
 _MAGICS = (b"PAR1", b"PARE")
-#: The first bytes of a checksum file of Hadoop, and the number of bytes for each of its checksums.
-_CHECKSUM, _CHUNK = b"crc\0", 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +41,7 @@ class Tail:
         readable: The last complete version; -1 if there is none.
         lost: The later versions that have a commit file, in their order.
         checkpoints: The names of checkpoints that cannot be read, or are of lost versions.
-        stale: The checksum files that do not fit their files.
+        checksums: Hadoop's checksum files of the log and of unsynced files, which may be incomplete.
         is_misled: Whether `_last_checkpoint` names a checkpoint that does not exist.
         why: The reason why the versions are lost.
         hopeless: The reason why the log cannot be repaired; empty if it can, or need not.
@@ -56,7 +50,7 @@ class Tail:
     readable: int
     lost: Sequence[int] = ()
     checkpoints: Sequence[str] = ()
-    stale: Sequence[Path] = ()
+    checksums: Sequence[Path] = ()
     is_misled: bool = False
     why: str = ""
     hopeless: str = ""
@@ -64,7 +58,9 @@ class Tail:
     @property
     def is_sound(self) -> bool:
         """Whether the log needs no repair."""
-        return not (self.lost or self.checkpoints or self.stale or self.is_misled or self.hopeless)
+        return not (
+            self.lost or self.checkpoints or self.checksums or self.is_misled or self.hopeless
+        )
 
 
 def look(synced: SyncedLog, covered: int) -> Tail:
@@ -103,12 +99,11 @@ def look(synced: SyncedLog, covered: int) -> Tail:
     if (lost or bad) and lost != [0]:
         undone = [commit for version, commit in commits.items() if version > readable]
         hopeless = _why_not(table, readable, versions, good, undone)
-    stale = [
-        *_stale_checksums(table, kept),
-        *stale_of(synced.log, {LAST_CHECKPOINT, *checkpoints}),
-    ]
+    # Spark reads a file without a checksum, but not one that does not fit it.
+    added = [checksum_of(table / path) for commit in kept.values() for path in commit.adds]
+    checksums = [*synced.log.glob(".*.crc"), *filter(Path.exists, added)]
     is_misled = bool(facts.hint_fault) or facts.hint not in {None, *good}
-    return Tail(readable, lost, bad, stale, is_misled, lacks or why, hopeless)
+    return Tail(readable, lost, bad, checksums, is_misled, lacks or why, hopeless)
 
 
 def newest_is_whole(synced: SyncedLog, version: int) -> bool:
@@ -206,21 +201,6 @@ def _why_not(
     return ""
 
 
-def _stale_checksums(table: Path, commits: Mapping[int, Contents]) -> Iterator[Path]:
-    """Checksum files of Hadoop and Delta that a power cut has left incomplete."""
-    log = table / LOG
-    for version, commit in commits.items():
-        name = f"{version:020}"
-        yield from stale_of(log, (f"{name}.json", f"{name}.crc"))
-        yield from stale_of(table, commit.adds)
-        with suppress(FileNotFoundError):
-            try:
-                json.loads((log / f"{name}.crc").read_bytes())
-            except ValueError:
-                yield log / f"{name}.crc"
-                yield checksum_of(log / f"{name}.crc")
-
-
 def is_there(table: Path, path: str, size: int | None) -> bool:
     """Whether a file has its full length, and ends like a Parquet file.
 
@@ -250,24 +230,3 @@ def is_parquet(file: Path) -> bool:
             return opened.read() == begins
     except FileNotFoundError:
         return False
-
-
-def stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
-    """The checksum files that cannot belong to their files."""
-    for name in names:
-        file = directory / name
-        checksum = checksum_of(file)
-        with suppress(FileNotFoundError):
-            text, chunks = checksum.read_bytes(), -(-file.stat().st_size // _CHUNK)
-            if not text.startswith(_CHECKSUM) or len(text) != 2 * len(_CHECKSUM) + 4 * chunks:
-                yield checksum
-
-
-def fits(file: Path) -> bool:
-    """Whether a file fits its checksum file; true if it has none."""
-    try:
-        text, content = checksum_of(file).read_bytes()[2 * len(_CHECKSUM) :], file.read_bytes()
-    except FileNotFoundError:
-        return True
-    made = (zlib.crc32(content[at : at + _CHUNK]) for at in range(0, len(content), _CHUNK))
-    return text == b"".join(number.to_bytes(4, "big") for number in made)

@@ -117,7 +117,7 @@ def _written(synced: SyncedLog, version: int) -> float:
 
 
 def _mend(synced: SyncedLog, tail: Tail) -> None:
-    for checksum in tail.stale:
+    for checksum in tail.checksums:
         checksum.unlink(missing_ok=True)
     names = os.listdir(synced.log)  # noqa: PTH208  (names are enough)
     aside = move_lost(synced.log, names, tail.readable, tail.checkpoints)

@@ -1,8 +1,9 @@
 """Records the last synced version of a log on local files, and makes the syncs for which a commit waits.
 
 A version is synced when the contents and names of its data files and of its commit file are on the
-disk, and those of all versions before it. A process that commits also syncs unsynced versions of others,
-because a version is lost if an earlier one is lost.
+disk, and those of all versions before it. A native commit has its contents on the disk before it gets its name.
+Versions whose contents this process has not synced are those of Spark, of a process that was killed, or of an unknown
+writer. Then the whole file system is synced.
 
 The mark beside a table's lock file has the last synced version and the boot id, for the other processes of the
 host. The mark itself need not be synced: after a power cut it may be an older one, with an earlier version.
@@ -16,9 +17,7 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from tubeq_spark.config import Durability
 from tubeq_spark.model.error_text import reason_of
@@ -27,11 +26,11 @@ from tubeq_spark.storage.disk import SyncError, mount_of
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.locks.committer import processes
-from tubeq_spark.storage.log.commit_text import DamagedCommitError, actions_in
-from tubeq_spark.storage.log.names import checksum_of, commit_file, is_elsewhere, versions_of
+from tubeq_spark.storage.log.names import commit_file, versions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 #: Directory of lock files and marks, beside the tables of a location.
 LOCKS = "_tubeq_locks"
@@ -294,24 +293,14 @@ class SyncedLog:
     # -- syncs -------------------------------------------------------------------------------------
 
     def _sync_versions(self, first: int, last: int) -> None:
-        for version in range(first, last + 1):
-            if version not in self._contents:
-                self._sync_version(version)
+        if not self._contents.issuperset(range(first, last + 1)):
+            disk.sync_file_system(self.log)
+            return
         disk.sync_directory(self.log)
         if not first:
             # The table is new, and its location may be new, too.
             for directory in (self.table, self.table.parent, self.table.parent.parent):
                 disk.sync_directory(directory)
-
-    def _sync_version(self, version: int) -> None:
-        """Sync the files of another writer's commit."""
-        commit = Path(commit_file(self.log, version))
-        files = _files_of(commit.read_bytes())
-        if files is None or len(files) > _MANY:
-            disk.sync_file_system(self.log)
-            return
-        self._sync_contents(self.table / file for file in files)
-        _sync_with_checksum(commit)
 
     def _sync_contents(self, files: Iterable[Path]) -> None:
         """Sync files, and all directories between them and the table."""
@@ -319,7 +308,7 @@ class SyncedLog:
         for file in files:
             # A later commit may have removed the file.
             with suppress(FileNotFoundError):
-                _sync_with_checksum(file)
+                disk.sync_file(file)
             for parent in file.parents:
                 directories[parent] = None
                 if parent == self.table:
@@ -327,26 +316,6 @@ class SyncedLog:
         for directory in directories:
             with suppress(FileNotFoundError):
                 disk.sync_directory(directory)
-
-
-def _sync_with_checksum(file: Path) -> None:
-    """Sync a file and Hadoop's checksum file, without which it could not be read."""
-    disk.sync_file(file)
-    checksum = checksum_of(file)
-    if os.path.exists(checksum):  # noqa: PTH110  (each file of a commit)
-        disk.sync_file(checksum)
-
-
-def _files_of(commit: bytes) -> Sequence[str] | None:
-    """The added files of a commit, relative to its table; `None` if it may need other files, too."""
-    try:
-        added = [action for kind, action in actions_in(commit) if kind in {"add", "cdc"}]
-    except DamagedCommitError:
-        return None
-    paths = [unquote(action["path"]) for action in added]
-    if any(map(is_elsewhere, paths)) or any(action.get("deletionVector") for action in added):
-        return None
-    return paths
 
 
 _known: dict[str, SyncedLog] = {}

@@ -1,8 +1,7 @@
-"""The JVM that commits for a process: its note beside a lock file, and the wait for its end.
+"""The JVM that commits for a process where Spark commits: its note beside a lock file, and the wait for its end.
 
-Python holds the lock file, and the lock ends when Python is killed. Its JVM lives a while longer, and a Spark
-Connect server goes on running. A statement that runs there may still commit. So the next holder of the lock must
-know whether another JVM may still be committing.
+Python holds the lock file, and the lock ends when Python is killed. Its JVM lives a while longer. A statement that runs
+there may still commit. So the next holder of the lock must know whether another JVM may still be committing.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.outcome import Outcome, outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tubeq_spark.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -37,49 +35,6 @@ _PROC = Path("/proc")
 _STATE, _THREADS, _STARTED = 0, 17, 19
 _DEAD = frozenset("ZXx")
 _PS_SECONDS = 10.0
-
-
-def wait_for_other_jvm(
-    committer: Callable[[], Committer | None], note: CommitterFile, wall: Clock, here: Processes
-) -> bool:
-    """Wait until no other JVM can be committing; return whether a statement may be running in our own.
-
-    Raises:
-        StoreError: After the whole wait another JVM may still be committing.
-    """
-    left = note.read()
-    if left is None:
-        return False
-    own = committer()
-    if own is not None and left.is_same(own):
-        return True
-    until = wall.monotonic() + _PATIENCE
-    if not left.is_gone(here):
-        log.warning("%s: %s may still be committing: waiting for its end", note.path, left)
-    while not left.is_gone(here):
-        if wall.monotonic() >= until:
-            msg = (
-                f"{left} may still be committing for a client that was killed or interrupted, and "
-                f"would overwrite what others commit; nothing was written. End that process; if "
-                f"it has ended, or runs no statement of this table, remove {note.path}"
-            )
-            raise StoreError(msg)
-        wall.sleep(_LOOK)
-    note.clear()
-    return False
-
-
-def write_note(note: CommitterFile, committer: Committer) -> None:
-    """Note the JVM that may be committing from now on.
-
-    Raises:
-        StoreError: The note cannot be written.
-    """
-    try:
-        note.write(committer)
-    except OSError as error:
-        msg = f"{note.path} cannot be written, so nothing is committed: {reason_of(error)}"
-        raise StoreError(msg) from error
 
 
 def is_answered(error: Exception) -> bool:
@@ -120,10 +75,6 @@ class Processes(Protocol):
         """
         ...
 
-    def command(self, pid: int) -> str:
-        """The command line of a process, with blanks between its arguments; empty if unknown."""
-        ...
-
 
 class _LinuxProcesses:
     def host(self) -> Host:
@@ -144,9 +95,6 @@ class _LinuxProcesses:
             return None
         return fields[_STARTED]
 
-    def command(self, pid: int) -> str:
-        return _text(_PROC / str(pid) / "cmdline").replace("\0", " ").strip()
-
 
 class _PosixProcesses:
     """The interface without /proc, such as on macOS."""
@@ -155,25 +103,18 @@ class _PosixProcesses:
         return Host(platform.node())
 
     def started(self, pid: int) -> str | None:
-        state, _, started = self._ps(pid, "stat=,lstart=").partition(" ")
-        return None if not state or state[0] in _DEAD else started.strip()
-
-    def command(self, pid: int) -> str:
-        return self._ps(pid, "command=")
-
-    @staticmethod
-    def _ps(pid: int, columns: str) -> str:
         # Without this the dates of `ps` are in the language of the user.
         environment = os.environ | {"LC_ALL": "C"}
         result = subprocess.run(  # noqa: S603  (no text of others)
-            ["/bin/ps", "-ww", "-o", columns, "-p", str(pid)],
+            ["/bin/ps", "-ww", "-o", "stat=,lstart=", "-p", str(pid)],
             capture_output=True,
             text=True,
             env=environment,
             timeout=_PS_SECONDS,
             check=False,
         )
-        return result.stdout.strip()
+        state, _, started = result.stdout.strip().partition(" ")
+        return None if not state or state[0] in _DEAD else started.strip()
 
 
 def _text(file: Path) -> str:
@@ -191,30 +132,17 @@ def processes() -> Processes:
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """A JVM that may be committing.
+    """A JVM that may be committing. Equal ones are the same JVM, in which Delta itself detects conflicts.
 
     Attributes:
-        application: The id of its Spark application. It identifies a JVM whose process id is not enough, because the
-            JVM may be in a container of its own.
         pid: Its process id; `None` if it could not be read.
-        host: The scope in which the process id is unique; `None` if the process cannot be seen from here, such as a
-            Connect server in a container of its own.
-        started: The start time of the process.
+        host: The scope in which the process id is unique; `None` if the process cannot be seen from here.
+        started: The start time of the process; of one that cannot be seen, a text that no other one has.
     """
 
-    application: str
     pid: int | None = None
     host: Host | None = None
     started: str | None = None
-
-    def is_same(self, other: Committer) -> bool:
-        """Whether both are the same JVM, in which Delta itself detects conflicts."""
-        if self.pid is None or self.pid != other.pid:
-            return self == other
-        if self.host is not None and other.host is not None:
-            return (self.host, self.started) == (other.host, other.started)
-        # A JVM whose context was stopped and started again has a new name.
-        return self.application == other.application
 
     def is_gone(self, here: Processes) -> bool:
         """Whether it has certainly ended. A JVM that cannot be seen may be alive."""
@@ -236,16 +164,86 @@ class Committer:
         return process if self.host is None else f"{process} on {self.host.name}"
 
 
+#: The committer of a process that has no JVM, and waits for those of all others.
+NO_JVM = Committer()
 #: Replaces a note that cannot be read.
-_UNKNOWN = Committer("")
+_UNKNOWN = Committer(started="unknown")
 
 
-class CommitterFile:
-    """The note of one table. The holder of the table's lock file reads and writes it."""
+class JvmNote:
+    """The note beside a table's lock file. The holder of that file reads and writes it."""
 
-    def __init__(self, file: Path) -> None:
-        """Use a file, which may not exist yet."""
-        self.path = file
+    def __init__(
+        self, lock_file: Path, wall: Clock | None = None, here: Processes | None = None
+    ) -> None:
+        """Use the note of a table, which may not exist yet.
+
+        Args:
+            lock_file: The table's lock file.
+            wall: The clock; real time by default.
+            here: The processes of this host; by default those of the system.
+        """
+        self.path = lock_file.with_suffix(NOTE_SUFFIX)
+        self._wall = SystemClock() if wall is None else wall
+        self._here = processes() if here is None else here
+        #: Whether a statement without an answer may still be running in this process's own JVM.
+        self.is_left = False
+
+    def wait_for_others(self, jvm: Committer) -> None:
+        """Wait until no other JVM can be committing.
+
+        Args:
+            jvm: The JVM that will commit.
+
+        Raises:
+            StoreError: After the whole wait another JVM may still be committing.
+        """
+        left = self.read()
+        self.is_left = left == jvm
+        if left is None or self.is_left:
+            return
+        until = self._wall.monotonic() + _PATIENCE
+        if not left.is_gone(self._here):
+            log.warning("%s: %s may still be committing: waiting for its end", self.path, left)
+        while not left.is_gone(self._here):
+            if self._wall.monotonic() >= until:
+                msg = (
+                    f"{left} may still be committing for a client that was killed or interrupted, and "
+                    f"would overwrite what others commit; nothing was written. End that process; if "
+                    f"it has ended, or runs no statement of this table, remove {self.path}"
+                )
+                raise StoreError(msg)
+            self._wall.sleep(_LOOK)
+        self._clear()
+
+    def begin(self, jvm: Committer) -> None:
+        """Note the JVM that may be committing from now on.
+
+        Raises:
+            StoreError: The note cannot be written.
+        """
+        if self.is_left:
+            return
+        try:
+            self.write(jvm)
+        except OSError as error:
+            msg = f"{self.path} cannot be written, so nothing is committed: {reason_of(error)}"
+            raise StoreError(msg) from error
+
+    def end(self, *, has_ended: bool) -> None:
+        """Clear the note, if all statements are known to have ended.
+
+        A note that stays makes other processes wait for this process's JVM, but not this one.
+        """
+        if self.is_left:
+            return
+        self.is_left = not has_ended
+        if has_ended:
+            try:
+                self._clear()
+            except OSError:
+                log.warning("%s cannot be cleared: others wait for this process's JVM", self.path)
+                self.is_left = True
 
     def read(self) -> Committer | None:
         """The JVM that may be committing; `None` if none is."""
@@ -263,7 +261,7 @@ class CommitterFile:
             return _UNKNOWN
 
     def write(self, committer: Committer) -> None:
-        """Note the JVM that may be committing from now on."""
+        """Write the note; raises OSError."""
         text = json.dumps(asdict(committer)).encode()
         # One write, so that a process that is killed has written all of it or nothing.
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -272,17 +270,7 @@ class CommitterFile:
         finally:
             os.close(file)
 
-    def is_cleared(self) -> bool:
-        """Note that no JVM is committing; return whether that could be written."""
-        try:
-            self.clear()
-        except OSError:
-            log.warning("%s cannot be cleared: others wait for this process's JVM", self.path)
-            return False
-        return True
-
-    def clear(self) -> None:
-        """Note that no JVM is committing."""
+    def _clear(self) -> None:
         # A user may have removed the file, as an error message suggests.
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.path, 0)

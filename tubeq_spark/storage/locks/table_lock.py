@@ -4,17 +4,17 @@ Hadoop's rename on a local file system overwrites. So two processes could both c
 version, and one of them would lose its tasks without an error. Therefore every write to a `file:`
 table holds the table's lock file.
 
-Python holds the lock file, but a JVM may make the commit, and it may live longer than its Python.
-So while a statement runs, a note beside the lock file names the JVM that may be committing. A
-process that finds the note of another JVM waits until that JVM has ended. A commit by the process
-that holds the lock file ends with this process, so it needs no note.
+Where Spark commits, Python holds the lock file, but a JVM makes the commit, and it may live longer than
+its Python. So while a statement runs, a note beside the lock file names the JVM that may be committing. A
+process that finds the note of another JVM waits until that JVM has ended. A native commit ends with the
+process that holds the lock file, so it needs no note.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
@@ -22,19 +22,13 @@ from tubeq_spark.config import Durability
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.disk import make_directory, using
 from tubeq_spark.storage.durability.recovery import recover
-from tubeq_spark.storage.durability.synced_log import MARK_SUFFIX, synced_log_of
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.locks.committer import (
-    NOTE_SUFFIX,
-    CommitterFile,
+    NO_JVM,
+    JvmNote,
     is_answered,
-    processes,
-    wait_for_other_jvm,
-    write_note,
 )
-from tubeq_spark.storage.locks.lock_file import TURN_SUFFIX, LockFile
-from tubeq_spark.storage.log.commit_text import damaged
-from tubeq_spark.storage.log.facts import LogFacts
-from tubeq_spark.storage.store.local_store import LocalStore
+from tubeq_spark.storage.locks.lock_file import LockFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,8 +43,6 @@ log = logging.getLogger(__name__)
 LOCK_SUFFIX = ".lock"
 #: A thread that has waited so many seconds for one that got no answer from the storage does not try itself.
 _LONG = 5.0
-#: The number of a process's commits between two checks of the names in the log.
-_EVERY = 50
 
 
 class TableLock:
@@ -78,16 +70,9 @@ class TableLock:
         self._threads = threading.RLock()
         self._wall = SystemClock() if wall is None else wall
         self._file = None if lock_file is None else LockFile(lock_file)
-        self._note = (
-            None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
-        )
-        self._here = processes() if here is None else here
+        self._note = None if lock_file is None else JvmNote(lock_file, self._wall, here)
         #: How often the thread that holds the lock has entered it.
         self._entered = 0
-        #: The number of commits.
-        self._commits = 0
-        #: Whether an unfinished statement may still be running in this process's JVM.
-        self._is_left = False
         self._changes = 0
         #: The time and the error of the last holder that got no answer from the storage.
         self._silent: tuple[float, TubeqError] | None = None
@@ -119,11 +104,9 @@ class TableLock:
                     yield
                 return
             with self._held(self._file, prepare):
-                if not self._entered:
+                if not self._entered and (jvm := committer()) is not None:
                     with using(self._note.path):
-                        self._is_left = wait_for_other_jvm(
-                            committer, self._note, self._wall, self._here
-                        )
+                        self._note.wait_for_others(jvm)
                 self._entered += 1
                 try:
                     yield
@@ -186,17 +169,16 @@ class TableLock:
             not matter.
 
         Raises:
-            StoreError: The note cannot be written, the table cannot be written to the disk, or its log is
-                damaged; the statement was not run.
+            StoreError: The note cannot be written, or the table cannot be written to the disk; the statement was
+                not run.
         """
         if self.synced is not None:
             self.synced.require_trust()
-            self._require_whole_log(self.synced)
-        who = None if self._note is None or self._is_left else committer()
-        if self._note is None or who is None:
+        jvm = None if self._note is None else committer()
+        if self._note is None or jvm is None:
             yield lambda: None
             return
-        write_note(self._note, who)
+        self._note.begin(jvm)
         ended = threading.Event()
         try:
             yield ended.set
@@ -206,22 +188,7 @@ class TableLock:
                 ended.set()
             raise
         finally:
-            # A remaining note makes other processes wait for our JVM, but not this one.
-            if not ended.is_set() or not self._note.is_cleared():
-                self._is_left = True
-
-    def _require_whole_log(self, synced: SyncedLog) -> None:
-        """Refuse to commit to an incomplete log; after a refusal it is checked again.
-
-        Raises:
-            DamagedFileError: A commit file is missing or empty.
-        """
-        if self._commits % _EVERY == 0:
-            with suppress(OSError):
-                fault = LogFacts.listed(LocalStore(synced)).lacking()
-                if fault is not None:
-                    raise damaged(*fault)
-        self._commits += 1
+            self._note.end(has_ended=ended.is_set())
 
     @contextmanager
     def changing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
@@ -241,11 +208,10 @@ class TableLock:
         Raises:
             StoreError: Another JVM may be committing, or the table cannot be written to the disk.
         """
-        with self.writing(lambda: None):
+        with self.writing(lambda: NO_JVM):
             if self.synced is not None:
                 self.synced.require_trust()
             yield
-            self._commits = 0
             self.settle()
 
     def settle(self) -> None:
@@ -287,7 +253,7 @@ class TableLock:
     @property
     def is_exclusive(self) -> bool:
         """Whether this lock excludes all other writers of the table."""
-        return self._file is not None and not self._is_left
+        return self._note is not None and not self._note.is_left
 
     @property
     def changes(self) -> int:
@@ -343,13 +309,3 @@ def table_lock_of(
     elif table_lock.synced is not None:
         table_lock.synced.require(durability)
     return table_lock
-
-
-def remove_lock_files(name: str, directory: Path) -> None:
-    """Remove the files of a table's lock from a wrong directory.
-
-    Raises:
-        OSError: The files cannot be removed.
-    """
-    for suffix in (LOCK_SUFFIX, NOTE_SUFFIX, TURN_SUFFIX, MARK_SUFFIX):
-        (directory / f"{name}{suffix}").unlink(missing_ok=True)

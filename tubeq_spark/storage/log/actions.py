@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 #: Actions that do not change what readers find. Tables with domains have a feature that only writers need to know.
-_SILENT = frozenset({"commitInfo", "cdc", "domainMetadata"})
+_SILENT = frozenset({"cdc", "domainMetadata"})
+#: The name of this package in its commits.
+OURS = "tubeq_spark"
 
 
 class UnknownLogError(Exception):
@@ -137,6 +139,7 @@ class Actions:
         transactions: By application id, the version that was written, and when, in milliseconds.
         metadata: The table's new metadata, if it changes.
         protocol: Its new protocol, if that changes.
+        by: The name of the program that has made a commit, if it says so.
     """
 
     adds: list[DataFile] = field(default_factory=list)
@@ -144,6 +147,7 @@ class Actions:
     transactions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
+    by: str | None = None
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
         """Add an action.
@@ -161,6 +165,8 @@ class Actions:
             self.metadata = action
         elif kind == "protocol":
             self.protocol = action
+        elif kind == "commitInfo":
+            self.by = action.get("engineInfo")
         elif kind not in _SILENT:
             raise UnknownLogError(kind)
 

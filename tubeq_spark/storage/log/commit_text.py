@@ -3,7 +3,7 @@
 A crash, a full disk or a copy may leave a commit file empty or cut. A line that is cut in the
 middle is not JSON. If the file is cut at the end of a line, the rest looks like a complete commit,
 which may remove rows without adding their replacements. So the first line of our commits has the length of
-the following lines. The metadata that a commit of ours has for its user is written and read here, too.
+the following lines.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from tubeq_spark.storage.outcome import Note
 
 #: The first field of `commitInfo`, with the length of the lines after the first one.
 FOLLOWS = "follows"
@@ -29,16 +25,6 @@ _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}
 #: A part of the first line of commits of the library deltalake; of its early versions, of the last line. The library
 #: writes no end of the last line.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
-#: The metrics of added and removed files in operations of Spark and of the library.
-_ADDED = ("numAddedFiles", "numTargetFilesAdded", "numFilesAdded")
-_ADDED_BY_LIBRARY = ("num_added_files", "num_target_files_added")
-_REMOVED = (
-    "numRemovedFiles",
-    "numTargetFilesRemoved",
-    "num_removed_files",
-    "num_target_files_removed",
-    "numFilesRemoved",
-)
 
 
 def following(rest: bytes) -> dict[str, int]:
@@ -67,37 +53,6 @@ def fault_of(text: bytes) -> str:
     return ""
 
 
-def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, changes: int = 0) -> str:
-    """Why another writer's commit lacks lines, according to its `commitInfo`; empty if it may be complete.
-
-    Args:
-        info: Its `commitInfo`.
-        added: The number of files that it adds.
-        removed: The number of files that it removes.
-        changes: The number of files for the change feed that it adds. The library counts these, and Spark does not.
-    """
-    metrics = info.get("operationMetrics") or {}
-    for names, count, what in (
-        (_ADDED, added, "adds"),
-        (_ADDED_BY_LIBRARY, added + changes, "adds"),
-        (_REMOVED, removed, "removes"),
-    ):
-        told = max((_number(metrics.get(name)) for name in names), default=0)
-        if count < told:
-            return f"is cut short: it {what} {told} files by its own account, but names {count}"
-    if info.get("operation") == "WRITE" and _number(metrics.get("numOutputRows")) and not added:
-        return "is cut short: it adds rows by its own account, but names no file"
-    return ""
-
-
-def _number(value: object) -> int:
-    """A metric as a number; other values count as unknown."""
-    try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
-        return 0
-
-
 class DamagedCommitError(ValueError):
     """A commit file is incomplete; the message says why, without its subject."""
 
@@ -121,14 +76,6 @@ def actions_in(text: bytes) -> Sequence[tuple[str, Mapping[str, Any]]]:
         except (ValueError, AttributeError) as error:
             msg = f"cannot be read: line {number} is no action of a commit"
             raise DamagedCommitError(msg) from error
-    if not is_ours:
-        kinds = Counter(kind for kind, _ in found)
-        info: Mapping[str, Any] = next(
-            (action for kind, action in found if kind == "commitInfo"), {}
-        )
-        fault = fewer_than_told(info, kinds["add"], kinds["remove"], changes=kinds["cdc"])
-    if fault:
-        raise DamagedCommitError(fault)
     return found
 
 
@@ -180,52 +127,3 @@ def fault_of_size(found: int | None, size: int) -> str:
     if not found:
         return "is empty"
     return "" if found == size else f"has {found} bytes instead of {size}"
-
-
-_TOLD = re.compile(r" changed=(\d+)/(\d+)/(\d+) marker=-?\d+$")
-_MARKED = re.compile(r" marker=(-?\d+)$")
-_METRICS = (
-    ("numTargetRowsInserted", "numOutputRows", "num_added_rows"),
-    ("numTargetRowsUpdated", "numUpdatedRows"),
-    ("numTargetRowsDeleted", "numDeletedRows", "num_deleted_rows"),
-)
-
-
-def user_metadata(note: Note, affected: Affected | None, operation_id: int, said: str = "") -> str:
-    """The user metadata of a commit.
-
-    Args:
-        note: Its note.
-        affected: The rows that it changes; `None` if only the commit itself will tell.
-        operation_id: The operation id of its statement.
-        said: Text between the note and the counts.
-    """
-    changed = ""
-    if affected is not None:
-        changed = f" changed={affected.inserted}/{affected.updated}/{affected.deleted}"
-        if note.tasks is None:
-            changed = f" tasks={affected.total}{changed}"
-    return f"{note}{said}{changed} marker={operation_id}"
-
-
-def is_of(commit: Mapping[str, Any], operation_id: int) -> bool:
-    """Whether a commit in the history, of either engine, has an operation id."""
-    marked = _MARKED.search(commit.get("userMetadata") or "")
-    if marked is not None:
-        return int(marked[1]) == operation_id
-    # A statement of Spark has its note and its operation id in its predicate.
-    predicate = (commit.get("operationParameters") or {}).get("predicate") or ""
-    return re.search(rf"(?<![\d-]){operation_id}(?!\d)", predicate) is not None
-
-
-def told_by(commit: Mapping[str, Any]) -> Affected | None:
-    """The rows changed by a commit in the history, of either engine; `None` if not recorded."""
-    told = _TOLD.search(commit.get("userMetadata") or "")
-    if told is not None:
-        return Affected(*(int(number) for number in told.groups()))
-    metrics = commit.get("operationMetrics") or {}
-    if not any(name in metrics for names in _METRICS for name in names):
-        return None
-    return Affected(
-        *(next((int(metrics[n]) for n in names if n in metrics), 0) for names in _METRICS)
-    )

@@ -8,7 +8,7 @@ the file, whether or not the NULLs are counted. So a long text gets shortened bo
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +20,18 @@ from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.log.actions import DataFile, as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyarrow.parquet import FileMetaData
 
     from tubeq_spark.storage.log.snapshot import Shape
 
+    #: The name of a column, the number of its NULLs, and its least and greatest value if they are known.
+    Measured: TypeAlias = tuple[str, int, tuple[pa.Scalar, pa.Scalar] | None]
+
 _MOMENT = ARROW_TYPES[Type.TIMESTAMP]
+#: The value of a partition that is NULL, in the name of its directory.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Columns of tubes with statistics by which no query skips files: `told_file` reads them from the log.
 _TOLD = ("tube", "owner", "created")
 #: Bounds of longer texts have so many characters.
@@ -194,31 +201,84 @@ def _file(
     rows: pa.Table,
     at_ms: int,
 ) -> DataFile:
-    stats = as_json(_statistics(rows, shape.measured))
-    return DataFile(path, size, partition, stats, at_ms)
+    names = [name for name in _measured(shape) if name in rows.column_names]
+    stats = _statistics(rows.num_rows, _of_rows(rows, names))
+    return DataFile(path, size, partition, as_json(stats), at_ms)
+
+
+def file_of(path: str, size: int, shape: Shape, footer: FileMetaData, at_ms: int) -> DataFile:
+    """A Parquet file that Spark has written, with the statistics that its footer has.
+
+    Args:
+        path: Its path below the table's directory. The names of its directories have the partition.
+        size: Its bytes.
+        shape: The shape of the table.
+        footer: The footer of the file.
+        at_ms: When it was written, in milliseconds since 1970.
+    """
+    values = dict(part.split("=") for part in path.split("/")[:-1] if "=" in part)
+    partition = {name: None if values[name] == _NULL else int(values[name]) for name in shape.by}
+    stats = _statistics(footer.num_rows, _of_footer(footer, shape))
+    return DataFile(path, size, partition, as_json(stats), at_ms)
 
 
 def _directory(column: str, value: int | None) -> str:
-    return f"{column}={'__HIVE_DEFAULT_PARTITION__' if value is None else value}"
+    return f"{column}={_NULL if value is None else value}"
 
 
-def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
-    least, greatest, nulls = {}, {}, {}
-    for name in dict.fromkeys([*columns, *(name for name in _TOLD if name in rows.column_names)]):
+def _measured(shape: Shape) -> Sequence[str]:
+    return list(dict.fromkeys([*shape.measured, *_TOLD]))
+
+
+def _of_rows(rows: pa.Table, names: Sequence[str]) -> Iterator[Measured]:
+    for name in names:
         column = rows.column(name)
         if pa.types.is_nested(column.type):
             continue
-        nulls[name] = column.null_count
         if column.null_count == rows.num_rows or not is_ordered(column.type):
+            yield name, column.null_count, None
+        elif rows.num_rows == 1:
+            yield name, 0, (column[0], column[0])
+        else:
+            ends = pc.min_max(column)
+            yield name, column.null_count, (ends["min"], ends["max"])
+
+
+def _of_footer(footer: FileMetaData, shape: Shape) -> Iterator[Measured]:
+    places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    for name in _measured(shape):
+        # The columns of a nested one have longer paths.
+        if name not in places:
             continue
-        is_one = rows.num_rows == 1
-        ends = {"min": column[0], "max": column[0]} if is_one else pc.min_max(column)
-        low, high = bounds(ends["min"], ends["max"])
+        parts = [group.column(places[name]).statistics for group in groups]
+        if not all(part is not None and part.has_null_count for part in parts):
+            continue
+        nulls = sum(part.null_count for part in parts)
+        valued = [part for part in parts if part.num_values]
+        kind = shape.schema.field(name).type
+        if not valued or not is_ordered(kind) or not all(part.has_min_max for part in valued):
+            yield name, nulls, None
+            continue
+        # The raw value of a moment is its number of microseconds.
+        ends = [
+            (part.min_raw, part.max_raw) if kind == _MOMENT else (part.min, part.max)
+            for part in valued
+        ]
+        least, greatest = min(low for low, _ in ends), max(high for _, high in ends)
+        yield name, nulls, (pa.scalar(least, kind), pa.scalar(greatest, kind))
+
+
+def _statistics(count: int, columns: Iterable[Measured]) -> dict[str, Any]:
+    least, greatest, nulls = {}, {}, {}
+    for name, null_count, ends in columns:
+        nulls[name] = null_count
+        low, high = (None, None) if ends is None else bounds(*ends)
         # Queries of `deltalake` fail if a column has only one of both bounds.
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     return {
-        "numRecords": rows.num_rows,
+        "numRecords": count,
         "minValues": least,
         "maxValues": greatest,
         "nullCount": nulls,

@@ -116,7 +116,6 @@ class LogFacts:
         faults: The faults of damaged commits, by version.
         states: The checkpoints that were read completely.
         bad_checkpoints: The faults of other checkpoints, by the names of their files.
-        is_outdated: Whether others have removed a listed file before it was read.
     """
 
     log: LogFiles
@@ -129,7 +128,6 @@ class LogFacts:
     faults: dict[int, str] = field(default_factory=dict)
     states: dict[int, Contents] = field(default_factory=dict)
     bad_checkpoints: dict[str, str] = field(default_factory=dict)
-    is_outdated: bool = False
 
     @classmethod
     def listed(cls, store: Store) -> LogFacts:
@@ -158,15 +156,15 @@ class LogFacts:
             OSError: The storage refuses to read it. That says nothing about the contents.
         """
         if version not in self.commits and version not in self.faults:
-            try:
-                self.commits[version] = read_commit(self.log, version)
-            except DamagedCommitError as error:
-                self.faults[version] = str(error)
-            except FileNotFoundError:
-                self.is_outdated = self.is_outdated or version in self.versions
+            # It may be missing.
+            with suppress(FileNotFoundError):
+                try:
+                    self.commits[version] = read_commit(self.log, version)
+                except DamagedCommitError as error:
+                    self.faults[version] = str(error)
         return self.commits.get(version)
 
-    def checkpoint(self, version: int, kinds: Sequence[str] = _KINDS) -> Contents | None:
+    def checkpoint(self, version: int) -> Contents | None:
         """A checkpoint; `None` if it is damaged, which adds a fault, or not all its files exist.
 
         Raises:
@@ -178,10 +176,10 @@ class LogFacts:
         found, count = Contents(), 0
         for name in names:
             try:
-                found.take(_in_checkpoint(self.log, name, kinds))
+                found.take(_in_checkpoint(self.log, name))
                 count += 1
             except FileNotFoundError:
-                self.is_outdated = True
+                continue
             except (UnreadableCheckpointError, ValueError, KeyError, TypeError) as error:
                 fault = f"is no whole Parquet file: {reason_of(error)}"
                 self.bad_checkpoints[name] = fault if self.files[name].size else "is empty"
@@ -210,26 +208,6 @@ class LogFacts:
         newer = (name for name, file in others if not file.files and file.version >= last)
         return max(newer, default="")
 
-    def lacking(self) -> tuple[str, str] | None:
-        """The first commit after the newest checkpoint that is missing or empty, and its fault, by the listing alone.
-
-        Spark reads an empty commit as one without changes. A commit after a hole would fill it, and those behind it
-        would count again.
-
-        Raises:
-            OSError: The storage refuses to read a file.
-        """
-        there = (file for name, file in checkpoints_in(self.files).items() if self.files[name].size)
-        begins = max((file.version for file in there), default=BEGINNING)
-        for version in range(begins + 1, max(self.versions, default=-1) + 1):
-            name = commit_name(version)
-            # A listing may lack a file that a tool without the lock has written meanwhile.
-            if name not in self.files and not self.log.exists(name):
-                return f"{self.log}/{name}", "is missing, though later ones are there"
-            if name in self.files and not self.files[name].size:
-                return f"{self.log}/{name}", "is empty"
-        return None
-
     def at(self, begins: int, version: int) -> Contents:
         """The table at a version, from a checkpoint or the first commit on."""
         state = Contents()
@@ -240,9 +218,9 @@ class LogFacts:
         return state
 
 
-def _in_checkpoint(log: LogFiles, name: str, kinds: Sequence[str]) -> Iterator[Action]:
-    """The actions of some kinds in a file of a checkpoint."""
-    for batch in checkpoint_batches(log, name, kinds):
+def _in_checkpoint(log: LogFiles, name: str) -> Iterator[Action]:
+    """The actions in a file of a checkpoint."""
+    for batch in checkpoint_batches(log, name, _KINDS):
         for kind in batch.schema.names:
             column = batch.column(kind).drop_null()
             for action in column.to_pylist():

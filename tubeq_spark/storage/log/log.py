@@ -205,20 +205,20 @@ class Log(LogReader):
         sent_at, sure = self._clock.monotonic(), self._seconds_now()
         needs = [file.path for file in files]
         try:
-            is_created = following.create(content, needs, change.operation_id, self._patience)
+            is_created = following.create(content, needs, change.note.operation_id, self._patience)
         except EngineError:
             self._look_again()
             raise
         if not is_created:
             return False
         if self._may_be_late(base.snapshot, base.sure) and log_files.removed_if_late(
-            self.store, version, base.tag, change.operation_id
+            self.store, version, base.tag, change.note.operation_id
         ):
             self.forget()
             found = self._conflict(version, "was committed by others long ago")
             if following.sends > 1:
                 # The commit of long ago may be an earlier request of this one.
-                raise CommitUnknownError(str(found), change.operation_id)
+                raise CommitUnknownError(str(found), change.note.operation_id)
             raise found
         after = change.after(files, now_ms)
         self.tidying.note_removes(version, after)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.log import log_files, reading, versions
-from tubeq_spark.storage.log.actions import UnknownLogError
+from tubeq_spark.storage.log.actions import OURS, UnknownLogError
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import checkpoints_in, versions_of
 from tubeq_spark.storage.store.patience import is_fresh
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.log.actions import Actions
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.log.tidying import Tidying
     from tubeq_spark.storage.store.patience import Patience
@@ -102,6 +103,8 @@ class LogReader:
         self._offset = clock.now().timestamp() - clock.monotonic()
         self._looks, self._patience, self._last = looks, patience, last
         self._known: Base | None = None
+        #: The last commit of another program than a native queue; empty if none was read.
+        self.stranger = ""
         self._lock = threading.Lock()
         #: Held by the thread that commits.
         self._writing = threading.Lock()
@@ -190,7 +193,7 @@ class LogReader:
         is_sure = self._is_sure(known)
         if self._looks.is_far and not is_sure and not self._is_listed(known, files):
             return None
-        found = reading.moved_on(files, known.snapshot, self._last(), self.tidying.note_removes)
+        found = reading.moved_on(files, known.snapshot, self._last(), self._saw)
         # Others shorten a log at its beginning. So if the known version is there, read after the last one, then no
         # version after it was missing because it had been removed.
         if not self._looks.is_far and not self._is_in_log(known):
@@ -210,11 +213,17 @@ class LogReader:
         self.tidying.forget()
         for _ in range(_TRIES):
             files = LogFiles(self.store, self._looks.ahead)
-            found = reading.newest(files, None, self._last(), self.tidying.note_removes)
+            found = reading.newest(files, None, self._last(), self._saw)
             if self._last() is not None or not files.goes_on_after(found.version):
                 return self._remember(Base(found, self._tag(files, found), at, now), before)
         msg = f"the log changes too fast: {self.store}"
         raise UnknownLogError(msg)
+
+    def _saw(self, version: int, actions: Actions) -> None:
+        """Remember what a commit of others has removed, and who is no native writer."""
+        self.tidying.note_removes(version, actions)
+        if actions.by not in (None, OURS):
+            self.stranger = f"version {version} was committed by {actions.by}"
 
     def _is_in_log(self, known: Base) -> bool:
         """Whether a known version is still in the log, and not one of another table at this place."""

@@ -14,10 +14,11 @@ from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.log import versions
-from tubeq_spark.storage.log.actions import Actions
-from tubeq_spark.storage.log.commit_text import info_in, is_of
+from tubeq_spark.storage.log.actions import OURS, Actions
+from tubeq_spark.storage.log.commit_text import info_in
 from tubeq_spark.storage.log.log_files import LOG, LogFiles
 from tubeq_spark.storage.log.names import versions_of
+from tubeq_spark.storage.note import is_of
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.store.patience import finding_out, passes, sleep, waits
 from tubeq_spark.storage.store.store import ExistsError, RequestError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Shape, Snapshot
+    from tubeq_spark.storage.note import Note
     from tubeq_spark.storage.store.patience import Patience
     from tubeq_spark.storage.store.store import Store
 
@@ -188,12 +190,11 @@ class Change:
     """The change of one commit.
 
     Attributes:
-        user_metadata: Its user metadata.
+        note: Its note, with an operation id that no other commit has.
         rows: New rows; `None` if there are none.
         gone: Removed files.
         once: An application id, and the version that is written under it, if any.
         total: The same for a total of ended tasks, which never expires.
-        operation_id: The id in `user_metadata` that no other commit has.
         on: Makes the same change for a later version than it was decided on, with the same rows and files;
             `None` if it must be decided anew.
         written: Added files that were written before.
@@ -202,12 +203,11 @@ class Change:
         operation: Its name in the history; `None` is that of a write or a removal.
     """
 
-    user_metadata: str
+    note: Note
     rows: pa.Table | None = None
     gone: Sequence[DataFile] = ()
     once: tuple[str, int] | None = None
     total: tuple[str, int] | None = None
-    operation_id: int = 0
     on: Callable[[Snapshot], Change | None] = lambda _: None
     written: Sequence[DataFile] = ()
     order: Sequence[str] = ()
@@ -245,8 +245,8 @@ class Change:
                 "num_removed_files": len(self.gone),
                 "num_added_rows": count,
             },
-            "engineInfo": "tubeq_spark",
-            "userMetadata": self.user_metadata,
+            "engineInfo": OURS,
+            "userMetadata": str(self.note),
         }
         if before >= 0:
             info["readVersion"] = before

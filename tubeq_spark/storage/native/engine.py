@@ -25,7 +25,6 @@ from tubeq_spark.storage.location import (
     refuse_mounts,
     require_links,
 )
-from tubeq_spark.storage.log.commit_text import is_of, told_by
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
@@ -33,15 +32,17 @@ from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.put_directories import PutDirectories
 from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
-from tubeq_spark.storage.native.writer import Writer, is_of_whole_partitions
+from tubeq_spark.storage.native.writer import Writer
+from tubeq_spark.storage.note import versions_read
 from tubeq_spark.storage.opened_location import (
+    NATIVE,
     OpenedLocation,
     recover_system_tables,
     require_ours,
     settle_system_tables,
 )
 from tubeq_spark.storage.query import Union
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import Append, Statement
 from tubeq_spark.storage.store.patience import (
     finding_out,
     is_patience_over,
@@ -51,15 +52,16 @@ from tubeq_spark.storage.store.patience import (
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
-    from tubeq_spark.storage.outcome import Note
+    from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query, Select
+    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.storage.store.store_options import StorageOptions
 
 log = logging.getLogger(__name__)
@@ -69,8 +71,6 @@ T = TypeVar("T")
 #: Bytes of memory that a statement needs for each row that it reads, and for each byte of the rows' files. They
 #: include the copies of the rows. Measured with payloads of 100 bytes and of 2 KB: 0.8 and 0.5 times this estimate.
 _ROW_BYTES, _PER_FILE_BYTE = 500, 4
-#: How many commits back a lost answer is searched for. During one operation others make fewer.
-HISTORY_LIMIT = 200
 
 
 class NativeEngine(Engine):
@@ -88,7 +88,7 @@ class NativeEngine(Engine):
         """
         self._handles = storage if isinstance(storage, Handles) else Handles(storage)
         self._admin = NativeTables(self._handles)
-        self.writer = Writer(self._handles.files, refuses_feeds=not self.keeps_feeds)
+        self.writer = Writer(self._handles.files)
         self.put_directories = PutDirectories(self._handles)
 
     def close(self) -> None:
@@ -135,9 +135,12 @@ class NativeEngine(Engine):
             if isinstance(query, Union):
                 # Each of them reads another table.
                 return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
-            table = self._handles.table(str(innermost(query).table))
+            name = str(innermost(query).table)
+            table = self._handles.table(name)
             while True:
                 newest = table.newest()
+                if (read := versions_read.get(None)) is not None:
+                    read[name] = newest.version
                 bad = table.bad_files.of(newest)
                 asked, without = _readable(query, table, newest, bad)
                 parts = FileParts.of(self._handles.files, table, without, innermost(asked).where)
@@ -155,19 +158,6 @@ class NativeEngine(Engine):
             self._handles.table(table).newest()
 
     # -- statements ---------------------------------------------------------------------------
-
-    def memory_for(self, statement: Statement | Append) -> int:
-        """Estimate the bytes that a statement needs for stored rows."""
-        newest = None
-        # An error here occurs again when the statement runs, and is raised then.
-        with suppress(Exception):
-            newest = self._handles.table(statement.table).newest()
-        if isinstance(statement, Append) or newest is None:
-            return 0
-        if is_of_whole_partitions(statement, newest.shape.by):
-            return 0
-        files = newest.within(statement.partitions)
-        return sum(_ROW_BYTES * (file.rows or 0) + _PER_FILE_BYTE * file.size for file in files)
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected:
         """Run one committing statement.
@@ -189,34 +179,11 @@ class NativeEngine(Engine):
                 return self.writer.append(table, statement, note)
             return self.writer.execute(table, statement, note)
 
-    # -- what became of a statement -----------------------------------------------------------
-
-    def find(self, statement: Statement | Append) -> Affected | None:
-        """The changes of a statement that may be committed; `None` if the history does not have it."""
-        commit = self._commit_of(statement.table, statement.operation_id)
-        if commit is None:
-            return None
-        told = told_by(commit)
-        if told is None and isinstance(statement, Append):
-            # An append is written as a whole or not at all.
-            return Affected(inserted=statement.size)
-        if told is None:
-            msg = f"the history does not say what version {commit['version']} of the table has changed"
-            raise StoreError(msg)
-        return told
-
-    def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds `operation_id`; `None` when the history has none."""
-        commit = self._commit_of(table, operation_id)
-        return None if commit is None else int(commit["version"])
-
-    def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
-        """The commit of a statement, among the newest ones; `None` if it is none of them."""
-        opened = self._handles.table(table)
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        """The commit with an operation id, among the newest ones; `None` if none of them has it."""
         # These requests share the time limit of the verb's commits.
-        with self.reading(), finding_out():
-            commits = opened.history(HISTORY_LIMIT)
-            return next((commit for commit in commits if is_of(commit, operation_id)), None)
+        with finding_out():
+            return self.tables.commit_of(table, operation_id)
 
 
 def _readable(
@@ -282,7 +249,7 @@ def open_location(
             require_links(locks)
             with table_lock.changing(engine.committer):
                 local = locks is not None
-                for table in new_system_tables(location, config, "native", local=local):
+                for table in new_system_tables(location, config, NATIVE, local=local):
                     engine.tables.create(table)
             settle_system_tables(opened)
         else:
@@ -290,7 +257,7 @@ def open_location(
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
-    require_ours(engine.tables.properties(location.table(TUBES)), opened, "native")
+    require_ours(engine.tables.properties(location.table(TUBES)), opened, NATIVE)
     if directory is None:
         drift = told_drift(engine.tables.clock_drift(location.text))
         if drift is not None:

@@ -18,6 +18,7 @@ from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.log.actions import UnknownLogError
 from tubeq_spark.storage.log.commit_text import DamagedFileError
+from tubeq_spark.storage.log.data_files import file_of
 from tubeq_spark.storage.log.log import Log
 from tubeq_spark.storage.log.log_files import LOG
 from tubeq_spark.storage.log.log_reader import FAR, NEAR
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.actions import DataFile
     from tubeq_spark.storage.log.log_reader import Base
     from tubeq_spark.storage.log.next_version import Change
-    from tubeq_spark.storage.log.snapshot import Snapshot
+    from tubeq_spark.storage.log.snapshot import Shape, Snapshot
     from tubeq_spark.storage.store.object_store import ObjectStore
+    from tubeq_spark.storage.store.store import Entry
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class PlainTable(Log):
     require_place: Callable[[], None]
     #: Delta's id of the table at the last read. A table that is created again has another one.
     _id: str | None = None
+    _has_warned = False
 
     def newest(self) -> Snapshot:
         """The newest version.
@@ -93,6 +96,14 @@ class PlainTable(Log):
             FeatureError: This package cannot write the table.
         """
         with self.writing(as_known=as_known) as base:
+            if self.stranger and not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "%s: %s, which is no queue: its commits can overwrite those of queues. Let tubeq sweep compact "
+                    "tables and remove old files, and tubeq delete remove tasks",
+                    self.store,
+                    self.stranger,
+                )
             self._same(base.snapshot).shape.require_writable()
             yield self.with_checkpoint(base.snapshot) if base.snapshot.misleads else base
 
@@ -152,9 +163,24 @@ class PlainTable(Log):
         there = {f"{directory}/{entry.name}": entry.size for entry in self.store.list(directory)}
         return all(there.get(file.path) == file.size for file in files)
 
-    def read(self, path: str) -> bytes:
-        """The contents of a file below the table's directory; raises OSError."""
-        return self.store.get(path)[0]
+    def written(self, directory: str, shape: Shape) -> Sequence[DataFile]:
+        """The data files that Spark has written to a directory below the table's, by their footers.
+
+        Raises:
+            OSError: One cannot be read.
+            pa.ArrowException: One is no Parquet file.
+        """
+        from pyarrow.parquet import read_metadata  # noqa: PLC0415  what only looks does without
+
+        def read(entry: Entry) -> DataFile:
+            path = f"{directory}/{entry.name}"
+            with self.store.open_file(path, entry.size) as opened:
+                footer = read_metadata(opened)
+            return file_of(path, entry.size, shape, footer, round(entry.at * 1000))
+
+        # Hadoop writes checksums beside them on local files.
+        listed = self.store.list(directory)
+        return self.store.together(read, [e for e in listed if e.name.endswith(".parquet")])
 
     def remove(self, directory: str) -> None:
         """Remove a directory below the table's with all that is in it; raises OSError."""

@@ -18,19 +18,13 @@ from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.engine import Extent, Tables
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.log.commit_text import is_of, told_by, user_metadata
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.log.snapshot import Snapshot, shape_of, with_property
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.file_statistics import least, told_file
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.outcome import (
-    Commit,
-    EngineError,
-    Note,
-    Outcome,
-    read_commit,
-)
+from tubeq_spark.storage.note import Commit, Note, is_of, read_commit
+from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.rows import FileInOrder
 from tubeq_spark.storage.store.local_store import LocalStore
 from tubeq_spark.storage.tables.schema import PARTITION
@@ -44,6 +38,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import BadFile, ToldFile
     from tubeq_spark.storage.store.store import Store
     from tubeq_spark.storage.tables.schema import NewTable
+
+#: How many commits back a lost answer is searched for. During one operation others make fewer.
+HISTORY_LIMIT = 200
 
 
 def _extent(table: PlainTable, newest: Snapshot) -> Extent:
@@ -138,7 +135,7 @@ class NativeTables(Tables):
         """Whether a table has a commit that failed after it had its name."""
         with errors.reading():
             newest = table.history(1)
-            return any(is_of(commit, change.operation_id) for commit in newest)
+            return any(is_of(commit, change.note.operation_id) for commit in newest)
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
@@ -172,14 +169,8 @@ class NativeTables(Tables):
 
     def history_rows(self, table: str, limit: int) -> list[dict[str, Any]]:
         """The newest commits to a table with the columns of Spark's DESCRIBE HISTORY; times in microseconds."""
-        names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
         with errors.reading():
-            commits = self._handles.table(table).history(limit)
-            return [
-                {name: commit.get(name) for name in names}
-                | {"timestamp": int(commit.get("timestamp") or 0) * 1000}
-                for commit in commits
-            ]
+            return [_row(info) for info in self._handles.table(table).history(limit)]
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
@@ -269,9 +260,23 @@ class NativeTables(Tables):
         url = endpoint(location, self._handles.options.current())
         return None if url is None else drift(url)
 
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        """The commit with an operation id, among the newest ones; `None` if none of them has it."""
+        with errors.reading():
+            infos = self._handles.table(table).history(HISTORY_LIMIT)
+            found = (read_commit(_row(info)) for info in infos if is_of(info, operation_id))
+            return next(found, None)
+
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
-        return [read_commit(row, told_by(row)) for row in self.history_rows(table, limit)]
+        return [read_commit(row) for row in self.history_rows(table, limit)]
+
+
+def _row(info: Mapping[str, Any]) -> dict[str, Any]:
+    """A commit info with its version as Spark's DESCRIBE HISTORY shows it; the time in microseconds."""
+    names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
+    at_us = int(info.get("timestamp") or 0) * 1000
+    return {name: info.get(name) for name in names} | {"timestamp": at_us}
 
 
 def _type_of(payload: str | None) -> pa.DataType:
@@ -300,7 +305,6 @@ def _change(
         """The same change behind commits of others that leave the table itself as it is."""
         return change if later.shape is before else None
 
-    operation_id = -random.getrandbits(62) - 1
-    said = user_metadata(Note(step), None, operation_id)
-    change = Change(said, rows, operation_id=operation_id, on=on, shape=shape, operation=operation)
+    note = Note(step, operation_id=random.getrandbits(62) + 1)
+    change = Change(note, rows, on=on, shape=shape, operation=operation)
     return change

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.arrow.columns import array, empty, held, whole
 from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome
@@ -19,14 +18,12 @@ from tubeq_spark.storage.arrow.evaluate import holds, of_table
 from tubeq_spark.storage.arrow.statement import changed, inserted_alone
 from tubeq_spark.storage.ended import total
 from tubeq_spark.storage.expression import Column, In
-from tubeq_spark.storage.log.commit_text import user_metadata
 from tubeq_spark.storage.log.next_version import Change
 from tubeq_spark.storage.native.errors import OF_ROWS
 from tubeq_spark.storage.native.small_files import Listed
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import columns_of, implied
 from tubeq_spark.storage.statement import Affected
-from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log.snapshot import Snapshot
     from tubeq_spark.storage.native.plain_table import PlainTable
     from tubeq_spark.storage.native.small_files import SmallFiles
-    from tubeq_spark.storage.outcome import Note
+    from tubeq_spark.storage.note import Note
     from tubeq_spark.storage.statement import Append, Statement
 
 
@@ -50,9 +47,9 @@ APPENDS = 50
 class Writer:
     """Writes to tables: a change that was decided on a version is committed as the next version."""
 
-    def __init__(self, files: SmallFiles, *, refuses_feeds: bool = True) -> None:
-        """Decide by the rows of files; `refuses_feeds`: whether readers may follow the change feed of a table."""
-        self._files, self._refuses_feeds = files, refuses_feeds
+    def __init__(self, files: SmallFiles) -> None:
+        """Decide by the rows of files."""
+        self._files = files
 
     def execute(self, table: PlainTable, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided again at once after a conflict."""
@@ -80,7 +77,7 @@ class Writer:
                 return self._remove(table, base, statement, note, gone)
             target = _Target(table, snapshot, statement, self._files)
             try:
-                decision = target.decision(refuses_feeds=self._refuses_feeds)
+                decision = target.decision()
             except (OSError, *OF_ROWS) as error:
                 bad.look(near := snapshot.within(statement.partitions))
                 if bad.among(near):
@@ -107,11 +104,8 @@ class Writer:
                         break
                     added = Affected(inserted=rows.num_rows)
                     affected, written = _with_written(append, added, snapshot)
-                    said = user_metadata(note, affected, append.operation_id)
                     new = whole(rows, snapshot.shape.schema)
-                    change = Change(
-                        said, new, (), append.once, None, append.operation_id, written=written
-                    )
+                    change = Change(note.after(affected), new, (), append.once, written=written)
                     self.commit(table, base, _appended(change, snapshot, append))
                     return affected
             except EngineError as error:
@@ -166,15 +160,11 @@ class _Target:
         if len(self._all.files) > 1:
             self._listed = self._all.narrowed(implied(statement.where, "t", ""))
 
-    def decision(self, *, refuses_feeds: bool) -> Decision:
+    def decision(self) -> Decision:
         """The new rows, and the partitions that they replace.
-
-        Args:
-            refuses_feeds: Whether rows of a table with a change feed must not be replaced.
 
         Raises:
             RefusedError: A row would get `FAIL`.
-            StoreError: Rows would be replaced, and the table has a change feed.
             DuplicateError: The statement is ambiguous.
             NotByArrowError: Arrow cannot run the statement.
         """
@@ -192,19 +182,7 @@ class _Target:
         if affected.total == affected.inserted:
             # No stored row changes: the new rows are added beside them.
             return Decision(affected, outcome.inserted())
-        if refuses_feeds:
-            self._refuse_change_feed()
         return outcome.decision(affected)
-
-    def _refuse_change_feed(self) -> None:
-        """Refuse to replace rows of a table with a change feed.
-
-        The feed would show a replaced row as removed and inserted. It is right about new partitions, and about
-        partitions that are removed as a whole.
-        """
-        if self._shape.properties.get(CHANGE_FEED) == "true":
-            msg = "the table has a change feed: only Spark changes rows there"
-            raise StoreError(msg)
 
     def files_in(self, partitions: Collection[Partition]) -> list[DataFile]:
         """The files in some partitions whose rows were read."""
@@ -296,11 +274,10 @@ def _change(
             return None
         return replace(change, total=new_total(statement, affected, later.version_under))
 
-    said = user_metadata(note, affected, statement.operation_id)
     done = new_total(statement, affected, snapshot.version_under)
     read = _paths(snapshot, statement)
-    operation_id = statement.operation_id
-    change = Change(said, rows, gone, None, done, operation_id, on, written, statement.order)
+    order = statement.order
+    change = Change(note.after(affected), rows, gone, None, done, on, written, order)
     return change
 
 

@@ -21,6 +21,7 @@ from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.location import SESSIONS, name_of
+from tubeq_spark.storage.note import is_of, read_commit
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from tubeq_spark.storage.locks.committer import Committer
-    from tubeq_spark.storage.outcome import Note
+    from tubeq_spark.storage.note import Commit, Note
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.statement import Source
 
@@ -266,10 +267,6 @@ class SparkEngine:
         """Run a statement without a useful result, so without `collect`."""
         self.own.sql(sql)
 
-    def memory_for(self, _statement: Statement | Append) -> int:
-        """Return 0: stored rows stay on the executors."""
-        return 0
-
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.
 
@@ -376,16 +373,16 @@ class SparkEngine:
             written = Observation()
             frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
         writer = frame.write.format("delta").mode("append")
-        writer = writer.option("userMetadata", f"{note} marker={statement.operation_id}")
+        writer = writer.option("userMetadata", str(note))
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
         save(writer, statement.table)
         if written is not None:
-            return self._observed(written, statement)
+            return self._observed(written, statement, note)
         return Affected() if statement.once is None else None
 
-    def _observed(self, written: Observation, statement: Append) -> Affected:
+    def _observed(self, written: Observation, statement: Append, note: Note) -> Affected:
         """The number of rows of a committed append.
 
         Spark reports it by an event. A busy Spark drops events, so this does not wait for ever.
@@ -395,55 +392,25 @@ class SparkEngine:
         if rows:
             return Affected(inserted=rows[0])
         with suppress(Exception):
-            found = self.find(statement)
-            if found is not None:
-                return found
+            commit = self.commit_of(statement.table, note.operation_id)
+            if commit is not None and commit.affected is not None:
+                return commit.affected
         return Affected(inserted=statement.size)
-
-    def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit with `operation_id`; `None` if the history has none."""
-        commit = self._commit_of(table, operation_id)
-        return None if commit is None else int(commit["version"])
 
     def history(self, table: str, *aggregates: str) -> list[int | None]:
         """Aggregates over the columns of a table's history, as far back as it is kept."""
         history = self.frame(f"DESCRIBE HISTORY {table}")
         return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
 
-    def find(self, statement: Statement | Append) -> Affected | None:
-        """The rows changed by a statement that may be committed; `None` if the history does not have it.
-
-        Raises:
-            StoreError: The history has no metrics of the commit.
-        """
-        commit = self._commit_of(statement.table, statement.operation_id)
-        if commit is None:
-            return None
-        told = _affected(commit["operationMetrics"] or {})
-        if told is None and isinstance(statement, Append):
-            # An append is committed as a whole.
-            return Affected(inserted=statement.size)
-        if told is None:
-            msg = (
-                f"version {commit['version']} of the table is this commit, but the history does not say how many rows it "
-                "changed: spark.databricks.delta.history.metricsEnabled must be true"
-            )
-            raise StoreError(msg)
-        return told
-
-    def _commit_of(self, table: str, operation_id: int) -> Mapping[str, Any] | None:
-        """The commit of the last statement of this thread; `None` if the history does not have it.
+    def commit_of(self, table: str, operation_id: int) -> Commit | None:
+        """The commit of a statement of this thread, since the last one was sent; `None` if the history does not have it.
 
         Raises:
             StoreError: The log no longer reaches back to the moment at which the statement was sent.
         """
-        number = re.compile(rf"(?<![\d-]){operation_id}(?!\d)")
-        columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
-        read = partial(newest, self, table, columns)
-        for commit in commits_since(read, self._thread.sent_us):
-            predicate = (commit["operationParameters"] or {}).get("predicate") or ""
-            if number.search(f"{predicate} {commit['userMetadata'] or ''}"):
-                return commit
+        for row in commits_since(partial(newest, self, table), self._thread.sent_us):
+            if is_of(row, operation_id):
+                return read_commit(row)
         return None
 
 
@@ -487,16 +454,3 @@ def _require_every_write(spark: SparkSession) -> None:
 
 def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
     return frame_of(spark, source) if isinstance(source, pa.Table) else source
-
-
-def _affected(metrics: Mapping[str, str]) -> Affected | None:
-    """The rows changed by a commit, from its metrics; `None` if they are missing."""
-    names = (
-        ("numTargetRowsInserted", "numOutputRows"),
-        ("numTargetRowsUpdated", "numUpdatedRows"),
-        ("numTargetRowsDeleted", "numDeletedRows"),
-    )
-    if not any(name in metrics for pair in names for name in pair):
-        return None
-    numbers = (next((int(metrics[n]) for n in pair if n in metrics), 0) for pair in names)
-    return Affected(*numbers)

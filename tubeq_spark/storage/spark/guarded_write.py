@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -18,16 +18,12 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError
 from tubeq_spark.model.times import RetryWaits
-from tubeq_spark.storage.disk import FileError, using
+from tubeq_spark.storage.disk import using
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table
 from tubeq_spark.storage.locks.committer import (
-    NOTE_SUFFIX,
-    CommitterFile,
+    JvmNote,
     is_answered,
-    processes,
-    wait_for_other_jvm,
-    write_note,
 )
 from tubeq_spark.storage.locks.lock_file import LockFile
 from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
@@ -67,17 +63,15 @@ class ProcessLock:
             wall: The clock; real time by default.
             here: The processes of this host; by default those of the system.
         """
-        self._wall = SystemClock() if wall is None else wall
         # Another thread may release the lock than the one that has acquired it.
         self._file = LockFile(lock_file)
-        self._note = CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
-        self._here = processes() if here is None else here
+        self._note = JvmNote(lock_file, wall, here)
         self._state = threading.Condition()
         self._writers = 0
         #: The JVM in which the present writers commit.
         self._jvm: Committer | None = None
-        #: Whether an unfinished statement may still be running in that JVM.
-        self._is_left = False
+        #: Whether all statements of these writers are known to have ended.
+        self._have_ended = True
 
     @contextmanager
     def holding(self, committer: Callable[[], Committer]) -> Iterator[None]:
@@ -103,33 +97,29 @@ class ProcessLock:
 
     def _enter(self, jvm: Committer) -> None:
         with self._state:
-            while self._jvm is not None and not self._jvm.is_same(jvm):
+            while self._jvm not in (None, jvm):
                 self._state.wait()
             if not self._writers:
                 # There is no writer that needs this thread's lock `_state` to leave, so waiting here is safe.
                 with using(self._file.path):
                     self._file.acquire()
                 try:
-                    self._is_left = wait_for_other_jvm(
-                        lambda: jvm, self._note, self._wall, self._here
-                    )
-                    if not self._is_left:
-                        write_note(self._note, jvm)
+                    self._note.wait_for_others(jvm)
+                    self._note.begin(jvm)
                 except BaseException:
                     self._file.release()
                     raise
-                self._jvm = jvm
+                self._jvm, self._have_ended = jvm, True
             self._writers += 1
 
     def _leave(self, *, has_ended: bool) -> None:
         with self._state:
-            self._is_left |= not has_ended
+            self._have_ended &= has_ended
             self._writers -= 1
             if self._writers:
                 return
             try:
-                if not self._is_left:
-                    self._note.clear()
+                self._note.end(has_ended=self._have_ended)
             finally:
                 self._jvm = None
                 self._file.release()
@@ -171,7 +161,7 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
     one commit is lost without an error. This function holds the table lock while the write runs, a
     file in `_tubeq_locks` beside the table, as the queue does for its own tables. All writers of
     the table must use this function. Threads of this process can write in parallel. On other
-    storage it locks nothing.
+    storage, and for a server of Spark Connect, it locks nothing.
 
     A table of a catalog that does not exist yet cannot be locked: create it with IF NOT EXISTS.
 
@@ -231,19 +221,11 @@ def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
-        return _lock_of_new(spark, local_place(spark, place))
+        return _lock_at(spark, local_place(spark, place))
     directory = local_directory(location.rstrip("/"))
-    # The disk of a Spark Connect server may be on another host.
-    lock = None
-    if directory is not None and directory.is_dir():
-        lock = _process_lock(directory)
-    return known.setdefault(place.text, lock)
+    return known.setdefault(place.text, _lock_at(spark, directory))
 
 
-def _lock_of_new(spark: SparkSession, directory: Path | None) -> ProcessLock | None:
-    if directory is None or not (is_classic(spark) or directory.parent.is_dir()):
-        return None
-    # If the directory cannot be created, it is on another host, or the write will fail, too.
-    with suppress(FileError):
-        return _process_lock(directory)
-    return None
+def _lock_at(spark: SparkSession, directory: Path | None) -> ProcessLock | None:
+    """The lock of a table at a local directory. A client of Spark Connect cannot lock its server's files."""
+    return None if directory is None or not is_classic(spark) else _process_lock(directory)

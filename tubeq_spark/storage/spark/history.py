@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.times import US
-from tubeq_spark.storage.outcome import PATTERN
+from tubeq_spark.storage.note import pattern_of
 from tubeq_spark.storage.spark.quoting import limited
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ def read_history(history: DataFrame) -> DataFrame:
     noted = F.when(F.col("userMetadata").startswith("tubeq "), F.col("userMetadata"))
     said = F.coalesce(noted, predicate, F.lit(""))
 
-    def group(number: int) -> Column:
-        return F.nullif(F.regexp_extract(said, PATTERN, number), F.lit(""))
+    def value(field: str) -> Column:
+        return F.nullif(F.regexp_extract(said, pattern_of(field), 1), F.lit(""))
 
     return history.select(
         "version",
         F.col("timestamp").alias("at"),
-        group(1).alias("operation"),
-        group(2).alias("session"),
-        F.coalesce(group(4).cast("bigint"), _changed()).alias("tasks"),
-        group(3).cast("int").alias("conflicts"),
+        value("operation").alias("operation"),
+        value("session").alias("session"),
+        F.coalesce(value("tasks").cast("bigint"), _changed()).alias("tasks"),
+        value("conflicts").cast("int").alias("conflicts"),
         F.col("operation").alias("statement"),
     )
 
@@ -99,8 +99,9 @@ class Reads(Protocol):
         """The rows of a small DataFrame."""
 
 
-def newest(engine: Reads, table: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
-    """Some columns of the newest commits to a table, with their `timestamp` in microseconds; the newest first."""
+def newest(engine: Reads, table: str, limit: int) -> list[dict[str, Any]]:
+    """The newest commits to a table for `read_commit`, the newest first."""
     found = engine.frame(f"DESCRIBE HISTORY {table} {limited(limit)}")
+    columns = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
     rows = found.select(*columns, F.unix_micros("timestamp").alias("timestamp"))
     return [row.asDict() for row in engine.collect(rows)]

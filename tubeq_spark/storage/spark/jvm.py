@@ -39,10 +39,9 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _DESCRIPTION: Final = "spark.job.description"
 #: The property with the pool of a job, for Spark's fair scheduler.
 _POOL: Final = "spark.scheduler.pool"
-#: A query for the JVM. Spark evaluates it during planning, so in the JVM that commits, and not in an executor.
+#: A query for the process id of the JVM, without a job.
 _ASK_FOR_JVM: Final = (
-    "SELECT java_method('java.lang.ProcessHandle', 'current') AS pid, "
-    "java_method('java.lang.System', 'getProperty', 'sun.java.command') AS command FROM VALUES (1)"
+    "SELECT java_method('java.lang.ProcessHandle', 'current') AS pid FROM VALUES (1)"
 )
 _committers: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
 
@@ -347,16 +346,14 @@ def committer_of(spark: SparkSession) -> Committer:
 def _ask_for_jvm(spark: SparkSession) -> Committer:
     here = processes()
     try:
-        row = spark.sql(_ASK_FOR_JVM).collect()[0]
-        pid, command = int(row["pid"]), row["command"]
-        started = here.started(pid)
-        # If the JVM is in a container or on another host, another process here may have its pid.
-        if started is not None and command and here.command(pid).endswith(command.strip()):
-            return Committer("", pid, here.host(), started)
-        return Committer(str(spark.conf.get("spark.app.id")), pid)
+        pid = int(spark.sql(_ASK_FOR_JVM).collect()[0]["pid"]) if is_classic(spark) else None
     except Exception as error:
         if is_unreachable(error):
             raise
         logger.debug("the session does not show its JVM", exc_info=True)
-        # Without a process here, no program can wait for the JVM, or recognise it.
-        return Committer(str(uuid.uuid4()))
+        pid = None
+    started = None if pid is None else here.started(pid)
+    if started is not None:
+        return Committer(pid, here.host(), started)
+    # Without a process here, no program can wait for the JVM, or recognise it.
+    return Committer(pid, started=str(uuid.uuid4()))

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import threading
 import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,7 +18,6 @@ from tubeq_spark.config import Durability
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.model.refusals import no_queue
-from tubeq_spark.storage.disk import FileError
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import (
     TUBES,
@@ -28,16 +26,16 @@ from tubeq_spark.storage.location import (
     on_databricks,
     refuse_mounts,
 )
-from tubeq_spark.storage.locks.table_lock import remove_lock_files, table_lock_of
+from tubeq_spark.storage.locks.table_lock import table_lock_of
 from tubeq_spark.storage.opened_location import (
+    SPARK,
     OpenedLocation,
-    allows_one_engine_only,
     recover_system_tables,
     require_ours,
     settle_system_tables,
 )
 from tubeq_spark.storage.spark.conflicts import is_missing_table
-from tubeq_spark.storage.spark.jvm import hadoop_setting
+from tubeq_spark.storage.spark.jvm import hadoop_setting, is_classic
 from tubeq_spark.storage.spark.spark_settings import (
     asked,
     missing_settings,
@@ -83,24 +81,18 @@ def open_location(
     uri = str(registry["location"])
     directory = local_directory(uri)
     locks = None
-    if directory is not None and _is_seen(directory):
+    # A client cannot lock files for its server.
+    if directory is not None and is_classic(engine.spark):
         locks = directory.parent / LOCKS
-    if engine.tables.external is not None:
-        location = replace(location, storage=engine.tables.external)
     durability = Durability(config.durability)
     opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
+    require_ours(registry["properties"], opened, SPARK)
     if is_new:
         settle_system_tables(opened)
-    require_ours(registry["properties"], opened, "spark")
     danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=4)
     return opened
-
-
-def _is_seen(table: Path) -> bool:
-    """Whether a table on local files is on this host; a Connect server may be on another host."""
-    return (table / "_delta_log").is_dir()
 
 
 def _ensure(
@@ -114,8 +106,13 @@ def _ensure(
     tables, detail = engine.tables, f"DESCRIBE DETAIL {location.table(TUBES)}"
     durability, is_new = Durability(config.durability), False
     directory = local_place(engine.spark, location)
-    tables.external = location.storage
-    if directory is not None and _is_seen(directory / TUBES):
+    if directory is not None and not is_classic(engine.spark):
+        msg = (
+            f"{location.text}: a client of Spark Connect cannot lock the files of its server, so other drivers would "
+            "overwrite its commits: use a location where commits are native, a schema of a catalog, or HDFS"
+        )
+        raise StoreError(msg)
+    if directory is not None and (directory / TUBES).is_dir():
         there = OpenedLocation(location, f"file:{directory}", directory / LOCKS, durability)
         recover_system_tables(there)
     try:
@@ -128,56 +125,19 @@ def _ensure(
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location, durability):
-            for new in new_system_tables(location, config, "spark", local=directory is not None):
+            for new in new_system_tables(location, config, SPARK, local=directory is not None):
                 tables.create(new)
         found = engine.sql_rows(detail)
     (registry,) = found
-    if location.in_catalog:
-        tables.external = _external(engine, location, registry)
     return registry, is_new
 
 
-#: The property of a registry in a catalog with the path or URI at which the queue's tables are made.
-_STORAGE = "tubeq.storage"
-
-
-def _external(engine: SparkEngine, location: Location, registry: Mapping[str, Any]) -> str | None:
-    """Return, and note, the path or URI for the tables of a queue in a catalog; `None` if the catalog chooses it.
-
-    Commits: 1 to the registry if it is not noted there yet.
-
-    Raises:
-        StoreError: The queue's tables are at another place.
-    """
-    noted: str | None = registry["properties"].get(_STORAGE)
-    if location.storage is None or location.storage == noted:
-        return noted
-    there, asked_for = (
-        _without_scheme(text) for text in (registry["location"], f"{location.storage}/{TUBES}")
-    )
-    if there != asked_for:
-        msg = f"the queue in {location.text} is at {registry['location']}: storage={location.storage!r} is not its place"
-        raise StoreError(msg)
-    engine.tables.set_property(location.table(TUBES), _STORAGE, location.storage)
-    return location.storage
-
-
-def _without_scheme(place: str) -> str:
-    """A path or URI in one form for comparisons: local files have a scheme or none, S3 has several schemes."""
-    scheme, _, rest = place.partition(":")
-    return f"/{(rest or scheme).lstrip('/')}"
-
-
 def local_place(spark: SparkSession, place: Location) -> Path | None:
-    """The local directory of a location that does not exist yet; `None` on other storage.
-
-    It is also `None` for a schema of a catalog that chooses the place of its tables.
-    """
+    """The local directory of a location that does not exist yet; `None` on other storage, and for a schema of a catalog."""
     default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
-    root = place.root
-    if root is None or (":" not in root and not default.startswith("file:")):
+    if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
         return None
-    return local_directory(root)
+    return local_directory(place.text)
 
 
 @contextlib.contextmanager
@@ -188,18 +148,9 @@ def _creating(engine: SparkEngine, location: Location, durability: Durability) -
         yield
         return
     locks = directory / LOCKS
-    new = [path for path in (locks, directory, *directory.parents) if not path.exists()]
-    with contextlib.ExitStack() as stack:
-        # A directory that cannot be made here may be that of a Connect server on another host.
-        with contextlib.suppress(FileError):
-            table_lock = table_lock_of(location.root or location.text, TUBES, locks, durability)
-            stack.enter_context(table_lock.changing(engine.committer))
+    table_lock = table_lock_of(location.text, TUBES, locks, durability)
+    with table_lock.changing(engine.committer):
         yield
-    if not _is_seen(directory / TUBES):
-        with contextlib.suppress(OSError):
-            remove_lock_files(TUBES, locks)
-            for path in new:
-                path.rmdir()
 
 
 _warned = threading.Event()
@@ -224,24 +175,20 @@ def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
     root = opened.uri
     if opened.locks is None and local_directory(root) is not None:
         return (
-            f"{root} is on the disk of a Spark Connect server and not on this host's, so no lock "
-            "file keeps other servers from overwriting its commits: let only this one work on it"
+            f"{root} is on the disk of a Spark Connect server, so no lock file keeps other servers from overwriting "
+            "its commits: let only this one work on it"
         )
     # Tables of a catalog have S3 paths, too, but the catalog makes their commits safe. Databricks has a commit service
     # of its own.
     if opened.location.in_catalog or on_databricks():
         return None
-    if not allows_one_engine_only(root) or commits_by_dynamodb(engine.spark, root):
+    is_on_s3 = urlsplit(root).scheme in ("s3", "s3a", "s3n")
+    if not is_on_s3 or "DynamoDB" in (asked(engine.spark, _log_store(root)) or ""):
         return None
     return (
         f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "
         f"{_log_store(root)}=io.delta.storage.S3DynamoDBLogStore for all of them"
     )
-
-
-def commits_by_dynamodb(spark: SparkSession, uri: str) -> bool:
-    """Whether a session has the log store with which Spark's commits to S3 do not overwrite each other."""
-    return "DynamoDB" in (asked(spark, _log_store(uri)) or "")
 
 
 def _log_store(uri: str) -> str:

@@ -7,14 +7,14 @@ fewer columns than writing. Such a DataFrame is evaluated once, into blocks on t
 and both passes read these. A DataFrame that is only filtered, projected and repartitioned to a number of
 partitions is read twice.
 
-Spark writes files if it must not commit to the tube's table: as a new Delta table in a directory of its own, below
-that of the tube's table. So Delta writes their statistics, too. The native engine commits them.
+Spark writes plain Parquet files if it must not commit to the tube's table: to a directory of their own, below that of
+the tube's table. The native engine reads their footers for the statistics, and commits them.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
@@ -22,14 +22,12 @@ from pyspark.sql import types as T
 
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.storage.location import path_of, path_table
+from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.conflicts import is_refused, is_unreachable
 from tubeq_spark.storage.spark.jvm import plan_text, with_settings
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.spark_settings import OF_FILES
-from tubeq_spark.storage.spark.tables import save
-from tubeq_spark.storage.tables.schema import PLAIN, STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,9 +41,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The setting for whether Delta writes a checksum of the table's state beside each commit. For a table with one
-#: commit, which only this package reads, the checksum would cost 22 requests to S3.
-_CHECKSUMS = "spark.databricks.delta.writeChecksumFile.enabled"
+#: How Spark commits a write: each task moves its files to their place, and no file marks the end. A task that is
+#: repeated writes files of the same names.
+_WRITE: Final = {
+    "compression": "snappy",
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+#: Spark's own form of a moment (INT96) has no bounds in a footer.
+_MOMENTS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 #: A part of the names of all operators that move rows to other partitions, including broadcasts.
 _EXCHANGE = "Exchange"
 #: The operators that give each partition the same number of rows in every run: `repartition` with a number of
@@ -118,29 +122,26 @@ class PutFiles:
             named.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
             for column in columns
         ]
-        written = with_settings(
-            rows.select(*values), {_CHECKSUMS: "false", **dict.fromkeys(OF_FILES)}
-        )
-        writer = written.write.format("delta").mode("error").options(**PLAIN)
-        if STATISTICS in shape.properties:
-            writer = writer.option(STATISTICS, shape.properties[STATISTICS])
+        settings = {**dict.fromkeys(OF_FILES), **_MOMENTS}
+        written = with_settings(rows.select(*values), settings).write
+        writer = written.options(**_WRITE).partitionBy(*shape.by)
         try:
             with self._spark.operating("put", table):
-                _write(writer.partitionBy(*shape.by), path_table(f"{path_of(table)}/{directory}"))
+                _write(writer, f"{path_of(table)}/{directory}")
             return self.directories.read(table, directory, shape)
         except TubeqError:
             self.directories.discard(table, directory)
             raise
 
 
-def _write(writer: DataFrameWriter, table: str) -> None:
+def _write(writer: DataFrameWriter, path: str) -> None:
     """Have Spark write files that belong to no version yet.
 
     Raises:
         StoreError: The write fails.
     """
     try:
-        save(writer, table)
+        writer.parquet(path)
     except Exception as error:
         if is_unreachable(error):
             raise out_of_reach(error) from error

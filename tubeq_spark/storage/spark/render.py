@@ -331,19 +331,14 @@ def columns_of(columns: Mapping[str, tuple[str, str]]) -> str:
     )
 
 
-def creation_of(table: NewTable, directory: str | None = None) -> str:
-    """The statement that creates a table if it does not exist, at a path or at a place that its catalog chooses."""
+def creation_of(table: NewTable) -> str:
+    """The statement that creates a table if it does not exist."""
     by = f"PARTITIONED BY ({', '.join(table.partitions)}) " if table.partitions else ""
     properties = (f"{string(key)} = {string(value)}" for key, value in table.properties.items())
     return (
         f"CREATE TABLE IF NOT EXISTS {table.name} ({columns_of(table.columns)}) USING delta {by}"
-        f"TBLPROPERTIES ({', '.join(properties)}){_at(directory)}"
+        f"TBLPROPERTIES ({', '.join(properties)})"
     )
-
-
-def registration_of(name: str, directory: str) -> str:
-    """The statement that gives the table at a path a name in a catalog, unless it has that name."""
-    return f"CREATE TABLE IF NOT EXISTS {name} USING delta{_at(directory)}"
 
 
 def view_of_taken_utubes(table: str) -> str:
@@ -352,10 +347,6 @@ def view_of_taken_utubes(table: str) -> str:
         f"CREATE VIEW IF NOT EXISTS {table[:-1]}_taken_utubes` AS SELECT utube, count(*) AS taken, max(taken_at) AS last_begun"
         f" FROM {table} WHERE state = {string(TaskState.TAKEN.value)} GROUP BY utube"
     )
-
-
-def _at(directory: str | None) -> str:
-    return "" if directory is None else f" LOCATION {string(directory)}"
 
 
 def text_of(expression: Expression) -> str:

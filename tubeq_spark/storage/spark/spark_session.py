@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 _REPORTED_ANYWAY: Final = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.delta.commands.MergeIntoCommand",
     "org.apache.spark.sql.delta.files.DeltaFileFormatWriter",
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
     "org.apache.spark.util.Utils",

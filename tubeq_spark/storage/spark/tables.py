@@ -13,20 +13,18 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.synced_log import synced_log_of
-from tubeq_spark.storage.ended import native_total
 from tubeq_spark.storage.engine import Extent, Tables
-from tubeq_spark.storage.location import local_directory, name_of, path_of, path_table
+from tubeq_spark.storage.location import local_directory, path_of
 from tubeq_spark.storage.log.actions import hours_of
-from tubeq_spark.storage.log.commit_text import told_by
 from tubeq_spark.storage.native.plain_table import LocalTable
-from tubeq_spark.storage.outcome import Commit, Outcome, read_commit
+from tubeq_spark.storage.note import Commit, read_commit
+from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import (
     columns_of,
     creation_of,
-    registration_of,
     view_of_taken_utubes,
 )
 from tubeq_spark.storage.tables.schema import LOG_RETENTION
@@ -75,8 +73,6 @@ class SparkTables(Tables):
     def __init__(self, engine: _Engine) -> None:
         """Use an engine for queries and statements."""
         self._engine = engine
-        #: The path or URI for tables with names in a catalog; `None` if the catalog chooses it.
-        self.external: str | None = None
 
     # -- making and changing -----------------------------------------------------------------
 
@@ -90,15 +86,10 @@ class SparkTables(Tables):
         Raises:
             StoreError: The place of the table has something else.
         """
-        wall, directory = SystemClock(), self._directory(table.name)
+        wall = SystemClock()
         is_new = not self.is_table(table.name)
         for wait in _CREATION_WAITS:
-            # A program without the catalog may have made the table there, perhaps with other properties.
-            if directory is not None and self.is_table(path_table(directory)):
-                text = registration_of(table.name, directory)
-            else:
-                text = creation_of(table, directory)
-            if self._is_first(text) and self.is_table(table.name):
+            if self._is_first(creation_of(table)) and self.is_table(table.name):
                 return is_new
             wall.sleep(wait)
         if not self._has_log(table.name):
@@ -120,12 +111,6 @@ class SparkTables(Tables):
         except AnalysisException:
             # The tube needs no view, and some principals may create tables only.
             log.warning("there is no view of the taken sub-queues of %s", table, exc_info=True)
-
-    def _directory(self, table: str) -> str | None:
-        """The path or URI for a table with a name in a catalog; `None` if the catalog chooses it."""
-        if self.external is None or path_of(table) is not None:
-            return None
-        return f"{self.external}/{name_of(table)}"
 
     def _has_log(self, table: str) -> bool:
         """Whether the directory of the log exists, for a table with a path."""
@@ -238,16 +223,9 @@ class SparkTables(Tables):
         )
         return {row["segment"]: row["size"] for row in found}
 
-    def ended(self, table: str, tube: int) -> int:
-        """The total of tasks of a tube that native commits have ended; on other storage than local files Spark has made all."""
-        directory = _directory_here(table)
-        return 0 if directory is None else native_total(directory, tube)
-
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""
-        told = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
-        found = history.newest(self._engine, table, told, limit)
-        return [read_commit(row, told_by(row)) for row in found]
+        return [read_commit(row) for row in history.newest(self._engine, table, limit)]
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log, and its last checkpoint (-1 if there is none yet)."""

@@ -66,9 +66,7 @@ class TaskFrames:
             self._table.name,
         )
 
-    def everything(
-        self, now_us: int | None, max_attempts: int | None = None, over: Collection[str] = ()
-    ) -> DataFrame:
+    def everything(self, now_us: int | None, over: Collection[str] = ()) -> DataFrame:
         """The tube as a DataFrame with the states at a time, or as stored (`None`).
 
         Tasks of owners in `over`, whose sessions are over, show as ready.
@@ -76,7 +74,7 @@ class TaskFrames:
         state, next_event, source = "state", "next_event", self._table.name
         where = text_of(self._table.mine())
         if now_us is not None:
-            by_now = text_of(predicates.effective_state(now_us, max_attempts, over=over))
+            by_now = text_of(self._table.state(now_us, over))
             source = f"(SELECT *, {by_now} AS now_state FROM {self._table.name})"
             state = "now_state"
             next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"

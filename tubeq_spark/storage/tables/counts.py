@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from tubeq_spark.model.states import TIMERS
 from tubeq_spark.model.takes import Head
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
-from tubeq_spark.storage.query import Select, Union, count, count_if, least
+from tubeq_spark.storage.query import (
+    Select,
+    Union,
+    any_holds,
+    collected,
+    count,
+    count_if,
+    least,
+    total,
+)
 from tubeq_spark.storage.rows import Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
@@ -131,6 +140,48 @@ def _counting(table: TubeTable, now_us: int, over: Collection[str]) -> Select:
     return Select(table.name, columns, table.mine(), by=["state"], skips=())
 
 
+def waiting(engine: Engine, table: TubeTable, now_us: int, rows: int) -> Waiting:
+    """All that a sweep looks for, by one read of narrow columns; by the log alone if that is enough.
+
+    Args:
+        engine: The engine.
+        table: The tube.
+        now_us: The moment.
+        rows: A segment of at most so many tasks is tiny.
+    """
+    files = engine.tables.told_files(table.name)
+    if files is not None:
+        with suppress(UntoldError):
+            return _waiting_by_log(files, table.id, now_us, rows)
+    mine = table.mine()
+    # A lease segment has only taken tasks, of one owner.
+    columns = {
+        "segment": _ROW.segment,
+        "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
+        "n": count_if(mine),
+        "due": count_if(mine & predicates.is_due(now_us)),
+        "gone": any_holds(table.is_gone),
+        "dropped": any_holds(mine & (_ROW.segment == SEGMENT_0)),
+    }
+    segments = Select(table.name, columns, by=["segment", "owner"], skips=())
+    is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
+    columns = {
+        "due": total(_ROW.due),
+        "owners": collected(_ROW.owner),
+        "gone": count_if(_ROW.gone),
+        "dropped": count_if(_ROW.dropped),
+        "tiny": count_if(is_tiny),
+    }
+    found = engine.rows(Select(segments, columns))[0]
+    return Waiting(
+        found["due"] or 0,
+        tuple(found["owners"]),
+        found["gone"],
+        found["tiny"],
+        is_dropped=found["dropped"] > 0,
+    )
+
+
 # -- by the log alone --------------------------------------------------------------------------------
 
 #: States that wait for `next_event`, by their letters.
@@ -146,8 +197,8 @@ class UntoldError(Exception):
     """The log is not enough: the rows must be read."""
 
 
-def waiting(files: Sequence[ToldFile], tube: int, now_us: int, rows: int) -> Waiting:
-    """The result of `SegmentReader.waiting`.
+def _waiting_by_log(files: Sequence[ToldFile], tube: int, now_us: int, rows: int) -> Waiting:
+    """The result of `waiting`.
 
     Raises:
         UntoldError: Something may be due, or the log does not have it.

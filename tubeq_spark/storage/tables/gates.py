@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.ids import hash_of
-from tubeq_spark.model.takes import UtubeMoments
+from tubeq_spark.storage.arrow.select import matching
 from tubeq_spark.storage.expression import (
     FAIL,
     Type,
@@ -33,14 +33,13 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import TakenTasks
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 from tubeq_spark.storage.tables.tube_table import GATES, UTUBE_ROWS, WHOLE_UTUBES
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import pyarrow as pa
 
@@ -49,10 +48,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW, _T, _S = row(), row("t"), row("s")
-#: The columns of source rows for gates and taken-utube rows. They are NULL in source rows for tasks.
-_OWN = {"own": Type.BIGINT, "number": Type.BIGINT, "text": Type.STRING}
-
-
 #: The gates where each changes in a file of its own, and those that share a file, where more of them cost nothing.
 #: Both begin with the same one, so that only one program can begin.
 _APART = [Gate(segment) for segment in GATES]
@@ -72,11 +67,14 @@ class Gates:
         """Read the gates, and with `with_rows` the taken-utube rows."""
         return _seen(self._engine.arrow(self._ours(with_rows=with_rows)))
 
-    def read_with_taken(self, now_us: int, *, with_rows: bool, skips: bool) -> GatesSeen:
+    def read_with_taken(
+        self, now_us: int, leaving: Collection[int] = (), *, with_rows: bool, skips: bool
+    ) -> GatesSeen:
         """Read the gates and the taken tasks by one query, which reads the gates first.
 
         Args:
             now_us: The moment.
+            leaving: The ids of tasks that do not count.
             with_rows: Whether to read the taken-utube rows, too.
             skips: Whether sub-queues with tasks in an unreadable file may be left out.
         """
@@ -90,6 +88,8 @@ class Gates:
             "lasting": count_if(lasting),
         }
         taken = self._table.mine() & (_ROW.state == TaskState.TAKEN.value)
+        if leaving:
+            taken &= ~self._table.has_id(leaving)
         by_utube = Select(
             self._table.name, columns, taken, ["utube"], skips=WHOLE_UTUBES if skips else None
         )
@@ -119,7 +119,6 @@ class Gates:
             (_APART if apart else _TOGETHER) if several else _APART[:1],
         )
         segments = list(dict.fromkeys(gate.segment for gate in gates))
-        new = {"segment": _S.segment, "utube": _S.utube} | self._new(now_us)
         return Statement(
             self._table.name,
             all_of(
@@ -128,7 +127,7 @@ class Gates:
                 _T.utube.same_as(_S.utube),
                 _T.tube == -self._table.id,
             ),
-            [Clause({"task_id": FAIL}), Clause(new, inserts=True)],
+            [Clause({"task_id": FAIL}), Clause(new_row(self._table, now_us), inserts=True)],
             operation_id,
             _T.segment,
             Rows({"segment": Type.BIGINT, "utube": Type.STRING}, gates),
@@ -137,27 +136,25 @@ class Gates:
             0,
         )
 
-    def _new(self, now_us: int) -> dict[str, Expression]:
-        return {
-            "task_id": literal(0),
-            "tube": literal(-self._table.id),
-            "created": at(now_us),
-            "attempts": integer(0),
-        }
-
 
 def _seen(found: pa.Table) -> GatesSeen:
     """The gates, the taken-utube rows and the taken tasks among the rows of a query."""
-    numbers, moments, taken = {}, {}, {}
-    for each in found.to_pylist():
-        utube = each["utube"]
-        if each["n"]:
-            taken[utube] = TakenTasks(each["n"], each["n"] - each["lasting"])
-        elif each["owner"] is None:
-            numbers[Gate(each["segment"], utube)] = each["task_id"]
-        else:
-            moments[utube] = UtubeMoments.parse(utube, each["owner"])
-    return GatesSeen(numbers, moments, taken)
+    taken, own = matching(found, _ROW.n > 0), matching(found, _ROW.n == 0)
+    gates = matching(own, _ROW.owner.is_null()).to_pylist()
+    numbers = {Gate(gate["segment"], gate["utube"]): gate["task_id"] for gate in gates}
+    return GatesSeen(numbers, matching(own, _ROW.owner.is_not_null()), taken)
+
+
+def new_row(table: TubeTable, now_us: int) -> dict[str, Expression]:
+    """The columns of a new gate or taken-utube row, with the segment and the name of its source row."""
+    return {
+        "segment": _S.segment,
+        "utube": _S.utube,
+        "task_id": literal(0),
+        "tube": literal(-table.id),
+        "created": at(now_us),
+        "attempts": integer(0),
+    }
 
 
 def row_segment(utube: str | None) -> int:

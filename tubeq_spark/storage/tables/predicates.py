@@ -10,6 +10,7 @@ from tubeq_spark.model.states import TIMERS, Timer
 from tubeq_spark.model.takes import UNNOTICED
 from tubeq_spark.model.times import FOREVER_US, LAST_US
 from tubeq_spark.storage.expression import (
+    FALSE,
     Case,
     Column,
     Greatest,
@@ -123,12 +124,17 @@ def due_at() -> Expression:
     return case((_one_of(list(_HOLDING), _ROW), _ROW.next_event), other=_ROW.expires_at)
 
 
+def is_worn(max_attempts: int | None, of: Row = _ROW) -> Expression:
+    """Taken `max_attempts` times."""
+    return FALSE if max_attempts is None else of.attempts >= integer(max_attempts)
+
+
 def readied_state(max_attempts: int | None, of: Row = _ROW) -> Expression:
     """The state after a release: ready, or buried by `max_attempts`."""
     ready, buried = TaskState.READY.value, TaskState.BURIED.value
     if max_attempts is None:
         return literal(ready)
-    return case((of.attempts >= integer(max_attempts), buried), other=ready)
+    return case((is_worn(max_attempts, of), buried), other=ready)
 
 
 def effective_state(

@@ -35,7 +35,7 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.log.commit_text import DamagedFileError, damaged
-from tubeq_spark.storage.query import Among, Select, count, count_if, greatest, named
+from tubeq_spark.storage.query import Among, Select, count_if, greatest, named
 from tubeq_spark.storage.rows import (
     COLUMNS,
     INSERTED,
@@ -132,9 +132,7 @@ class PutGate:
             unread[bad.segment] = max(bad.segment_rows, unread.get(bad.segment, 0))
         return found, sum(unread.values())
 
-    def holders(
-        self, keys: Collection[str], now_us: int, max_attempts: int | None
-    ) -> dict[str, StoredTask] | None:
+    def holders(self, keys: Collection[str], now_us: int) -> dict[str, StoredTask] | None:
         """The tasks that have some of these keys, or had them within `unique_for`: these are done.
 
         Returns:
@@ -146,7 +144,7 @@ class PutGate:
         found = self._engine.arrow(self._table.select(named("task_id"), _has(keys)))
         there: dict[str, StoredTask] = {}
         rows = self._reader.by_ids(found.column("task_id").to_pylist())
-        for seen in rows_at(rows, now_us, max_attempts):
+        for seen in rows_at(rows, self._table.state(now_us)):
             if seen is None:
                 return None
             there[seen.unique or ""] = seen
@@ -156,13 +154,10 @@ class PutGate:
             there if kept is None else {row.unique or "": row for row in stored_tasks(kept)} | there
         )
 
-    def used(
-        self, keys: Collection[str], now_us: int, max_attempts: int | None
-    ) -> pa.ChunkedArray | None:
+    def used(self, keys: Collection[str], now_us: int) -> pa.ChunkedArray | None:
         """The keys among these that are in use; `None` if a task is stored whose ttl has ended."""
-        state = predicates.effective_state(now_us, max_attempts)
-        select = self._table.select({**named("unique"), "state": state}, _has(keys))
-        found = self._engine.arrow(select)
+        columns = {**named("unique"), "state": self._table.state(now_us)}
+        found = self._engine.arrow(self._table.select(columns, _has(keys)))
         if found.column("state").null_count:
             return None
         kept = self._kept(named("unique"), keys, now_us)
@@ -180,11 +175,10 @@ class PutGate:
         where = all_of(self._table.is_kept_key(), _has(keys), predicates.is_alive(now_us))
         return self._engine.arrow(Select(self._table.name, columns, where))
 
-    def has_ended_key(self, now_us: int, max_attempts: int | None) -> bool:
+    def has_ended_key(self, now_us: int) -> bool:
         """Whether a task with a key is stored whose ttl has ended."""
-        state = predicates.effective_state(now_us, max_attempts)
-        where = _ROW.unique.is_not_null() & state.is_null()
-        return bool(self._engine.rows(self._table.select({"n": count()}, where))[0]["n"])
+        has_ended = self._table.state(now_us).is_null()
+        return self._reader.count(_ROW.unique.is_not_null() & has_ended) > 0
 
     def put(
         self,

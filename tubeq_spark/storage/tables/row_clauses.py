@@ -102,7 +102,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, Expression] | None:
         case Move(dest):
             return {"segment": literal(dest)} | _noted(table, null(Type.STRING))
         case Become():
-            return _become(change) | _event_of(table, change.event, change.max_attempts)
+            return _become(change) | _event_of(table, change.event)
 
 
 def taking(
@@ -124,18 +124,20 @@ def taking(
 
 def _given_back(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
     if change.delay_us != 0:
-        sets = _delayed(change) | _failed(change.error)
-        return sets | _event_of(table, change.event, change.max_attempts)
-    state = predicates.readied_state(change.max_attempts, _T)
-    if change.state is not None:
-        state = literal(change.state.value)
+        sets = _delayed(table, change) | _failed(change.error)
+        return sets | _event_of(table, change.event)
+    if change.state is None:
+        state = predicates.readied_state(table.max_attempts, _T)
+        event = _event_of(table, change.event)
+    else:
+        state, event = literal(change.state.value), _noted(table, literal(change.event))
     sets = {"segment": literal(change.dest), "state": state, "next_event": _T.expires_at}
     sets |= _nobodys() | _failed(change.error)
     if change.attempts is not None:
         sets["attempts"] = integer(change.attempts)
     elif change.untaken:
         sets["attempts"] = _T.attempts - _COUNT
-    return sets | _event_of(table, change.event, change.max_attempts)
+    return sets | event
 
 
 def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
@@ -145,8 +147,8 @@ def _failed(error: ErrorTexts | None) -> dict[str, Expression]:
     return {"error": literal(error) if isinstance(error, str) else _S.error}
 
 
-def _delayed(change: GiveBack) -> dict[str, Expression]:
-    worn = _is_worn(change.max_attempts)
+def _delayed(table: TubeTable, change: GiveBack) -> dict[str, Expression]:
+    worn = predicates.is_worn(table.max_attempts, _T)
     amount: int | Expression | None
     if isinstance(change.delay_us, Backoff):
         amount = predicates.backoff_us(change.delay_us, _T)
@@ -203,13 +205,9 @@ def _noted(table: TubeTable, events: Expression) -> dict[str, Expression]:
     return {"change": events} if table.change_feed else {}
 
 
-def _event_of(table: TubeTable, event: str, max_attempts: int | None) -> dict[str, Expression]:
+def _event_of(table: TubeTable, event: str) -> dict[str, Expression]:
     """The events of a change. A release or the end of a lease buries tasks that have used up their attempts."""
-    if event not in _BURYING or max_attempts is None:
+    if event not in _BURYING or table.max_attempts is None:
         return _noted(table, literal(event))
-    worn = _is_worn(max_attempts)
+    worn = predicates.is_worn(table.max_attempts, _T)
     return _noted(table, case((worn, _BURYING[event]), other=event))
-
-
-def _is_worn(max_attempts: int | None) -> Expression:
-    return predicates.readied_state(max_attempts, _T) == _BURIED

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FORMAT = "tubeq.format"
 #: The format that this version of the package reads and writes.
 OUR_FORMAT = "4"
-#: The property of the registry with the engine that made the queue. Where only one engine may commit, it is this one.
+#: The property of the registry with the committer of the location: "native" or "spark".
 WRITERS = "tubeq.writers"
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -27,23 +27,6 @@ LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 LOG_RETENTION = "delta.logRetentionDuration"
 #: A property whose change makes all running writes conflict.
 FENCE = "tubeq.fence"
-#: Properties that keep table features out of a new table, whatever the defaults of a Spark session are.
-PLAIN = {
-    "delta.minReaderVersion": "1",
-    "delta.minWriterVersion": "2",
-    "delta.columnMapping.mode": "none",
-    "delta.checkpointPolicy": "classic",
-    "delta.appendOnly": "false",
-    "delta.enableDeletionVectors": "false",
-    "delta.enableRowTracking": "false",
-    CHANGE_FEED: "false",
-    "delta.enableInCommitTimestamps": "false",
-    "delta.enableTypeWidening": "false",
-    "delta.enableIcebergCompatV1": "false",
-    "delta.enableIcebergCompatV2": "false",
-    "delta.autoOptimize.autoCompact": "false",
-    "delta.autoOptimize.optimizeWrite": "false",
-}
 #: Partition column of tubes: the unit of conflict.
 PARTITION = "segment"
 
@@ -198,7 +181,7 @@ def new_system_tables(
     Args:
         location: The location of the queue.
         config: Its settings.
-        engine: The name of the engine that makes it.
+        engine: The committer of the location.
         local: Whether the tables are on files of this host.
     """
     return [

@@ -19,12 +19,10 @@ from tubeq_spark.storage.expression import (
     Type,
     all_of,
     any_of,
-    at,
-    integer,
     row,
 )
 from tubeq_spark.storage.statement import MOST_NAMED, Clause, Given, Rows, Statement
-from tubeq_spark.storage.tables.gates import row_segment
+from tubeq_spark.storage.tables.gates import new_row, row_segment
 from tubeq_spark.storage.tables.row_clauses import taking
 from tubeq_spark.storage.tables.tube_writer import partitions_of
 
@@ -146,7 +144,8 @@ class TakeWriter:
             own.append(Clause({"task_id": _S.number}, _S.number.is_not_null()))
             if raised.texts:
                 own.append(Clause({"owner": _S.text}, _S.text.is_not_null()))
-                new.append(Clause(self._new_row(now_us), _S.text.is_not_null(), inserts=True))
+                values = new_row(self._table, now_us) | {"owner": _S.text}
+                new.append(Clause(values, _S.text.is_not_null(), inserts=True))
         else:
             is_same.append(self._table.mine(_T))
         if guards:
@@ -205,18 +204,6 @@ class TakeWriter:
             for utube, text in change.texts.items()
         ]
         return [{"tube": -self._table.id, **own} for own in (*gates, *texts)]
-
-    def _new_row(self, now_us: int) -> dict[str, Expression]:
-        """The columns of a new taken-utube row."""
-        return {
-            "segment": _S.segment,
-            "task_id": _S.task_id,
-            "tube": _S.tube,
-            "utube": _S.utube,
-            "owner": _S.text,
-            "created": at(now_us),
-            "attempts": integer(0),
-        }
 
     def _near(self, chosen: pa.Table, beside: Sequence[int]) -> Expression:
         """Up to the last chosen task. All named rows are there, but files with later tasks need not be read."""

@@ -5,10 +5,9 @@ Most of them take a condition: `TubeTable` has the conditions that the verbs sha
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.model.ids import is_id
+from tubeq_spark.model.ids import is_id, within
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.model.times import of_us
 from tubeq_spark.payloads.shown_table import shown_table
@@ -18,19 +17,28 @@ from tubeq_spark.storage.query import (
     Firsts,
     Select,
     Struct,
+    any_holds,
     count,
     count_if,
+    greatest,
     least,
     named,
     total,
 )
-from tubeq_spark.storage.rows import COLUMNS, DueGroup, SubqueueHead, stored_tasks
+from tubeq_spark.storage.rows import (
+    COLUMNS,
+    DueGroup,
+    KeptKeys,
+    SegmentSpan,
+    stored_tasks,
+)
 from tubeq_spark.storage.tables import counts, predicates
-from tubeq_spark.storage.tables.tube_table import WHOLE_UTUBES, position_in
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, WHOLE_UTUBES
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from typing import Unpack
 
     import pyarrow as pa
 
@@ -38,9 +46,14 @@ if TYPE_CHECKING:
     from tubeq_spark.model.takes import Head
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.query import Parts
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 _ROW = row()
+_TAKEN = TaskState.TAKEN.value
+_SEGMENT = ["segment"]
+#: At most so many segments of gone rows are removed at a time.
+_MOST_GONE = 10_000
 #: The states of stored tasks that are counted, by the names of their counts.
 COUNTED = {
     "ready": TaskState.READY,
@@ -51,7 +64,7 @@ COUNTED = {
 
 
 class TubeReader:
-    """Reads one tube's rows. `skips` is always that of the query."""
+    """Reads one tube's rows. `parts` and `skips` are those of the query."""
 
     def __init__(self, engine: Engine, table: TubeTable) -> None:
         """Read `table` through `engine`."""
@@ -62,17 +75,15 @@ class TubeReader:
 
     # -- rows, and columns of rows ------------------------------------------------------------
 
-    def of(
-        self,
-        where: Expression,
-        *,
-        order: Sequence[str] = (),
-        limit: int | None = None,
-        skips: Sequence[str] | None = None,
-    ) -> list[StoredTask]:
+    def _arrow(
+        self, columns: Mapping[str, Expression], where: Expression, **parts: Unpack[Parts]
+    ) -> pa.Table:
+        select = self._table.select(columns, where, **parts)
+        return self.engine.arrow(select, parts.get("limit") or 0)
+
+    def of(self, where: Expression, **parts: Unpack[Parts]) -> list[StoredTask]:
         """The rows that match a condition. The caller knows that there are few, or sets a limit."""
-        select = self._table.select(COLUMNS, where, order=order, limit=limit, skips=skips)
-        return stored_tasks(self.engine.arrow(select, limit or 0))
+        return stored_tasks(self._arrow(COLUMNS, where, **parts))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
         """The rows of these tasks, as stored."""
@@ -88,32 +99,14 @@ class TubeReader:
                 raise
             return found
 
-    def ids(
-        self,
-        where: Expression,
-        *,
-        order: Sequence[str] = (),
-        limit: int | None = None,
-        skips: Sequence[str] | None = None,
-    ) -> list[int]:
+    def ids(self, where: Expression, **parts: Unpack[Parts]) -> list[int]:
         """The ids of the tasks that match a condition."""
-        columns = named("task_id")
-        select = self._table.select(columns, where, order=order, limit=limit, skips=skips)
-        ids: list[int] = self.engine.arrow(select).column("task_id").to_pylist()
+        ids: list[int] = self._arrow(named("task_id"), where, **parts).column(0).to_pylist()
         return ids
 
-    def places(
-        self,
-        where: Expression,
-        *,
-        order: Sequence[str] = (),
-        limit: int | None = None,
-        skips: Sequence[str] | None = None,
-    ) -> pa.Table:
+    def places(self, where: Expression, **parts: Unpack[Parts]) -> pa.Table:
         """The columns `segment` and `task_id` of the tasks that match a condition."""
-        columns = named("segment", "task_id")
-        select = self._table.select(columns, where, order=order, limit=limit, skips=skips)
-        return self.engine.arrow(select)
+        return self._arrow(named("segment", "task_id"), where, **parts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
         """The remaining tasks of a take, for programs (columns of `Batch.table`).
@@ -149,9 +142,8 @@ class TubeReader:
             limit: The most tasks.
             whole_utubes: Whether a sub-queue gives no task if some of its tasks may be in an unreadable file.
         """
-        table, skips = self._table, WHOLE_UTUBES if whole_utubes else ()
-        select = table.select(columns, where, order=table.order, limit=limit, skips=skips)
-        return self.engine.arrow(select, limit)
+        order, skips = self._table.order, WHOLE_UTUBES if whole_utubes else ()
+        return self._arrow(columns, where, order=order, limit=limit, skips=skips)
 
     def first_of_each(
         self,
@@ -167,14 +159,17 @@ class TubeReader:
         return self.engine.arrow(select, sum(quotas.values()))
 
     def heads(
-        self, where: Expression, limit: int, *, with_created: bool = False
-    ) -> list[SubqueueHead]:
+        self, where: Expression, limit: int | None, *, with_created: bool = False
+    ) -> pa.Table:
         """The sub-queues with tasks that match a condition, by the first of these.
 
         Args:
             where: The condition.
-            limit: The most sub-queues.
+            limit: The most sub-queues; `None` is all.
             with_created: Whether to read the moments at which the first tasks were put.
+
+        Returns:
+            The columns `utube`, `first` (the position of the first task, and the moment), and `n` (the number of tasks).
         """
         first = self._table.position
         if with_created:
@@ -183,12 +178,8 @@ class TubeReader:
         select = self._table.select(
             columns, where, by=["utube"], order=["first"], limit=limit, skips=WHOLE_UTUBES
         )
-        heads = []
-        for each in self.engine.arrow(select, self._behind_heads).to_pylist():
-            created_us = each["first"].pop("created", 0)
-            place = position_in(each["first"])
-            heads.append(SubqueueHead(each["utube"], place, each["n"], created_us))
-        self._behind_heads = sum(head.count for head in heads)
+        heads = self.engine.arrow(select, self._behind_heads)
+        self._behind_heads = sum(heads.column("n").to_pylist())
         return heads
 
     def segments_by_log(self, now_us: int) -> tuple[tuple[int, ...], list[Head]] | None:
@@ -201,18 +192,20 @@ class TubeReader:
         except counts.UntoldError:
             return None
 
-    # -- numbers of tasks ---------------------------------------------------------------------
+    # -- numbers of tasks, and of segments ----------------------------------------------------
 
-    def one(
-        self, aggregate: Expression, where: Expression, *, skips: Sequence[str] | None = None
-    ) -> Any:
+    def one(self, aggregate: Expression, where: Expression, **parts: Unpack[Parts]) -> Any:
         """An aggregate over the rows that match a condition."""
-        select = self._table.select({"value": aggregate}, where, skips=skips)
+        select = self._table.select({"value": aggregate}, where, **parts)
         return self.engine.rows(select)[0]["value"]
 
-    def count(self, where: Expression, *, skips: Sequence[str] | None = None) -> int:
+    def count(self, where: Expression, **parts: Unpack[Parts]) -> int:
         """The number of tasks that match a condition."""
-        return int(self.one(count(), where, skips=skips))
+        return int(self.one(count(), where, **parts))
+
+    def is_dropped(self) -> bool:
+        """Whether the tube has a tombstone."""
+        return self.count(_ROW.segment == SEGMENT_0) > 0
 
     def counts(
         self,
@@ -230,10 +223,11 @@ class TubeReader:
             limit: The most values, those with the most tasks; `None` is all.
             skips: As in the query.
         """
-        columns = named(by) | {"n": count()}
-        order = () if limit is None else ("n", by)
-        select = self._table.select(columns, where, by=[by], order=order, limit=limit, skips=skips)
-        found = self.engine.rows(replace(select, descending=limit is not None))
+        parts: Parts = {"skips": skips}
+        if limit is not None:
+            parts |= {"order": ["n", by], "descending": True, "limit": limit}
+        mine = self._table.mine() if where is None else self._table.mine() & where
+        found = self._by([by], {"n": count()}, mine, **parts)
         return {each[by]: each["n"] for each in found}
 
     def owners(self, limit: int) -> list[str]:
@@ -250,23 +244,6 @@ class TubeReader:
     def lease_segments(self, take_id: int, owner: str) -> list[int]:
         """The segments of the tasks of a take that `owner` still holds."""
         return sorted(self.counts("segment", self._table.is_held(owner, [take_id])))
-
-    def groups(self, where: Expression, now_us: int, limit: int) -> list[DueGroup]:
-        """The numbers of tasks that match a condition, in at most `limit` groups, by segment."""
-        columns = {
-            **named("segment", "state"),
-            "over": ~predicates.is_alive(now_us),
-            "worn": (_ROW.state == TaskState.TAKEN.value) & self._table.is_worn,
-            "n": count(),
-        }
-        by = ["segment", "state", "over", "worn"]
-        found = self.engine.arrow(
-            self._table.select(columns, where, by=by, order=["segment"], limit=limit, skips=())
-        )
-        return [
-            DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
-            for r in found.to_pylist()
-        ]
 
     def utubes(self, now_us: int, over: Collection[str], limit: int | None) -> list[UtubeCounts]:
         """The numbers of tasks of each sub-queue, without done tasks and those whose ttl has ended.
@@ -299,3 +276,85 @@ class TubeReader:
             )
             for each in found
         ]
+
+    # -- groups of rows, most of them segments ------------------------------------------------
+
+    def groups(self, where: Expression, now_us: int, limit: int) -> list[DueGroup]:
+        """The numbers of tasks that match a condition, in at most `limit` groups, by segment."""
+        values = {
+            "over": ~predicates.is_alive(now_us),
+            "worn": (_ROW.state == _TAKEN) & self._table.is_worn,
+            "n": count(),
+        }
+        by, mine = ["segment", "state", "over", "worn"], self._table.mine() & where
+        found = self._by(by, values, mine, order=["segment"], limit=limit, skips=())
+        return [
+            DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
+            for r in found
+        ]
+
+    def newest_ids(self) -> dict[int, int]:
+        """The highest task id of each id slot."""
+        values = {"slot": predicates.slot(), "last": greatest(_ROW.task_id)}
+        found = self._by(["slot"], values, self._table.mine())
+        # A tombstone has no id.
+        return {each["slot"]: each["last"] for each in found if each["last"] is not None}
+
+    def segments_up_to(self, newest: Mapping[int, int], limit: int) -> list[SegmentSpan]:
+        """Segments with tasks whose ids are not above the newest one of their slot."""
+        values = {
+            "rows": count(),
+            "older": count_if(predicates.is_older(newest)),
+            "in_lease_segment": any_holds(_ROW.state == _TAKEN),
+        }
+        parts: Parts = {"having": _ROW.older > 0, "order": _SEGMENT, "limit": limit}
+        found = self._by(_SEGMENT, values, self._table.mine(), **parts)
+        return [
+            SegmentSpan(r["segment"], r["older"] == r["rows"], r["in_lease_segment"]) for r in found
+        ]
+
+    def kept_keys(self, now_us: int, until_us: int | None = None) -> list[KeptKeys]:
+        """All segments with rows for keys; arguments as for `predicates.is_free_key`."""
+        values = {"rows": count(), "over": count_if(predicates.is_free_key(now_us, until_us))}
+        where = self._table.is_kept_key()
+        found = self._by(_SEGMENT, values, where, order=_SEGMENT, skips=())
+        return [KeptKeys(**keys) for keys in found]
+
+    def tiny_segments(self, rows: int, most: int) -> list[int]:
+        """Segments of at most `rows` tasks, none taken, in the order of their tasks.
+
+        All of them together have at most `most` rows.
+        """
+        values = {
+            "n": count(),
+            "first": least(_ROW.task_id),
+            "taken": count_if(_ROW.state == _TAKEN),
+        }
+        having = (_ROW.n <= rows) & (_ROW.taken == 0)
+        parts: Parts = {"having": having, "order": ["first"], "limit": rows, "skips": ()}
+        found = self._by(_SEGMENT, values, self._table.mine(), **parts)
+        return within([(tiny["segment"], tiny["n"]) for tiny in found], rows, most)
+
+    def gone_segments(self) -> list[int]:
+        """Segments with gone rows. The change feed has copies of these rows in its own files."""
+        found = self._by(_SEGMENT, {}, self._table.is_gone, limit=_MOST_GONE, skips=())
+        return [gone["segment"] for gone in found]
+
+    def _by(
+        self,
+        columns: Sequence[str],
+        values: Mapping[str, Expression],
+        where: Expression,
+        **parts: Unpack[Parts],
+    ) -> list[dict[str, Any]]:
+        """One row for all rows with the same values of some columns.
+
+        Args:
+            columns: These columns. Those that the table does not have are among the values.
+            values: Further expressions, by their names.
+            where: The condition for rows, which also chooses the tube.
+            parts: As in the query.
+        """
+        parts["by"] = columns
+        values = {**named(*columns), **values}
+        return self.engine.rows(Select(self._table.name, values, where, **parts))

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.expression import (
-    FALSE,
     TRUE,
     Seconds,
     Type,
@@ -28,12 +27,15 @@ from tubeq_spark.storage.query import (
 from tubeq_spark.storage.rows import KEPT_KEY
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
+    from typing import Unpack
 
     from tubeq_spark.storage.expression import Expression, Row
+    from tubeq_spark.storage.query import Parts
 
     #: Columns that programs know by names in lower case: their values for a stored row, and the types in which the
     #: table stores them.
@@ -109,6 +111,11 @@ class TubeTable:
         """Rows for keys of this tube that stay in use for a while, though their tasks may have ended."""
         return (of.tube == -self.id) & (of.state == KEPT_KEY)
 
+    @property
+    def is_gone(self) -> Expression:
+        """Rows of removed tasks, which stay for the change feed until a sweep."""
+        return (_ROW.tube == -self.id) & (_ROW.state == GONE)
+
     def is_ready(self, now_us: int) -> Expression:
         """Tasks that are ready at a moment, including those with ended leases."""
         return predicates.is_ready(now_us, self.max_attempts)
@@ -137,9 +144,7 @@ class TubeTable:
     @property
     def is_worn(self) -> Expression:
         """Tasks that were taken `max_attempts` times."""
-        if self.max_attempts is None:
-            return FALSE
-        return _ROW.attempts >= integer(self.max_attempts)
+        return predicates.is_worn(self.max_attempts)
 
     def is_held(self, owner: str | None, take_ids: Collection[int] | None = None) -> Expression:
         """Tasks that are stored as taken, in any segment: by a session or by all, of some takes or of all."""
@@ -173,16 +178,11 @@ class TubeTable:
         self,
         columns: Mapping[str, Expression],
         where: Expression | None = None,
-        *,
-        by: Sequence[str] | None = None,
-        having: Expression | None = None,
-        order: Sequence[str] = (),
-        limit: int | None = None,
-        skips: Sequence[str] | None = None,
+        **parts: Unpack[Parts],
     ) -> Select:
         """A query over the rows of this tube."""
         mine = self.mine() if where is None else self.mine() & where
-        return Select(self.name, columns, mine, by, having, order, limit, skips=skips)
+        return Select(self.name, columns, mine, **parts)
 
     def up_to(self, position: OrderPosition, of: Row = _ROW) -> Expression:
         """Rows up to a position in the tube's order."""
@@ -200,15 +200,9 @@ class TubeTable:
 
     @property
     def position(self) -> Struct:
-        """The position of a row in the order; `position_in` reads it."""
+        """The position of a row in the order."""
         parts = named(self.key, "task_id")
         if self.key not in self.order:
             # A driver of a program may have priorities and another order.
             parts["pri"] = integer(0)
         return Struct(parts)
-
-
-def position_in(found: Mapping[str, int | None]) -> OrderPosition:
-    """The position in a struct that a query has returned."""
-    key, task_id = found.values()
-    return OrderPosition(key or 0, task_id or 0)

@@ -1,4 +1,4 @@
-"""Spark and the native engine at tubes with keys, backoff, aging and limits: a rival at each step.
+"""Tubes with keys, backoff, aging and limits: a rival at each step.
 
 What both make of a tube must be what one verb after the other makes of it in memory (`meetings`).
 """
@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.both_at_once import ENGINES, native_side, new_tube
 from tests.concurrency.meetings import OF_KEYS, OF_SUBQUEUES, Kind, meet, seated
 from tests.concurrency.support import two_hosts
-from tests.thorough import nightly, one_in
+from tests.thorough import nightly
 from tubeq_spark import Backoff, Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tests.concurrency.both_at_once import Both
     from tests.concurrency.meetings import Table
     from tests.concurrency.support import OpenQueue, Probe
     from tubeq_spark import Queue
@@ -89,9 +87,8 @@ MEETINGS = {
     ),
 }
 CASES = [(name, verb) for name, meeting in MEETINGS.items() for verb in meeting.verbs]
-#: Those that run with all other tests of Spark, and all others.
-USUAL = [("most_taken", "take_all", "native")]
-OTHERS = [(*case, engine) for case in CASES for engine in ENGINES if (*case, engine) not in USUAL]
+#: Names of tubes; each has one of its own.
+NAMES = (f"options_{number}" for number in itertools.count())
 
 
 def meet_everywhere(name: str, verb: str, probe: Probe, new_table: Callable[[Kind], Table]) -> None:
@@ -103,21 +100,13 @@ def meet_everywhere(name: str, verb: str, probe: Probe, new_table: Callable[[Kin
     for point in itertools.count():
         table = new_table(meeting.kind)
         if has_utubes:
-            table.lay_subqueues(native_side(table))
+            table.lay_subqueues(table.mine)
         else:
-            table.lay(native_side(table))
+            table.lay(table.mine)
         if not meet(table, probe, point, (verb, verbs[verb]), (rival, verbs[rival])):
             break
 
     assert point >= 2
-
-
-@pytest.mark.parametrize(("name", "verb", "engine_of_mine"), [*USUAL, *one_in(9, OTHERS)])
-def test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other(
-    both: Both, name: str, verb: str, engine_of_mine: str
-) -> None:
-    probe = both.probes[engine_of_mine]
-    meet_everywhere(name, verb, probe, lambda kind: both.table(engine_of_mine, kind))
 
 
 @pytest.fixture(scope="module")
@@ -128,13 +117,13 @@ def two_sessions(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 
 @pytest.mark.without_spark
 @pytest.mark.parametrize(("name", "verb"), [*CASES[::3], *nightly(*CASES[1::3], *CASES[2::3])])
-def test_verb_when_a_rival_of_its_engine_commits_at_any_step_is_as_one_after_the_other(
+def test_verb_when_a_rival_commits_at_any_step_is_as_one_after_the_other(
     two_sessions: tuple[Probe, Queue, Queue], clock: ManualClock, name: str, verb: str
 ) -> None:
     probe, mine, rivals = two_sessions
 
     def new_table(kind: Kind) -> Table:
-        tube = new_tube(mine, kind)
+        tube = mine.create_tube(next(NAMES), kind.type, **kind.options)
         return seated(clock, (mine, tube), (rivals, rivals[tube.name]), kind)
 
     meet_everywhere(name, verb, probe, new_table)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loopback import TreeHandler, serve
 
-from tests.cluster.conftest import ROOT, WORKERS, Cluster
+from tests.platforms.conftest import ROOT, WORKERS, Cluster
 from tubeq_spark import Queue
 from tubeq_spark.jobs.crawler.parts import TUBE
 

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on loopback, and the wheel that its programs get."""
+"""The servers of the platforms, on loopback, and the wheel that programs of a cluster get."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+from filelock import FileLock
 
 from tests.jvm_options import SHORT_LIVED
+from tests.programs import ROOT, served
 from tubeq_spark.storage.spark.spark_session import delta_package
 from tubeq_spark.storage.spark.spark_settings import LOCAL_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-ROOT = Path(__file__).parents[2]
+SERVERS = str(Path(__file__).with_name("servers.py"))
+IN_SPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime,org.xerial.snappy:*"
+HDFS = "org.apache.hadoop:hadoop-client-minicluster:3.5.0"
 SPARK_BIN = Path(pyspark.__file__).parent / "bin"
 WORKERS = 2
+#: Of the sessions of driver programs.
+SMALL = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
+HIVE = SMALL | {"spark.sql.catalogImplementation": "hive"}
 WAIT_S = 60.0
 
 
@@ -44,6 +51,17 @@ class Cluster:
     folder: Path
     wheel: Path
     environment: dict[str, str]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of the session of a driver program that has one of the workers."""
+        return {
+            "spark.master": self.master,
+            "spark.cores.max": "1",
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": SHORT_LIVED,
+        }
 
     def submit(self, program: Path, *arguments: str) -> subprocess.Popen[str]:
         """Run a program by spark-submit, in a process group of its own."""
@@ -74,6 +92,45 @@ class Cluster:
             text=True,
             start_new_session=True,
         )
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A new HDFS; its URI."""
+    # The name of the lock is that of all tests that may be the first to download jars.
+    with FileLock(tmp_path_factory.getbasetemp().parent / "jars.lock"):
+        jar = _downloaded(HDFS)
+    with served(SERVERS, tmp_path_factory.mktemp("hdfs"), "hdfs", str(jar)) as uri:
+        yield uri
+
+
+def _downloaded(package: str) -> Path:
+    """The jar of a package without what it depends on, which Spark has."""
+    subprocess.run(
+        [
+            str(SPARK_BIN / "spark-submit"),
+            f"--packages={package}",
+            f"--exclude-packages={IN_SPARK}",
+            "--class=org.apache.hadoop.util.VersionInfo",
+            "spark-internal",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    group, artifact, version = package.split(":")
+    [jar] = Path.home().glob(f".ivy2*/jars/{group}_{artifact}-{version}.jar")
+    return jar
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """A new Hive metastore; the settings of sessions whose catalog it is."""
+    folder = tmp_path_factory.mktemp("metastore")
+    with served(SERVERS, folder, "metastore", "") as uri:
+        yield HIVE | {
+            "spark.hadoop.hive.metastore.uris": uri,
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        }
 
 
 @pytest.fixture(scope="session")
