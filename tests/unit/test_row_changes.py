@@ -51,15 +51,19 @@ def test_row_after_a_change_is_the_row_that_is_written_by_hand(
     clause = clause_of(replace(TABLE, change_feed=feed, max_attempts=most), Every(), change)
     expected = [after for row in rows if (after := row_after(change, row, most)) is not None]
 
-    source = {"error": lambda row: (errors_of(change) or {})[row.task_id]}
-    assert rows_after([clause], rows, source) == expected
-    assert [after for row in rows for after in rows_after([clause], [row], source)] == expected
+    errors = [(errors_of(change) or {}).get(row.task_id) for row in rows]
+    assert rows_after([clause], rows, {"error": errors}) == expected
+    alone = [
+        rows_after([clause], [row], {"error": [error]})
+        for row, error in zip(rows, errors, strict=True)
+    ]
+    assert [after for found in alone for after in found] == expected
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_clause_when_it_is_for_some_rows_leaves_all_others(name: str) -> None:
     which, rows = SELECTIONS[name], [*GRID, *KEPT]
-    named = {"task_id": lambda row: row.task_id}
+    named = {"task_id": [row.task_id for row in rows]}
     clause = clause_of(TABLE, which, Move(9))
     chosen = [selects(which, row) for row in rows]
 
@@ -91,13 +95,14 @@ def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
 
 
 def test_rows_when_they_are_taken_are_those_that_are_written_by_hand() -> None:
-    clause = TakeWriter(TABLE, lambda: -1).taken(LEASE)
-    source = {"segment": lambda row: row.task_id + 1_000, "claim": lambda row: -row.task_id}
+    clause = TakeWriter(TABLE).taken(LEASE)
+    ids = [row.task_id for row in GRID]
+    source = {"segment": [n + 1_000 for n in ids], "claim": [-n for n in ids]}
 
     after = rows_after([clause], GRID, source)
 
     assert after == [taken(row, row.task_id + 1_000, -row.task_id, LEASE) for row in GRID]
-    assert rows_after([clause], [], source) == []
+    assert rows_after([clause], [], {"segment": [], "claim": []}) == []
 
 
 def test_clause_when_it_inserts_changes_no_row() -> None:

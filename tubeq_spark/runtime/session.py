@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.model.membership import (
-        SessionTable,
-        SessionView,
-        SlotTable,
-    )
+    from tubeq_spark.model.membership import SessionView
     from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
+    from tubeq_spark.storage.tables.id_slots import Slots
+    from tubeq_spark.storage.tables.sessions import Sessions
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -42,8 +40,8 @@ class Session:
 
     def __init__(
         self,
-        sessions: SessionTable,
-        slots: SlotTable,
+        sessions: Sessions,
+        slots: Slots,
         clock: Clock,
         config: QueueConfig,
         counters: Counters,
@@ -193,11 +191,6 @@ class Session:
             if not self._stop.is_set():
                 self.heart.start()
                 self.helper.start()
-
-    def beat_if_needed(self) -> None:
-        """Do the regular work of the heart and its helper once."""
-        self._beat_if_needed()
-        self._look_after()
 
     def _rhythm(self) -> float:
         return min(self.ttr / 3, _BEAT_MOST)

@@ -19,14 +19,14 @@ from tubeq_spark.storage.expression import TRUE, Literal, Type
 from tubeq_spark.storage.tables.schema import TUBE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.arrow.evaluate import Lookup
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause
 
-    #: The columns of the source row of each row; moments are microseconds.
-    Source: TypeAlias = Mapping[str, Callable[[StoredTask], Any]]
+    #: The columns of the source rows, in the order of the rows; moments are microseconds.
+    Source: TypeAlias = Mapping[str, Sequence[Any]]
 
 _STATES = {state.value: state for state in TIMERS}
 #: The attributes of a StoredTask by the columns of a tube.
@@ -43,7 +43,7 @@ def rows_after(
     Args:
         clauses: The clauses of a statement.
         rows: The rows before it.
-        source: The columns of the source row of each row, if the clauses read them.
+        source: The columns of the source rows, in the order of the rows, if the clauses read them.
 
     Raises:
         NotByArrowError: A clause makes the statement fail.
@@ -75,11 +75,10 @@ def columns_of(rows: Sequence[StoredTask], source: Source) -> Lookup:
 
     @cache
     def lookup(alias: str, name: str) -> pa.Array:
+        kind = ARROW_TYPES[Type(TUBE_TYPES[name])]
         if alias == "s":
-            values = [source[name](row) for row in rows]
-        else:
-            values = [getattr(row, _ATTRIBUTES[name]) for row in rows]
-        return array(values, ARROW_TYPES[Type(TUBE_TYPES[name])])
+            return array(source[name], kind)
+        return array([getattr(row, _ATTRIBUTES[name]) for row in rows], kind)
 
     return lookup
 

@@ -9,9 +9,13 @@ taken. If another commit moves one of them first, the take reads its candidates 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.verbs.settle import bury_as_read
+from tubeq_spark.errors import ConflictError, TaskNotFoundError
+from tubeq_spark.storage.commit_loop import Stale
+from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.settle import bury, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +42,7 @@ def buries_unreadable(
         read: Reads so many candidates again, in their order.
 
     Raises:
-        Stale: Another commit, or the end of its ttl, has removed a task that was to be buried.
+        Stale: Another commit, or the end of its ttl, has changed a task that was to be buried.
     """
     if not any(row.unreadable() for row in rows):
         return False
@@ -48,6 +52,11 @@ def buries_unreadable(
 
 def _bury(ctx: TubeContext, rows: list[StoredTask]) -> None:
     reasons = {row.task_id: found.reason for row in rows if (found := row.unreadable())}
-    bury_as_read(ctx, [row for row in rows if row.task_id in reasons])
+    # A consumer of batches may hold one by now: Spark can read what Python cannot represent.
+    verb = replace(bury(), states=(TaskState.READY, TaskState.DELAYED))
+    try:
+        settle(ctx, verb, list(reasons))
+    except (TaskNotFoundError, ConflictError) as error:
+        raise Stale from error
     for task_id, reason in reasons.items():
         log.error("task %d of tube %s was buried: %s", task_id, ctx.record.name, reason)

@@ -13,7 +13,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import ConflictError, NotTakenError
+from tubeq_spark.errors import NotTakenError
 from tubeq_spark.model import refusals
 from tubeq_spark.model.changes import (
     Change,
@@ -321,7 +321,7 @@ def whole(segments: Iterable[int]) -> list[SettleRow]:
 def changed(statement: Statement, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
     """Some rows after a statement, computed from its clauses."""
     errors = errors_of(change)
-    source = None if errors is None else {"error": lambda row: errors.get(row.task_id)}
+    source = None if errors is None else {"error": [errors.get(row.task_id) for row in rows]}
     return rows_after(statement.clauses, rows, source)
 
 
@@ -349,24 +349,3 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
     return each(lambda ids: ack(ctx, ids), requests)
-
-
-def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
-    """Bury tasks that have not moved since they were read; all of them or none. One commit.
-
-    Raises:
-        Stale: Another commit or time has changed one of them; then that is written.
-    """
-
-    def attempt() -> Plan[list[Task]]:
-        now_us = ctx.queue.now_us()
-        if ctx.seen(rows, now_us) != rows:
-            end_due(ctx, now_us)
-            raise Stale
-        return _plan(ctx, bury(), rows, now_us)
-
-    try:
-        ctx.queue.loop.impatient().run("bury", ctx.table_lock, attempt)
-    except ConflictError as error:
-        raise Stale from error
-    ctx.table_lock.wake_takes()
