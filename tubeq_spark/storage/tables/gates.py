@@ -47,6 +47,11 @@ class Gates(SegmentWriter):
         super().__init__(table)
         self._engine = engine
 
+    @staticmethod
+    def segment_of(utube: str | None) -> int:
+        """The segment of the row of a sub-queue."""
+        return UTUBE_ROWS[hash_of(utube) % len(UTUBE_ROWS)]
+
     def read(self, *, with_rows: bool) -> GatesSeen:
         """Read the gates, and with `with_rows` the taken-utube rows."""
         return _seen(self._engine.arrow(self._ours(with_rows=with_rows)))
@@ -125,8 +130,3 @@ def new_row(table: TubeTable, now_us: int) -> dict[str, Expression]:
         "created": at(now_us),
         "attempts": integer(0),
     }
-
-
-def row_segment(utube: str | None) -> int:
-    """The segment of the row of a sub-queue."""
-    return UTUBE_ROWS[hash_of(utube) % len(UTUBE_ROWS)]
